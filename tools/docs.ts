@@ -1,7 +1,8 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { renderJsonSchema, renderReference } from '../src/config/reference.ts';
+import { renderJsonSchema } from '../src/config/known-settings.ts';
+import { renderReference } from './configuration-page.ts';
 import { renderErrors } from './errors-page.ts';
 import { renderObservability } from './observability-page.ts';
 import { renderOpenApi } from './openapi.ts';

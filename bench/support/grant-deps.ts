@@ -31,7 +31,7 @@ export function loadSettingsIn(folder: string): Settings {
   return loaded.settings;
 }
 
-/** The grant core as the gateway builds it, without the gateway: the same store, keys, people and rules. */
+/** The dependencies of the grant functions as the gateway builds them: the same store, keys, users and rules. */
 export async function openGrantDeps(
   folder: string,
   log: Logger,
@@ -57,6 +57,7 @@ export async function openGrantDeps(
         keyring,
         publicUrl: settings.publicUrl,
         cacheSize: settings.tokens.cacheSize,
+        grants: store.grants,
       }),
       sealer: createSealer(keyring, now),
       integrations: buildIntegrations(settings, issuers),
@@ -74,10 +75,10 @@ export async function openGrantDeps(
   };
 }
 
-/** A command may take long here: thousands are sent at once, and the machine has little to spare. */
+/** Long, because thousands of commands are sent at once on a busy machine. */
 const COMMAND_TIMEOUT_MS = 30_000;
 
-/** With the keys that the settings name. */
+/** With the keys in the key file of the settings. */
 export function createAuthenticator(settings: Settings): KeyedRecordAuthenticator {
   const authenticator = createRecordAuthenticator({ now, unauthenticated: 'refuse' });
   authenticator.setKeyring(openSealingKeys(readKeyFile(settings)));

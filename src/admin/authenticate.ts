@@ -1,7 +1,10 @@
-import { hash, timingSafeEqual } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { TLSSocket } from 'node:tls';
+import { parseBearerToken } from '../http/bearer-token.ts';
+import { getSingleHeader } from '../http/raw-headers.ts';
+import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { isReadableByOthers } from '../tokens/keyring-file.ts';
 
 /**
@@ -18,13 +21,11 @@ export function authenticateAdmin(
     const certificate = socket.getPeerX509Certificate();
     if (certificate !== undefined) return `certificate ${certificate.subject.replaceAll('\n', ', ')}`;
   }
-  const authorization = request.headersDistinct['authorization'] ?? [];
-  if (authorization.length !== 1) return undefined;
-  const token = /^Bearer ([A-Za-z0-9._~+/=-]{1,512})$/i.exec(authorization[0] ?? '')?.[1];
+  const token = parseBearerToken(getSingleHeader(request.rawHeaders, 'authorization') ?? '');
   const expected = readToken(tokenFile, onExposed);
   if (token === undefined || expected === undefined) return undefined;
-  const digest = (text: string): Buffer => hash('sha256', text, 'buffer');
-  return timingSafeEqual(digest(token), digest(expected)) ? 'admin token' : undefined;
+  // Digests, so that the time does not depend on the length of the token either.
+  return isEqualConstantTime(hash('sha256', token), hash('sha256', expected)) ? 'admin token' : undefined;
 }
 
 const MIN_TOKEN_LENGTH = 16;

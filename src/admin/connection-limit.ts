@@ -45,14 +45,8 @@ export function limitConnections(server: Server | SecureServer, limit: number): 
 }
 
 function selectConnectionToClose(connections: Iterable<AdminConnection>): AdminConnection | undefined {
-  const byAddress = new Map<string, AdminConnection[]>();
-  for (const connection of connections) {
-    if (connection.socket.destroyed) continue;
-    const { address } = connection;
-    const same = byAddress.get(address);
-    if (same === undefined) byAddress.set(address, [connection]);
-    else same.push(connection);
-  }
+  const open = Iterator.from(connections).filter(({ socket }) => !socket.destroyed);
+  const byAddress = Map.groupBy(open, ({ address }) => address);
   const [largest = []] = [...byAddress.values()].toSorted((one, other) => other.length - one.length);
   return largest.find(({ pending }) => pending === 0) ?? largest[0];
 }

@@ -2,8 +2,9 @@ import type { IncomingMessage } from 'node:http';
 import { type Grant, getGrantState } from '../domain/grant.ts';
 import { type GrantHolder, isGrantRevoked, revokeAllGrants, revokeGrant } from '../grants/revoke.ts';
 import type { JsonResponse } from '../http/json-response.ts';
+import { getSingleHeader } from '../http/raw-headers.ts';
 import { readBody } from '../http/read-body.ts';
-import { JsonError, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
+import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
 import type { Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { StoredRecord } from '../ports/record-store.ts';
@@ -58,7 +59,7 @@ export async function handleAdminRequest(deps: AdminApiDeps, request: AdminReque
 async function route(deps: AdminApiDeps, request: AdminRequest): Promise<JsonResponse> {
   const [, resource, id = '', action] =
     /^\/(grants|revoke)(?:\/([^/]+))?(?:\/(revoke))?$/.exec(request.path) ?? [];
-  if (resource === undefined || (resource === 'revoke' && id !== '')) return NOT_FOUND;
+  if (resource === undefined || (resource === 'revoke' && id !== '')) throw notFound('No such resource.');
   if (resource === 'revoke') return allowMethod('POST', request, () => revokeMany(deps, request));
   if (id === '') return allowMethod('GET', request, () => listGrants(deps, request.query));
   if (!GRANT_ID.test(id)) throw badRequest('A grant id consists of letters, digits, - and _.');
@@ -122,7 +123,8 @@ const QUERY_PARAMETERS: ReadonlySet<string> = new Set([
 
 async function showGrant(deps: AdminApiDeps, id: string): Promise<JsonResponse> {
   const found = await deps.store.grants.read(id);
-  return found === undefined ? GRANT_NOT_FOUND : { status: 200, body: formatGrant(deps, found.record) };
+  if (found === undefined) throw notFound('No grant has this id.');
+  return { status: 200, body: formatGrant(deps, found.record) };
 }
 
 async function revokeOne(deps: AdminApiDeps, id: string, by: string): Promise<JsonResponse> {
@@ -136,7 +138,7 @@ async function revokeOne(deps: AdminApiDeps, id: string, by: string): Promise<Js
   }
   if (found === undefined) {
     await revokeUnread(deps, id, by);
-    return GRANT_NOT_FOUND;
+    throw notFound('No grant has this id.');
   }
   const { record } = found;
   await revokeGrant(deps, record);
@@ -202,7 +204,10 @@ async function countLiveGrants(deps: AdminApiDeps, holder: GrantHolder): Promise
 }
 
 async function readHolder(deps: AdminApiDeps, request: IncomingMessage): Promise<GrantHolder> {
-  const type = (request.headers['content-type'] ?? '').split(';', 1)[0]?.trim().toLowerCase();
+  const type = (getSingleHeader(request.rawHeaders, 'content-type') ?? '')
+    .split(';', 1)[0]
+    ?.trim()
+    .toLowerCase();
   if (type !== 'application/json') throw badRequest('The body must be application/json.');
   const body = await readBody(request, MAX_BODY, BODY_TIMEOUT_SECONDS);
   if (body.kind !== 'complete') throw badRequest('The body is too large, too slow or incomplete.');
@@ -213,8 +218,7 @@ async function readHolder(deps: AdminApiDeps, request: IncomingMessage): Promise
   if (field === 'identity') return { of: 'identity', identity: value };
   if (field === 'name') return { of: 'identity', identity: await resolveIdentity(deps, value) };
   // Tokens of an integration that is not in the configuration are rejected anyway.
-  if (!deps.hasClient(value))
-    throw new AdminResponseError(createErrorResponse(404, 'not_found', 'No such integration.'));
+  if (!deps.hasClient(value)) throw notFound('No such integration.');
   return { of: 'client', clientId: value };
 }
 
@@ -227,10 +231,7 @@ async function resolveIdentity(deps: AdminApiDeps, name: string): Promise<string
     throw badRequest(`name must be a user name of at most ${MAX_NAME_LENGTH} characters.`);
   const identities = await deps.findIdentities(name);
   const [identity] = identities;
-  if (identity === undefined)
-    throw new AdminResponseError(
-      createErrorResponse(404, 'not_found', 'No directory has a user with this name.'),
-    );
+  if (identity === undefined) throw notFound('No directory has a user with this name.');
   if (identities.length === 1) return identity;
   const description = `Several users have this name; use the identity: ${identities.join(', ')}.`;
   throw new AdminResponseError({
@@ -241,10 +242,10 @@ async function resolveIdentity(deps: AdminApiDeps, name: string): Promise<string
 
 function parseJsonObject(bytes: Buffer): JsonObject {
   try {
-    const value = parseStrictJson(bytes.toString('utf8'));
-    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as JsonObject;
-  } catch (error) {
-    if (!(error instanceof JsonError)) throw error;
+    const value = parseStrictJson(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+    if (isJsonObject(value)) return value;
+  } catch {
+    // Not UTF-8, not JSON, or with a repeated name.
   }
   throw badRequest('The body is not a JSON object.');
 }
@@ -280,5 +281,5 @@ class AdminResponseError extends Error {
 const badRequest = (description: string): AdminResponseError =>
   new AdminResponseError(createErrorResponse(400, 'invalid_request', description));
 
-const NOT_FOUND = createErrorResponse(404, 'not_found', 'No such resource.');
-const GRANT_NOT_FOUND = createErrorResponse(404, 'not_found', 'No grant has this id.');
+const notFound = (description: string): AdminResponseError =>
+  new AdminResponseError(createErrorResponse(404, 'not_found', description));

@@ -3,9 +3,10 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createSecureServer, Server as SecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { type JsonResponse, sendJson } from '../http/json-response.ts';
+import { singleFlight, withTimeout } from '../lib/promises.ts';
 import { EXPOSITION_CONTENT_TYPE } from '../observability/exposition.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
-import { createReportLimiter } from '../observability/report-limiter.ts';
+import { createReportLimiter, throttleReports } from '../observability/report-limiter.ts';
 import { Fault } from '../ports/fault.ts';
 import { authenticateAdmin } from './authenticate.ts';
 import { limitConnections } from './connection-limit.ts';
@@ -54,13 +55,6 @@ export interface AdminTls {
   readonly clientCa?: string | undefined;
 }
 
-export interface AdminListener {
-  readonly port: number;
-  /** Uses renewed certificates. Throws, and keeps the old ones, when they cannot be used. */
-  setTls(tls: AdminTls): void;
-  close(): Promise<void>;
-}
-
 /** Probes need neither certificate nor token: kubelets have none. The aliases are those of other gateways. */
 const LIVENESS_PATHS = new Set(['/livez', '/healthz', '/ping', '/health/alive']);
 const READINESS_PATHS = new Set(['/readyz', '/ready', '/health/ready']);
@@ -69,8 +63,10 @@ const ADMIN_PATH = '/admin/v1';
 const MAX_CONNECTIONS = 256;
 const IDLE_TIMEOUT_MS = 120_000;
 
+export type AdminListener = Awaited<ReturnType<typeof openAdminListener>>;
+
 /** Probes, metrics and the admin API. None of it is reachable through the public listener. */
-export async function openAdminListener(options: AdminListenerOptions): Promise<AdminListener> {
+export async function openAdminListener(options: AdminListenerOptions) {
   const { host, port, tls } = options;
   let certificate = tls?.certificate;
   const server = createAdminServer(tls);
@@ -79,7 +75,8 @@ export async function openAdminListener(options: AdminListenerOptions): Promise<
   await listen(server, host, port);
   return {
     port: (server.address() as AddressInfo).port,
-    setTls(next) {
+    /** Uses renewed certificates. Throws, and keeps the old ones, when they cannot be used. */
+    setTls(next: AdminTls): void {
       if (!(server instanceof SecureServer)) return;
       // `requestCert` is set at start: without a clientCa, Node would accept certificates of every public CA.
       if ((next.clientCa === undefined) !== (tls?.clientCa === undefined))
@@ -88,7 +85,7 @@ export async function openAdminListener(options: AdminListenerOptions): Promise<
       certificate = next.certificate;
     },
     close: () =>
-      new Promise((resolve) => {
+      new Promise<void>((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
       }),
@@ -125,17 +122,15 @@ const createTlsOptions = ({ certificate, key, clientCa }: AdminTls) => ({
   ...(clientCa !== undefined && { ca: clientCa }),
 });
 
-type RequestHandler = (request: IncomingMessage, response: ServerResponse) => void;
-
 function createRequestHandler(
   options: AdminListenerOptions,
   isAllowedHost: (request: IncomingMessage) => boolean,
-): RequestHandler {
-  const { checks, metrics, log } = options;
-  const getCheckResults = coalesce(() => runChecks(checks));
+): (request: IncomingMessage, response: ServerResponse) => void {
+  const { checks, metrics, log, tokenFile, handleAdminRequest } = options;
+  const getCheckResults = singleFlight(() => runChecks(checks));
   const scrape =
     metrics &&
-    coalesce(async () => {
+    singleFlight(async () => {
       try {
         return await metrics(await getCheckResults());
       } catch (error) {
@@ -143,7 +138,13 @@ function createRequestHandler(
         return createErrorResponse(500, 'server_error');
       }
     });
-  const reportExposedToken = createExposedTokenReporter(options);
+  // Any client can cause it.
+  const reportExposedToken = throttleReports(() =>
+    log?.error('admin_token_refused', {
+      file: tokenFile,
+      problem: 'other users can read it; run chmod 600',
+    }),
+  );
   const reportHost = createHostReporter(log);
 
   const checkReadiness = async (request: IncomingMessage, query: string): Promise<JsonResponse> => {
@@ -155,6 +156,26 @@ function createRequestHandler(
       status: isReady ? 200 : 503,
       body: { status: isReady ? 'ready' : 'not ready', ...(isVerbose && { checks: results }) },
     };
+  };
+
+  /** Authenticates first: unauthenticated clients get the same response for every path. */
+  const handleAdminPath = async (
+    request: IncomingMessage,
+    path: string,
+    query: string,
+  ): Promise<JsonResponse> => {
+    const { method = '' } = request;
+    try {
+      const by = authenticateAdmin(request, tokenFile, () => reportExposedToken(1));
+      if (by === undefined) return UNAUTHENTICATED;
+      if (handleAdminRequest === undefined) return STORE_NOT_READY;
+      return await handleAdminRequest({ method, path, query: new URLSearchParams(query), request, by });
+    } catch (error) {
+      if (error instanceof Fault) return STORE_NOT_READY;
+      // Without path and body: they may identify users.
+      log?.error('admin_request_failed', { method, ...errorFields(error) });
+      return createErrorResponse(500, 'server_error', 'Internal error.');
+    }
   };
 
   const respond = async (
@@ -170,7 +191,7 @@ function createRequestHandler(
       }
       if (isFromBrowser(request)) return FROM_BROWSER;
     }
-    if (isAdminPath) return handleAdminPath(options, request, path, query, reportExposedToken);
+    if (isAdminPath) return handleAdminPath(request, path.slice(ADMIN_PATH.length), query);
     if (request.method !== 'GET' && request.method !== 'HEAD') return METHOD_NOT_ALLOWED;
     if (LIVENESS_PATHS.has(path)) return { status: 200, body: { status: 'alive' } };
     if (READINESS_PATHS.has(path)) return checkReadiness(request, query);
@@ -194,43 +215,6 @@ function createRequestHandler(
 const isFromBrowser = ({ headers: { origin, 'sec-fetch-site': site } }: IncomingMessage): boolean =>
   origin !== undefined || (site !== undefined && site !== 'none');
 
-/** Authenticates first: unauthenticated clients get the same response for every path. */
-async function handleAdminPath(
-  { tokenFile, handleAdminRequest, log }: AdminListenerOptions,
-  request: IncomingMessage,
-  path: string,
-  query: string,
-  reportExposedToken: () => void,
-): Promise<JsonResponse> {
-  try {
-    const by = authenticateAdmin(request, tokenFile, reportExposedToken);
-    if (by === undefined) return UNAUTHENTICATED;
-    if (handleAdminRequest === undefined) return STORE_NOT_READY;
-    return await handleAdminRequest({
-      method: request.method ?? '',
-      path: path.slice(ADMIN_PATH.length),
-      query: new URLSearchParams(query),
-      request,
-      by,
-    });
-  } catch (error) {
-    if (error instanceof Fault) return STORE_NOT_READY;
-    // Without path and body: they may identify users.
-    log?.error('admin_request_failed', { method: request.method, ...errorFields(error) });
-    return createErrorResponse(500, 'server_error', 'Internal error.');
-  }
-}
-
-/** At most once a minute: any client can cause it. */
-function createExposedTokenReporter({ tokenFile: file, log }: AdminListenerOptions): () => void {
-  let reportedAt = Number.NEGATIVE_INFINITY;
-  return () => {
-    if (performance.now() - reportedAt < 60_000) return;
-    reportedAt = performance.now();
-    log?.error('admin_token_refused', { file, problem: 'other users can read it; run chmod 600' });
-  };
-}
-
 /** RFC 1035 §2.3.4: a name of 253 characters; plus a colon and a port. */
 const MAX_HOST_LENGTH = 259;
 
@@ -251,15 +235,13 @@ const runChecks = (checks: readonly ReadinessCheck[]): Promise<CheckResult[]> =>
   Promise.all(
     checks.map(async (readinessCheck): Promise<CheckResult> => {
       const { name } = readinessCheck;
-      const timeout = Promise.withResolvers<never>();
-      const timer = setTimeout(() => timeout.reject(new Error('timed out')), CHECK_TIMEOUT_MS);
       try {
-        await Promise.race([readinessCheck.check(), timeout.promise]);
+        await withTimeout(readinessCheck.check(), CHECK_TIMEOUT_MS, () => {
+          throw new Error('timed out');
+        });
         return { name, status: 'ok' };
       } catch (error) {
         return { name, status: 'failed', problem: (error as Error).message };
-      } finally {
-        clearTimeout(timer);
       }
     }),
   );
@@ -271,17 +253,6 @@ function sendMetrics(response: ServerResponse, text: string): void {
     'cache-control': 'no-store',
   });
   response.end(response.req.method === 'HEAD' ? '' : text);
-}
-
-/** Concurrent callers share one run. */
-function coalesce<T>(run: () => Promise<T>): () => Promise<T> {
-  let running: Promise<T> | undefined;
-  return () => {
-    running ??= run().finally(() => {
-      running = undefined;
-    });
-    return running;
-  };
 }
 
 const listen = (server: Server, host: string, port: number): Promise<void> =>

@@ -2,11 +2,11 @@ import type { RefusalOf } from '../domain/refusal.ts';
 import {
   createCertificateErrors,
   createCommonErrors,
+  createIdentityErrors,
   INVALID_CLIENT,
   INVALID_GRANT,
   INVALID_REQUEST,
   INVALID_SCOPE,
-  overrideIdentityErrors,
   UNAUTHORIZED_CLIENT,
 } from '../grants/common-errors.ts';
 import { type ErrorTable, overrideError } from '../http/error-table.ts';
@@ -105,7 +105,7 @@ export const CERTIFICATE_ERRORS: ErrorTable = {
     description: 'A client certificate is required; none was presented on this connection.',
   }),
   ...createCertificateErrors(INVALID_CLIENT),
-  ...overrideIdentityErrors(TOKEN_ERRORS, ACCESS_DENIED),
+  ...createIdentityErrors(ACCESS_DENIED),
   scope_exceeds_access: overrideError(TOKEN_ERRORS.scope_exceeds_access, { code: 'invalid_scope' }),
 };
 

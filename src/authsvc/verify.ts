@@ -3,7 +3,8 @@ import { getGrantState } from '../domain/grant.ts';
 import { ok, refused } from '../domain/outcome.ts';
 import { findTokenFault } from '../domain/verified-token.ts';
 import { isGrantRevoked } from '../grants/revoke.ts';
-import { authenticateBearer, identifyBearerCaller } from './bearer.ts';
+import { readBearerToken } from '../http/bearer-token.ts';
+import { identifyBearerCaller } from './bearer.ts';
 import { BEARER_ERRORS } from './error-tables.ts';
 import type { TokenApiEndpoint } from './service.ts';
 
@@ -17,9 +18,11 @@ export const verify: TokenApiEndpoint = {
   identifyCaller: identifyBearerCaller,
   async handle(service, context) {
     const { grantDeps } = service;
-    const outcome = await authenticateBearer(service, context);
-    if (!outcome.ok) return outcome;
-    const bearer = outcome.value;
+    const token = readBearerToken(context.request);
+    if (!token.ok) return token;
+    const bearer = await grantDeps.tokenIssuer.readAccessToken(token.value, grantDeps.now());
+    if (bearer === undefined) return refused({ reason: 'token_invalid', fault: 'not_authentic' });
+    context.note({ identity: bearer.identity, clientId: bearer.clientId, grantId: bearer.grantId });
     const fault = findTokenFault(bearer, {
       now: grantDeps.now(),
       revoked: grantDeps.store.revocations.isRevoked(bearer),

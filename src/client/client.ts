@@ -1,9 +1,9 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Dispatcher, RequestInfo, RequestInit, Response } from 'undici';
 import { type CredentialStore, memoryCredentialStore } from './credential-store.ts';
-import { type DevicePrompt, requestDeviceGrant } from './device.ts';
+import { requestDeviceGrant, type ShowPrompt } from './device.ts';
 import { LoginRequiredError, OAuthError, ServiceUnavailableError } from './errors.ts';
-import { isFresh, isToken, parseGrantResponse, type StoredGrant } from './grant.ts';
+import { type GrantContext, isFresh, isToken, requestGrant, type StoredGrant } from './grant.ts';
 import {
   createTokenService,
   parseBaseUrl,
@@ -18,7 +18,7 @@ export interface ClientOptions extends ServiceOptions {
   /** Where the grant is stored. Default: in memory. */
   readonly store?: CredentialStore;
   /** Shows the user code for device authorization. Omitted: only `login` with its own `onDevice` can start it. */
-  readonly onDevice?: (prompt: DevicePrompt) => void | Promise<void>;
+  readonly onDevice?: ShowPrompt;
   /** Further origins that receive the token, such as https://files.example.test. The origin of `url` always does. */
   readonly origins?: readonly string[];
   /** Seconds since 1970. */
@@ -26,7 +26,7 @@ export interface ClientOptions extends ServiceOptions {
 }
 
 export interface LoginOptions {
-  readonly onDevice?: (prompt: DevicePrompt) => void | Promise<void>;
+  readonly onDevice?: ShowPrompt;
   readonly signal?: AbortSignal;
 }
 
@@ -66,57 +66,7 @@ export function createClient(options: ClientOptions): Client {
   const allowedOrigins = new Set(
     [service.url, ...(options.origins ?? [])].map((url) => parseBaseUrl(url).origin),
   );
-  const refreshOptions = { service, clientId, scope, now };
-
-  /** Undefined without a certificate: then a user has to confirm. */
-  const loginByCertificate = async (): Promise<StoredGrant | undefined> => {
-    if (options.certificate === undefined) return undefined;
-    const requestedAt = now();
-    const response = await service.post('Authorize/Certificate', { client_id: clientId, scope });
-    return parseGrantResponse(response, { service: service.base, clientId, scope, requestedAt });
-  };
-
-  const login = async ({ onDevice = options.onDevice, signal }: LoginOptions = {}): Promise<StoredGrant> => {
-    // Outside the lock: a user takes minutes, in which other processes use the stored grant.
-    const grant = (await loginByCertificate()) ?? (await loginByDevice(onDevice, signal));
-    const previous = await store.withLock(async (stored, save) => {
-      await save(grant);
-      return stored;
-    });
-    // Best effort.
-    if (previous !== undefined) await revoke(service, previous).catch(() => undefined);
-    return grant;
-  };
-
-  const loginByDevice = async (
-    showPrompt: ClientOptions['onDevice'],
-    signal: AbortSignal | undefined,
-  ): Promise<StoredGrant> => {
-    if (showPrompt === undefined) throw new LoginRequiredError('there is no grant; sign in first');
-    return requestDeviceGrant(service, { clientId, scope, showPrompt, now, signal });
-  };
-
-  /** Undefined: there is nothing to renew, and a user has to confirm. */
-  const renewStored = (isUsable: (stored: StoredGrant) => boolean): Promise<string | undefined> =>
-    store.withLock(async (stored, save) => {
-      if (stored !== undefined && isUsable(stored)) return stored.accessToken;
-      const next =
-        (stored && (await refresh(refreshOptions, stored, isUsable))) ?? (await loginByCertificate());
-      if (next === stored && next !== undefined) return next.accessToken;
-      await save(next);
-      return next?.accessToken;
-    });
-
-  let pendingRenewal: Promise<string | undefined> | undefined;
-  const getToken = async (isUsable: (stored: StoredGrant) => boolean): Promise<string> => {
-    const stored = await store.read();
-    if (stored !== undefined && isUsable(stored)) return stored.accessToken;
-    pendingRenewal ??= renewStored(isUsable).finally(() => {
-      pendingRenewal = undefined;
-    });
-    return (await pendingRenewal) ?? (await login()).accessToken;
-  };
-
+  const { login, getToken } = createGrantSource({ service, clientId, scope, now }, store, options);
   const client: Client = {
     token: ({ validFor } = {}) => getToken((stored) => isFresh(stored, now(), validFor)),
     renew: (rejectedToken) =>
@@ -138,6 +88,60 @@ export function createClient(options: ClientOptions): Client {
     close: () => service.close(),
   };
   return client;
+}
+
+type IsUsable = (stored: StoredGrant) => boolean;
+
+/** Obtains grants, and renews the stored one. */
+function createGrantSource(
+  context: GrantContext,
+  store: CredentialStore,
+  options: Pick<ClientOptions, 'certificate' | 'onDevice'>,
+) {
+  /** Undefined without a certificate: then a user has to confirm. */
+  const loginByCertificate = async (): Promise<StoredGrant | undefined> =>
+    options.certificate && requestGrant(context, 'Authorize/Certificate', { scope: context.scope });
+
+  const loginByDevice = async (
+    showPrompt: ShowPrompt | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<StoredGrant> => {
+    if (showPrompt === undefined) throw new LoginRequiredError('there is no grant; sign in first');
+    return requestDeviceGrant(context, showPrompt, signal);
+  };
+
+  const login = async ({ onDevice = options.onDevice, signal }: LoginOptions = {}): Promise<StoredGrant> => {
+    // Outside the lock: a user takes minutes, in which other processes use the stored grant.
+    const grant = (await loginByCertificate()) ?? (await loginByDevice(onDevice, signal));
+    const previous = await store.withLock(async (stored, save) => {
+      await save(grant);
+      return stored;
+    });
+    // Best effort.
+    if (previous !== undefined) await revoke(context.service, previous).catch(() => undefined);
+    return grant;
+  };
+
+  /** Undefined: there is nothing to renew, and a user has to confirm. */
+  const renewStored = (isUsable: IsUsable): Promise<string | undefined> =>
+    store.withLock(async (stored, save) => {
+      if (stored !== undefined && isUsable(stored)) return stored.accessToken;
+      const next = (stored && (await refresh(context, stored, isUsable))) ?? (await loginByCertificate());
+      if (next === stored && next !== undefined) return next.accessToken;
+      await save(next);
+      return next?.accessToken;
+    });
+
+  let pendingRenewal: Promise<string | undefined> | undefined;
+  const getToken = async (isUsable: IsUsable): Promise<string> => {
+    const stored = await store.read();
+    if (stored !== undefined && isUsable(stored)) return stored.accessToken;
+    pendingRenewal ??= renewStored(isUsable).finally(() => {
+      pendingRenewal = undefined;
+    });
+    return (await pendingRenewal) ?? (await login()).accessToken;
+  };
+  return { login, getToken };
 }
 
 type Owner = Pick<StoredGrant, 'service' | 'clientId' | 'scope'>;
@@ -178,34 +182,22 @@ async function revoke(service: TokenService, { accessToken }: StoredGrant): Prom
   }
 }
 
-interface RefreshOptions {
-  readonly service: TokenService;
-  readonly clientId: string;
-  readonly scope: string;
-  readonly now: () => number;
-}
-
 const MAX_ATTEMPTS = 3;
 /** All attempts together take less than the ten seconds in which a lost response is repeated. */
 const ATTEMPT_TIMEOUT_MS = 2_500;
 
 /** The next grant; the same one while its token is usable and the service unavailable; undefined when it has ended. */
 async function refresh(
-  { service, clientId, scope, now }: RefreshOptions,
+  context: GrantContext,
   stored: StoredGrant,
-  isUsable: (stored: StoredGrant) => boolean,
+  isUsable: IsUsable,
 ): Promise<StoredGrant | undefined> {
-  if (now() >= stored.until) return undefined;
+  if (context.now() >= stored.until) return undefined;
   for (let attempt = 1; ; attempt += 1) {
-    const at = now();
     try {
-      const body = { client_id: clientId, refresh_token: stored.refreshToken };
-      const response = await service.post('Authorize/Token', body, ATTEMPT_TIMEOUT_MS);
-      return parseGrantResponse(
-        response,
-        { service: service.base, clientId, scope, requestedAt: at },
-        stored,
-      );
+      const parameters = { refresh_token: stored.refreshToken };
+      const options = { previous: stored, timeoutMs: ATTEMPT_TIMEOUT_MS };
+      return await requestGrant(context, 'Authorize/Token', parameters, options);
     } catch (error) {
       if (error instanceof OAuthError && error.code === 'invalid_grant') return undefined;
       if (!(error instanceof ServiceUnavailableError)) throw error;

@@ -14,6 +14,8 @@ export interface ConnectionErrorContext {
   readonly caOption: string;
   /** That option was given. */
   readonly hasCa: boolean;
+  /** Named in the message about a timeout. */
+  readonly timeoutMs?: number;
 }
 
 const UNKNOWN_CA_CODES: readonly string[] = [
@@ -58,11 +60,13 @@ export const explainConnectionError = (
   isLocal: error instanceof KeyPairError,
 });
 
-function describe(error: NodeJS.ErrnoException, { url, caOption, hasCa }: ConnectionErrorContext): string {
+function describe(error: NodeJS.ErrnoException, context: ConnectionErrorContext): string {
+  const { url, caOption, hasCa, timeoutMs } = context;
   const { name, code = '', message, cause } = error;
   if (error instanceof UnusableResponse) return `sent an unusable response: ${message}`;
   if (error instanceof KeyPairError) return `was not contacted: ${message}`;
-  if (isTimeout(error)) return 'timed out';
+  if (isTimeout(error))
+    return timeoutMs === undefined ? 'timed out' : `did not respond within ${timeoutMs / 1_000} s`;
   if (UNKNOWN_CA_CODES.includes(code))
     return hasCa
       ? `is not trusted: its certificate was not issued by the CA in ${caOption}`

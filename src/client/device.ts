@@ -1,7 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { LoginRequiredError, OAuthError, ServiceUnavailableError } from './errors.ts';
-import { isIntegerBetween, parseGrantResponse, type StoredGrant } from './grant.ts';
-import type { ServiceResponse, TokenService } from './service.ts';
+import { type GrantContext, isIntegerBetween, requestGrant, type StoredGrant } from './grant.ts';
+import type { ServiceResponse } from './service.ts';
 
 /** What the user needs to confirm in a browser. */
 export interface DevicePrompt {
@@ -12,13 +12,7 @@ export interface DevicePrompt {
   readonly expiresIn: number;
 }
 
-export interface DeviceGrantOptions {
-  readonly clientId: string;
-  readonly scope: string;
-  readonly showPrompt: (prompt: DevicePrompt) => void | Promise<void>;
-  readonly now: () => number;
-  readonly signal?: AbortSignal | undefined;
-}
+export type ShowPrompt = (prompt: DevicePrompt) => void | Promise<void>;
 
 const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
 const MAX_WAIT_SECONDS = 60;
@@ -26,10 +20,11 @@ const MAX_CODE_SECONDS = 86_400;
 
 /** RFC 8628: requests a code, shows it and polls until the user has decided. */
 export async function requestDeviceGrant(
-  service: TokenService,
-  options: DeviceGrantOptions,
+  context: GrantContext,
+  showPrompt: ShowPrompt,
+  signal: AbortSignal | undefined,
 ): Promise<StoredGrant> {
-  const { clientId, scope, showPrompt, now, signal } = options;
+  const { service, clientId, scope, now } = context;
   const requestedAt = now();
   const response = await service.post('Authorize/Device', { client_id: clientId, scope });
   const { deviceCode, interval, prompt } = parseDeviceResponse(response, service.url);
@@ -40,14 +35,9 @@ export async function requestDeviceGrant(
     if (now() + wait >= end)
       throw new LoginRequiredError('the code has expired before it was confirmed; start again');
     await pause(wait * 1_000, undefined, signal === undefined ? {} : { signal });
-    const at = now();
     try {
-      const tokenResponse = await service.post('Authorize/Token', {
-        client_id: clientId,
-        grant_type: DEVICE_GRANT,
-        device_code: deviceCode,
-      });
-      return parseGrantResponse(tokenResponse, { service: service.base, clientId, scope, requestedAt: at });
+      const parameters = { grant_type: DEVICE_GRANT, device_code: deviceCode };
+      return await requestGrant(context, 'Authorize/Token', parameters);
     } catch (error) {
       wait = getNextWait(error, interval);
     }

@@ -71,43 +71,33 @@ const isStoredGrant = (grant: Partial<Record<keyof StoredGrant, unknown>> | null
   typeof grant.service === 'string' &&
   [grant.obtained, grant.expires, grant.until].every((time) => Number.isFinite(time));
 
-interface PendingFile {
-  commit(grant: StoredGrant): Promise<void>;
-  discard(): Promise<void>;
-}
-
-async function createPendingFile(file: string): Promise<PendingFile> {
+async function createPendingFile(file: string) {
   const pendingPath = `${file}.${randomBytes(6).toString('hex')}.new`;
   const handle = await open(pendingPath, 'wx', 0o600);
-  let isOpen = true;
-  const closeHandle = async (): Promise<void> => {
-    if (!isOpen) return;
-    isOpen = false;
+  const discard = async (): Promise<void> => {
+    // May be closed already, which is no error.
     await handle.close();
+    await rm(pendingPath, { force: true });
   };
   try {
     await handle.write(PLACEHOLDER, 0, PLACEHOLDER.length, 0);
     await handle.sync();
   } catch (error) {
-    await closeHandle();
-    await rm(pendingPath, { force: true });
+    await discard();
     throw new ServiceUnavailableError(`no disk space to store the next token beside ${file}`, {
       cause: error,
     });
   }
   return {
-    async commit(grant) {
+    async commit(grant: StoredGrant): Promise<void> {
       const text = Buffer.from(`${JSON.stringify({ version: VERSION, grant }, null, 2)}\n`);
       await handle.write(text, 0, text.length, 0);
       await handle.truncate(text.length);
       await handle.sync();
-      await closeHandle();
+      await handle.close();
       await rename(pendingPath, file);
     },
-    async discard() {
-      await closeHandle();
-      await rm(pendingPath, { force: true });
-    },
+    discard,
   };
 }
 

@@ -1,5 +1,5 @@
 import { ServiceUnavailableError } from './errors.ts';
-import type { ServiceResponse } from './service.ts';
+import type { ServiceResponse, TokenService } from './service.ts';
 
 /** Seconds since 1970, by the clock of this machine. */
 export type Seconds = number;
@@ -20,11 +20,12 @@ export interface StoredGrant {
   readonly until: Seconds;
 }
 
-export interface GrantRequest {
-  readonly service: string;
+/** What the grants of a client are requested with. */
+export interface GrantContext {
+  readonly service: TokenService;
   readonly clientId: string;
   readonly scope: string;
-  readonly requestedAt: Seconds;
+  readonly now: () => Seconds;
 }
 
 const MAX_TOKEN_LENGTH = 8_192;
@@ -55,11 +56,24 @@ const isIdentity = (value: unknown): value is string =>
 export const isIntegerBetween = (value: unknown, min: number, max: number): value is number =>
   Number.isSafeInteger(value) && (value as number) >= min && (value as number) <= max;
 
-/** Parses a response of Authorize/…. All fields are validated, because they are stored, printed and sent. */
-export function parseGrantResponse(
+/** Requests a grant, or with `previous` its next token. */
+export async function requestGrant(
+  { service, clientId, scope, now }: GrantContext,
+  route: 'Authorize/Certificate' | 'Authorize/Token',
+  parameters: Readonly<Record<string, string>>,
+  { previous, timeoutMs }: { readonly previous?: StoredGrant; readonly timeoutMs?: number } = {},
+): Promise<StoredGrant> {
+  const requestedAt = now();
+  const response = await service.post(route, { client_id: clientId, ...parameters }, timeoutMs);
+  return parseGrantResponse(response, { service: service.base, clientId, scope }, requestedAt, previous);
+}
+
+/** All fields are validated, because they are stored, printed and sent. */
+function parseGrantResponse(
   response: ServiceResponse,
-  request: GrantRequest,
-  previous?: StoredGrant,
+  owner: Pick<StoredGrant, 'service' | 'clientId' | 'scope'>,
+  requestedAt: Seconds,
+  previous: StoredGrant | undefined,
 ): StoredGrant {
   const { access_token, refresh_token, token_type, expires_in, expires, refresh_until, scope, identity } =
     response;
@@ -78,13 +92,11 @@ export function parseGrantResponse(
   return {
     accessToken: access_token,
     refreshToken: refresh_token,
-    service: request.service,
-    clientId: request.clientId,
-    scope: request.scope,
+    ...owner,
     ...(grantIdentity !== undefined && { identity: grantIdentity }),
-    obtained: request.requestedAt,
-    expires: request.requestedAt + expires_in,
-    until: request.requestedAt + expires_in + (refresh_until - expires),
+    obtained: requestedAt,
+    expires: requestedAt + expires_in,
+    until: requestedAt + expires_in + (refresh_until - expires),
   };
 }
 

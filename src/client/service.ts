@@ -2,7 +2,7 @@ import type { Agent } from 'undici';
 import { IDENTITY_ENCODING, readResponseText } from '../http/read-response.ts';
 import { createHttpClient, type HttpRequest, type HttpResponse } from '../lib/http-client.ts';
 import { printable } from '../lib/printable.ts';
-import { isJsonObject, parseStrictJson } from '../lib/strict-json.ts';
+import { parseStrictJsonObject } from '../lib/strict-json.ts';
 import { explainConnectionError } from './connection-error.ts';
 import { OAuthError, ServiceUnavailableError } from './errors.ts';
 
@@ -89,7 +89,7 @@ const isLoopback = ({ protocol, hostname }: URL): boolean =>
 
 /** Only an OAuth error is a refusal: an error page of a proxy in between is not. */
 function parseResponse(url: URL, { status, headers }: HttpResponse, text: string): ServiceResponse {
-  const body = parseObject(text);
+  const body = parseStrictJsonObject(text);
   if (status === 200 && body !== undefined) return body;
   const retryAfter = parseRetryAfter(headers['retry-after']);
   const code = readString(body, 'Error', 'error');
@@ -100,15 +100,6 @@ function parseResponse(url: URL, { status, headers }: HttpResponse, text: string
   if (!isServiceFailure && code !== '') throw new OAuthError(code, description, status);
   const detail = description === '' ? '' : `: ${description}`;
   throw new ServiceUnavailableError(`${url.origin} returned ${status}${detail}`, { retryAfter });
-}
-
-function parseObject(text: string): ServiceResponse | undefined {
-  try {
-    const value = parseStrictJson(text);
-    return isJsonObject(value) ? value : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 /** Escaped, because errors are printed. */

@@ -2,7 +2,7 @@ import { explainConnectionError, isTimeout } from '../client/connection-error.ts
 import type { Settings } from '../config/schema.ts';
 import { IDENTITY_ENCODING, readResponseText } from '../http/read-response.ts';
 import { sendOnce } from '../lib/http-client.ts';
-import { parseStrictJson } from '../lib/strict-json.ts';
+import { parseStrictJsonObject } from '../lib/strict-json.ts';
 import { type CommandContext, CommandError, EXIT, UsageError } from './command.ts';
 import type { TlsFiles } from './files.ts';
 import { parseWebUrl } from './web-url.ts';
@@ -74,29 +74,19 @@ export async function requestAdmin(
         text: await readResponseText(response, MAX_BYTES),
       }),
     });
-    const json = parseObject(text);
+    // Limits the nesting: the output functions are recursive.
+    const json = parseStrictJsonObject(text);
     if (json === undefined) throw unavailable('is not a gatehouse admin listener');
     return { status, json };
   } catch (error) {
     if (error instanceof CommandError) throw error;
-    if (!isTimeout(error))
-      throw unavailable(
-        explainConnectionError(error, { url, caOption: '--cacert FILE', hasCa: ca !== undefined }).message,
-      );
+    const context = { url, caOption: '--cacert FILE', hasCa: ca !== undefined, timeoutMs };
+    const { message } = explainConnectionError(error, context);
+    if (!isTimeout(error)) throw unavailable(message);
     const retryHint =
       method === 'POST' ? ' The request may have been carried out; it is safe to repeat it.' : '';
     throw unavailable(
-      `did not respond within ${timeoutMs / 1_000} s. Check the address with \`gatehouse health --url ${url.origin}\`.${retryHint}`,
+      `${message}. Check the address with \`gatehouse health --url ${url.origin}\`.${retryHint}`,
     );
-  }
-}
-
-/** Limits the nesting: the output functions are recursive. */
-function parseObject(text: string): AdminResponse['json'] | undefined {
-  try {
-    const json = parseStrictJson(text);
-    return typeof json === 'object' && json !== null ? (json as AdminResponse['json']) : undefined;
-  } catch {
-    return undefined;
   }
 }

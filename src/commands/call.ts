@@ -1,6 +1,6 @@
-import { explainConnectionError, isTimeout } from '../client/connection-error.ts';
+import { explainConnectionError } from '../client/connection-error.ts';
 import { isForwardableMethod } from '../domain/method.ts';
-import { type HttpRequest, type HttpResponse, readBody, sendOnce } from '../lib/http-client.ts';
+import { type HttpRequest, readAtMost, sendOnce } from '../lib/http-client.ts';
 import { printableLines } from '../lib/printable.ts';
 import { type Command, type CommandContext, CommandError, EXIT, UsageError, writeJson } from './command.ts';
 import { readTlsFiles, type TlsFiles } from './files.ts';
@@ -41,17 +41,14 @@ export const command: Command = {
     const method = context.positionals.length === 2 ? (context.positionals[0] ?? '') : defaultMethod;
     if (!isForwardableMethod(method))
       throw new UsageError('gatehouse call: write METHOD in capitals, such as GET');
-    const files = readTlsFiles(context);
-    if ((files.cert === undefined) !== (files.key === undefined))
-      throw new UsageError('gatehouse call: --cert and --key go together');
+    const files = readTlsFiles(context, 'gatehouse call');
     const headers = buildHeaders(context, body);
     if (hasSecret(headers, url, body)) requireSecureUrl('gatehouse call', url);
     const response = await send(url, { method, headers, body }, files);
-    const { status, text } = response;
-    if (context.json) writeJson(context, { status, headers: response.headers, body: text });
+    if (context.json) writeJson(context, response);
     else {
-      const suffix = context.flag('show-status') ? `  [${status}]` : '';
-      context.stdout(`${printableLines(text).replace(/\n$/, '')}${suffix}\n`);
+      const suffix = context.flag('show-status') ? `  [${response.status}]` : '';
+      context.stdout(`${printableLines(response.body).replace(/\n$/, '')}${suffix}\n`);
     }
     return EXIT.ok;
   },
@@ -67,9 +64,26 @@ function buildHeaders(context: CommandContext, body: string | undefined): Header
     // An invalid header is not quoted: its value may be a secret.
     if (name === undefined || value === undefined)
       throw new UsageError('gatehouse call: -H takes name:value in printable ASCII');
+    const problem = findHeaderProblem(name.toLowerCase(), value, Buffer.byteLength(body ?? ''));
+    if (problem !== undefined) throw new UsageError(`gatehouse call: -H ${name}: ${problem}`);
     headers[name.toLowerCase()] = value;
   }
   return headers;
+}
+
+/** RFC 9110 §5.6.2. */
+const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+const CONNECTION_HEADERS: readonly string[] = ['expect', 'keep-alive', 'transfer-encoding', 'upgrade'];
+
+/** Headers that undici does not send, or only with some values. */
+function findHeaderProblem(name: string, value: string, bodyLength: number): string | undefined {
+  if (CONNECTION_HEADERS.includes(name))
+    return 'this header cannot be set, because it controls the connection; omit it';
+  if (name === 'connection' && !value.split(',').every((option) => TOKEN.test(option.trim())))
+    return 'must be a list of connection options, such as close';
+  if (name === 'content-length' && value !== String(bodyLength))
+    return `must be the length of the body, ${bodyLength}; omit it`;
+  return undefined;
 }
 
 const SECRET_HEADERS = /(?:^|-)(?:authorization|cookie|dpop|token|secret|password|api-?key)(?:-|$)/;
@@ -91,13 +105,7 @@ function decodePercent(text: string): string {
   }
 }
 
-interface CallResponse {
-  readonly status: number;
-  readonly headers: HttpResponse['headers'];
-  readonly text: string;
-}
-
-async function send(url: URL, request: HttpRequest, { ca, cert, key }: TlsFiles): Promise<CallResponse> {
+async function send(url: URL, request: HttpRequest, { ca, cert, key }: TlsFiles) {
   try {
     return await sendOnce(url, {
       timeoutMs: TIMEOUT_MS,
@@ -105,17 +113,17 @@ async function send(url: URL, request: HttpRequest, { ca, cert, key }: TlsFiles)
       certificate: cert && key && { cert, key },
       request,
       async read(response) {
-        const body = await readBody(response, MAX_BYTES);
+        const body = await readAtMost(response.body, MAX_BYTES);
         if (body === undefined)
           throw new CommandError(`${url.origin} sent more than 16 MiB`, EXIT.unavailable);
-        return { status: response.status, headers: response.headers, text: body.toString('utf8') };
+        const { status, headers } = response;
+        return { status, headers, body: body.toString('utf8') };
       },
     });
   } catch (error) {
     if (error instanceof CommandError) throw error;
-    const problem = isTimeout(error)
-      ? `did not respond within ${TIMEOUT_MS / 1_000} s`
-      : explainConnectionError(error, { url, caOption: '--cacert FILE', hasCa: ca !== undefined }).message;
-    throw new CommandError(`${url.origin} ${problem}`, EXIT.unavailable);
+    const context = { url, caOption: '--cacert FILE', hasCa: ca !== undefined, timeoutMs: TIMEOUT_MS };
+    const { message } = explainConnectionError(error, context);
+    throw new CommandError(`${url.origin} ${message}`, EXIT.unavailable);
   }
 }

@@ -5,10 +5,10 @@ import { fileURLToPath } from 'node:url';
 import { formatProblems, type InvalidConfig, type LoadedConfig, loadSettings } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
 import { readPackageVersion } from '../lib/package-version.ts';
+import { StartError } from '../lib/start-error.ts';
 import { createLogger, createStdoutSink, type Logger } from '../observability/logger.ts';
 import { openGateway } from '../server/gateway.ts';
-import { createReloader } from '../server/reloader.ts';
-import { StartError } from '../server/start-error.ts';
+import { Reloader } from '../server/reloader.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT } from './command.ts';
 import { type DemoApi, openDemoApi } from './demo/api.ts';
 import { type DemoFolder, prepareDemoFolder } from './demo/folder.ts';
@@ -34,7 +34,7 @@ export const command: Command = {
   async run(context) {
     context.stderr(`gatehouse ${readPackageVersion()}: preparing the demo …\n`);
     const folder = resolve(context.cwd, context.option('folder') ?? '.gatehouse');
-    const demoFolder = await prepareDemoFolder(folder, { api: API_PORT }, Date.now() / 1_000);
+    const demoFolder = await prepareDemoFolder(folder, API_PORT, Date.now() / 1_000);
     const stopped = waitForSignal();
     const api = await openDemoApi(API_PORT);
     try {
@@ -63,7 +63,7 @@ async function runDemo(
   const sink = createStdoutSink();
   const log = createLog(settings, sink.write);
   const opening = openGateway({ settings, log });
-  const reloader = createReloader({ load, gateway: opening, settings, files: loaded.files, log });
+  const reloader = new Reloader({ load, gateway: opening, settings, files: loaded.files, log });
   try {
     const gateway = await opening;
     sink.flush();

@@ -7,11 +7,7 @@ import { createOwnAuthorityCheck } from '../proxy/policy/own-authority.ts';
 import { createHostMatcher, createServedHosts } from '../proxy/policy/served-hosts.ts';
 import { buildIntegrations, buildRules } from '../server/build-from-settings.ts';
 import { getPagesOrigin } from '../server/pages-origin.ts';
-import {
-  createForwardAuthMatcher,
-  createServicePathMatcher,
-  createServicePathParser,
-} from '../server/service-paths.ts';
+import { ServicePaths } from '../server/service-paths.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT, UsageError, writeJson } from './command.ts';
 import { loadCommandSettings } from './settings.ts';
 
@@ -67,8 +63,7 @@ function createExplainContext(settings: Settings): ExplainContext {
   const { publicUrl, hosts } = settings;
   const rules = compileRules(buildRules(settings));
   const pagesHost = getPagesOrigin(settings).host;
-  const matchForwardAuth = createForwardAuthMatcher(settings);
-  const parseServicePath = createServicePathParser(settings);
+  const paths = new ServicePaths(settings);
   const served = createServedHosts({ settings: hosts, publicUrl, routeHosts: rules.hosts, pagesHost });
   return {
     rules,
@@ -76,9 +71,9 @@ function createExplainContext(settings: Settings): ExplainContext {
     pagesHost,
     isListedHost: (name) => served.isListed(name),
     unlistedHosts: hosts.others,
-    isServicePath: createServicePathMatcher(settings),
-    isPagePath: (path) => /^\/device(?:\/|$)/.test(parseServicePath(path) ?? ''),
-    isForwardAuthPath: (url) => matchForwardAuth(url) !== undefined,
+    isServicePath: (path) => paths.includes(path),
+    isPagePath: (path) => /^\/device(?:\/|$)/.test(paths.parse(path) ?? ''),
+    isForwardAuthPath: (url) => paths.matchForwardAuth(url) !== undefined,
   };
 }
 

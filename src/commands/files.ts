@@ -1,7 +1,7 @@
-import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { checkKeyPair, KeyPairError } from '../lib/key-pair.ts';
-import { type CommandContext, CommandError, EXIT } from './command.ts';
+import { readFileBytes } from '../lib/read-file.ts';
+import { type CommandContext, CommandError, EXIT, UsageError } from './command.ts';
 
 /** The content of the file that an option names; undefined where the option is omitted. */
 export function readOptionFile(
@@ -11,10 +11,9 @@ export function readOptionFile(
 ): Buffer | undefined {
   if (file === undefined) return undefined;
   try {
-    return readFileSync(resolve(cwd, file));
+    return readFileBytes(resolve(cwd, file));
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    throw new CommandError(`--${option} ${file} cannot be read (${code})`, EXIT.configuration);
+    throw new CommandError(`--${option} ${file} ${(error as Error).message}`, EXIT.configuration);
   }
 }
 
@@ -24,11 +23,13 @@ export interface TlsFiles {
   readonly ca?: Buffer;
 }
 
-/** The files of --cert, --key and --cacert. */
-export function readTlsFiles(context: CommandContext): TlsFiles {
+/** The files of --cert, --key and --cacert; `label` is the command, for errors. */
+export function readTlsFiles(context: CommandContext, label: string): TlsFiles {
   const read = (option: string): Buffer | undefined =>
     readOptionFile(context, option, context.option(option));
   const [cert, key, ca] = [read('cert'), read('key'), read('cacert')];
+  if ((cert === undefined) !== (key === undefined))
+    throw new UsageError(`${label}: --cert and --key go together`);
   if (cert !== undefined && key !== undefined) requireKeyPair(cert, key);
   return { ...(cert && { cert }), ...(key && { key }), ...(ca && { ca }) };
 }
@@ -41,21 +42,4 @@ function requireKeyPair(cert: Buffer, key: Buffer): void {
       throw new CommandError(`--cert and --key: ${error.message}`, EXIT.configuration);
     throw error;
   }
-}
-
-/** Reads a stream to its end; throws `createError()` beyond `maxBytes`. */
-export async function readStream(
-  stream: AsyncIterable<unknown>,
-  maxBytes: number,
-  createError: () => Error,
-): Promise<Buffer> {
-  const parts: Buffer[] = [];
-  let length = 0;
-  for await (const part of stream) {
-    const bytes = Buffer.from(part as Buffer);
-    length += bytes.length;
-    if (length > maxBytes) throw createError();
-    parts.push(bytes);
-  }
-  return Buffer.concat(parts);
 }

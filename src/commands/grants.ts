@@ -1,4 +1,5 @@
 import { resolve } from 'node:path';
+import { readAtMost } from '../lib/http-client.ts';
 import { printable } from '../lib/printable.ts';
 import { checkAdminTokenFile, formatAdminTokenProblem } from '../server/admin-token.ts';
 import { type AdminResponse, type AdminTarget, requestAdmin, resolveAdminUrl } from './admin-client.ts';
@@ -12,7 +13,7 @@ import {
   UsageError,
   writeJson,
 } from './command.ts';
-import { readOptionFile, readStream, readTlsFiles } from './files.ts';
+import { readOptionFile, readTlsFiles } from './files.ts';
 import { requireSecureUrl } from './web-url.ts';
 
 interface GrantView {
@@ -80,53 +81,43 @@ export const command: Command = {
 
 type Action = (context: CommandContext, target: AdminTarget, ids: readonly string[]) => Promise<void>;
 
-const ACTIONS: Readonly<Record<string, Action>> = { list: listGrants, show: showGrant, revoke };
-
-async function listGrants(
-  context: CommandContext,
-  target: AdminTarget,
-  ids: readonly string[],
-): Promise<void> {
-  if (ids.length > 0)
-    throw new UsageError('gatehouse grants list: takes no grant id; use --client, --identity or --name');
-  const { grants, cut } = await fetchGrants(context, target);
-  if (context.json) writeJson(context, { grants, ...(cut && { cut }) });
-  else printTable(context, grants);
-  if (cut)
-    context.stderr(
-      `gatehouse: stopped after ${grants.length} grants; there may be more. Use --client, --identity or --name, or page through GET /admin/v1/grants.\n`,
-    );
-}
-
-async function showGrant(
-  context: CommandContext,
-  target: AdminTarget,
-  ids: readonly string[],
-): Promise<void> {
-  const [id] = ids;
-  if (id === undefined || ids.length > 1) throw new UsageError('gatehouse grants show: takes one grant id');
-  const grant = await requestJson(target, 'GET', `/grants/${encodeURIComponent(id)}`);
-  if (context.json) return writeJson(context, grant);
-  for (const [name, value] of Object.entries(grant))
-    context.stdout(
-      `${printable(name).padEnd(16)} ${TIME_FIELDS.has(name) ? formatTime(value) : printable(value)}\n`,
-    );
-}
-
-async function revoke(context: CommandContext, target: AdminTarget, ids: readonly string[]): Promise<void> {
-  const holders = listHolderOptions(context);
-  const [holder] = holders;
-  if ((ids.length === 0) === (holder === undefined) || holders.length > 1)
-    throw new UsageError(
-      'gatehouse grants revoke: takes grant ids, or one of --client, --identity and --name',
-    );
-  if (holder !== undefined) return revokeHolder(context, target, holder);
-  for (const id of ids) {
-    await requestJson(target, 'POST', `/grants/${encodeURIComponent(id)}/revoke`);
-    if (!context.json) context.stdout(`Revoked: ${id}\n`);
-  }
-  if (context.json) writeJson(context, { ended: ids });
-}
+const ACTIONS: Readonly<Record<string, Action>> = {
+  async list(context, target, ids) {
+    if (ids.length > 0)
+      throw new UsageError('gatehouse grants list: takes no grant id; use --client, --identity or --name');
+    const { grants, cut } = await fetchGrants(context, target);
+    if (context.json) writeJson(context, { grants, ...(cut && { cut }) });
+    else printTable(context, grants);
+    if (cut)
+      context.stderr(
+        `gatehouse: stopped after ${grants.length} grants; there may be more. Use --client, --identity or --name, or page through GET /admin/v1/grants.\n`,
+      );
+  },
+  async show(context, target, ids) {
+    const [id] = ids;
+    if (id === undefined || ids.length > 1) throw new UsageError('gatehouse grants show: takes one grant id');
+    const grant = await requestJson(target, 'GET', `/grants/${encodeURIComponent(id)}`);
+    if (context.json) return writeJson(context, grant);
+    for (const [name, value] of Object.entries(grant))
+      context.stdout(
+        `${printable(name).padEnd(16)} ${TIME_FIELDS.has(name) ? formatTime(value) : printable(value)}\n`,
+      );
+  },
+  async revoke(context, target, ids) {
+    const holders = listHolderOptions(context);
+    const [holder] = holders;
+    if ((ids.length === 0) === (holder === undefined) || holders.length > 1)
+      throw new UsageError(
+        'gatehouse grants revoke: takes grant ids, or one of --client, --identity and --name',
+      );
+    if (holder !== undefined) return revokeHolder(context, target, holder);
+    for (const id of ids) {
+      await requestJson(target, 'POST', `/grants/${encodeURIComponent(id)}/revoke`);
+      if (!context.json) context.stdout(`Revoked: ${id}\n`);
+    }
+    if (context.json) writeJson(context, { ended: ids });
+  },
+};
 
 async function revokeHolder(
   context: CommandContext,
@@ -213,9 +204,7 @@ function explainRejectedToken({ isOwnTokenFile }: AdminTarget, file: string): st
 }
 
 async function resolveTarget(context: CommandContext): Promise<AdminTarget> {
-  const files = readTlsFiles(context);
-  if ((files.cert === undefined) !== (files.key === undefined))
-    throw new UsageError('gatehouse grants: --cert and --key go together');
+  const files = readTlsFiles(context, 'gatehouse grants');
   const { url, admin } = await resolveAdminUrl(context, 'gatehouse grants');
   if (files.cert !== undefined) return { url, ...files };
   requireSecureUrl('gatehouse grants', url);
@@ -226,18 +215,18 @@ async function resolveTarget(context: CommandContext): Promise<AdminTarget> {
   return {
     url,
     ...files,
-    token: parseToken(tokenFile, isStdin ? await readStdin(context) : readTokenFile(context, tokenFile)),
+    token: parseToken(
+      tokenFile,
+      isStdin ? await readStdin(context) : readOptionFile(context, 'token-file', tokenFile),
+    ),
     tokenFile: isStdin ? 'standard input' : tokenFile,
     isOwnTokenFile: resolve(context.cwd, tokenFile) === admin?.tokenFile,
   };
 }
 
-const readTokenFile = (context: CommandContext, file: string): Buffer =>
-  readOptionFile(context, 'token-file', file) ?? Buffer.alloc(0);
-
 /** Editors and shells end files with a line break. */
-function parseToken(file: string, bytes: Buffer): string {
-  const token = bytes.toString('utf8').trim();
+function parseToken(file: string, bytes: Buffer | undefined): string {
+  const token = bytes?.toString('utf8').trim() ?? '';
   if (/^[\x20-\x7e]+$/.test(token)) return token;
   const content = token === '' ? 'is empty' : 'has several lines, or is not text';
   throw new CommandError(
@@ -249,16 +238,14 @@ function parseToken(file: string, bytes: Buffer): string {
 const MAX_TOKEN_BYTES = 4_096;
 
 /** Never truncated: that would be reported as a wrong token. */
-const readStdin = ({ stdin }: CommandContext): Promise<Buffer> =>
-  readStream(
-    stdin,
-    MAX_TOKEN_BYTES,
-    () =>
-      new CommandError(
-        'standard input is too long; it must contain the admin token only',
-        EXIT.configuration,
-      ),
+async function readStdin({ stdin }: CommandContext): Promise<Buffer> {
+  const bytes = await readAtMost(stdin, MAX_TOKEN_BYTES);
+  if (bytes !== undefined) return bytes;
+  throw new CommandError(
+    'standard input is too long; it must contain the admin token only',
+    EXIT.configuration,
   );
+}
 
 const TIME_FIELDS = new Set(['issued', 'last_refreshed', 'until', 'revoked']);
 

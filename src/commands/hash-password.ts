@@ -1,6 +1,6 @@
 import { hashPassword } from '../identity/password-hasher.ts';
+import { readAtMost } from '../lib/http-client.ts';
 import { type Command, type CommandContext, EXIT, UsageError, writeJson } from './command.ts';
-import { readStream } from './files.ts';
 
 const MAX_BYTES = 1_024;
 
@@ -23,10 +23,9 @@ export const command: Command = {
 const createTooLongError = (): UsageError =>
   new UsageError(`gatehouse hash-password: the password is longer than ${MAX_BYTES} bytes`);
 
-const readFromPipe = async ({ stdin }: CommandContext): Promise<string> =>
-  parsePassword(await readStream(stdin, MAX_BYTES + 2, createTooLongError));
-
-function parsePassword(bytes: Buffer): string {
+async function readFromPipe({ stdin }: CommandContext): Promise<string> {
+  const bytes = await readAtMost(stdin, MAX_BYTES + 2);
+  if (bytes === undefined) throw createTooLongError();
   let text: string;
   try {
     text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(bytes);

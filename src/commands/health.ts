@@ -1,4 +1,4 @@
-import { explainConnectionError, isTimeout } from '../client/connection-error.ts';
+import { explainConnectionError } from '../client/connection-error.ts';
 import { readResponseText } from '../http/read-response.ts';
 import { sendOnce } from '../lib/http-client.ts';
 import { printable } from '../lib/printable.ts';
@@ -68,8 +68,8 @@ async function requestHealth(url: URL): Promise<HealthResult> {
       },
     });
   } catch (error) {
-    if (isTimeout(error)) return { why: `did not respond within ${TIMEOUT_MS / 1_000} s` };
-    return { why: explainConnectionError(error, { url, caOption: '', hasCa: false }).message };
+    const context = { url, caOption: '', hasCa: false, timeoutMs: TIMEOUT_MS };
+    return { why: explainConnectionError(error, context).message };
   }
 }
 

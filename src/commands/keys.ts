@@ -1,5 +1,7 @@
 import { resolve } from 'node:path';
 import { getLongestGrantLifetime } from '../config/lifetimes.ts';
+import type { Settings } from '../config/schema.ts';
+import { duration } from '../config/units.ts';
 import { Fault } from '../ports/fault.ts';
 import {
   createKeyringFile,
@@ -28,12 +30,15 @@ const ACTIONS: Readonly<Record<string, (context: CommandContext, file: string, n
     return printKeys(context, file, now);
   },
   rotate(context, file, now) {
-    const retention = readRetention(context);
+    const settings =
+      context.option('config') === undefined ? undefined : loadCommandSettings(context).settings;
+    const keep = readDuration(context, 'keep') ?? getRetention(settings);
     const rotated = rotateKeyring(readKeyringFile(file), {
       alg: readAlgorithm(context),
       now,
-      publishBefore: readDuration(context, 'publish-before', '5m'),
-      ...(retention !== undefined && { keep: retention }),
+      publishBefore:
+        readDuration(context, 'publish-before') ?? settings?.keys.publishBefore ?? DEFAULT_PUBLISH_BEFORE,
+      ...(keep !== undefined && { keep }),
     });
     writeKeyringFile(file, rotated, { replace: true });
     return printKeys(context, file, now);
@@ -50,7 +55,7 @@ export const command: Command = {
     'publish-before': {
       type: 'string',
       value: 'DURATION',
-      help: 'rotate: time until the new keys are used, so that every replica has loaded them (default: 5m)',
+      help: 'rotate: time until the new keys are used, so that every replica has loaded them (default: keys.publishBefore of --config; without --config, 5m)',
     },
     keep: {
       type: 'string',
@@ -60,7 +65,7 @@ export const command: Command = {
     config: {
       ...CONFIG_OPTIONS.config,
       value: 'CONFIGURATION',
-      help: 'rotate: the configuration whose longest grant lifetime is the default of --keep',
+      help: 'rotate: the configuration with the defaults of --publish-before and --keep',
     },
   },
   positionals: { min: 2, max: 2 },
@@ -82,11 +87,8 @@ export const command: Command = {
 };
 
 /** A key must not retire before the grants made with it expire. */
-function readRetention(context: CommandContext): number | undefined {
-  if (context.option('keep') !== undefined) return readDuration(context, 'keep', '');
-  if (context.option('config') === undefined) return undefined;
-  return getLongestGrantLifetime(loadCommandSettings(context).settings);
-}
+const getRetention = (settings: Settings | undefined): number | undefined =>
+  settings && getLongestGrantLifetime(settings);
 
 function toFileError(error: unknown, file: string): unknown {
   const { code } = error as { readonly code?: unknown };
@@ -100,14 +102,15 @@ function readAlgorithm(context: CommandContext): SigningAlgorithm {
   throw new UsageError(`gatehouse keys: --algorithm must be EdDSA or ES256, not "${algorithm}"`);
 }
 
-const SECONDS = { s: 1, m: 60, h: 3_600, d: 86_400 } as const;
+/** Seconds. */
+const DEFAULT_PUBLISH_BEFORE = 300;
 
-function readDuration(context: CommandContext, option: string, fallback: string): number {
-  const text = context.option(option) ?? fallback;
-  const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
-  if (count === undefined)
-    throw new UsageError(`gatehouse keys: --${option} must be a duration such as 5m or 90d, not "${text}"`);
-  return Number(count) * SECONDS[unit as keyof typeof SECONDS];
+function readDuration(context: CommandContext, option: string): number | undefined {
+  const text = context.option(option);
+  if (text === undefined) return undefined;
+  const { data } = duration.safeParse(text);
+  if (data !== undefined) return data;
+  throw new UsageError(`gatehouse keys: --${option} must be a duration such as 5m or 90d, not "${text}"`);
 }
 
 function printKeys(context: CommandContext, file: string, now: number): number {

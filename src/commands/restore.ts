@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Settings } from '../config/schema.ts';
+import { StartError } from '../lib/start-error.ts';
 import { openCheckedKeyring, openKeyedAuthenticator } from '../server/keys.ts';
 import { migrateToRedis } from '../server/migrate-to-redis.ts';
-import { StartError } from '../server/start-error.ts';
 import type { MacState } from '../stores/embedded/backup-mac.ts';
 import { openEmbeddedStore, restoreBackup } from '../stores/embedded/store.ts';
 import { createRecordAuthenticator, type KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
@@ -32,19 +32,20 @@ export const command: Command = {
     const { settings } = loadCommandSettings(context);
     const from = resolve(context.cwd, context.positionals[0] ?? '');
     const isUnauthenticated = context.flag('unauthenticated');
-    await (settings.store.type === 'redis'
-      ? restoreToRedis(context, settings, from, isUnauthenticated)
-      : restoreToFolder(context, settings, from, isUnauthenticated));
+    const restore = settings.store.type === 'redis' ? restoreToRedis : restoreToFolder;
+    await restore(context, settings, from, isUnauthenticated);
     return EXIT.ok;
   },
 };
 
-async function restoreToFolder(
+type Restore = (
   context: CommandContext,
   settings: Settings,
   from: string,
   isUnauthenticated: boolean,
-): Promise<void> {
+) => Promise<void>;
+
+const restoreToFolder: Restore = async (context, settings, from, isUnauthenticated) => {
   const { path } = settings.store;
   const { records, refused, mac } = await restoreBackup({
     from,
@@ -59,14 +60,9 @@ async function restoreToFolder(
   for (const warning of warnings) context.stderr(`warning: ${warning}\n`);
   if (keyProblems.length > 0) return;
   context.stdout(`The key file matches.${warnings.length === 0 ? ' You can start gatehouse now.' : ''}\n`);
-}
+};
 
-async function restoreToRedis(
-  context: CommandContext,
-  settings: Settings,
-  from: string,
-  isUnauthenticated: boolean,
-): Promise<void> {
+const restoreToRedis: Restore = async (context, settings, from, isUnauthenticated) => {
   const result = await migrateToRedis({
     settings,
     from,
@@ -84,7 +80,7 @@ async function restoreToRedis(
   context.stdout(
     'The key file matches. If the old gatehouse still runs, stop it, then back up and restore once more to include later changes. Then start gatehouse with this configuration.\n',
   );
-}
+};
 
 const listWarnings = (isUnauthenticated: boolean, mac: MacState, refused: number): readonly string[] => [
   ...(isUnauthenticated ? [UNVERIFIED_TEXTS[mac]] : []),

@@ -1,7 +1,7 @@
 import { findClosestName } from '../lib/closest-name.ts';
 import { printable, printableLines } from '../lib/printable.ts';
+import { StartError } from '../lib/start-error.ts';
 import { Fault } from '../ports/fault.ts';
-import { StartError } from '../server/start-error.ts';
 import { readArguments } from './arguments.ts';
 import { type CommandContext, CommandError, EXIT, ExitError, UsageError } from './command.ts';
 import { COMMANDS } from './registry.ts';

@@ -1,4 +1,4 @@
-import { renderJsonSchema } from '../config/reference.ts';
+import { renderJsonSchema } from '../config/known-settings.ts';
 import { type Command, EXIT } from './command.ts';
 
 export const command: Command = {

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 
 export interface Runtime {
   /** `process.versions`. */
@@ -47,16 +47,7 @@ function checkVersion(name: string, found: string | undefined, minimum: string):
   return [`${name} must be ${minimum} or later, but is ${found ?? 'missing'}; update it`];
 }
 
-function compareVersions(a: string, b: string): number {
-  const [left, right] = [a, b].map((version) =>
-    version.split(/[.+-]/).map((part) => Number.parseInt(part, 10) || 0),
-  );
-  for (let index = 0; index < 3; index += 1) {
-    const difference = (left?.[index] ?? 0) - (right?.[index] ?? 0);
-    if (difference !== 0) return difference;
-  }
-  return 0;
-}
+const compareVersions = new Intl.Collator('en', { numeric: true }).compare;
 
 /** Node accepts `_` for `-` in option names. */
 function findForbiddenOptions(options: readonly string[], where: string): string[] {
@@ -77,16 +68,5 @@ export const getRuntime = (env: Runtime['env'], execArgv: readonly string[]): Ru
   versions: process.versions,
   env,
   execArgv,
-  undici: readUndiciVersion(),
+  undici: (createRequire(import.meta.url)('undici/package.json') as { readonly version: string }).version,
 });
-
-function readUndiciVersion(): string {
-  const text = readFileSync(new URL('./package.json', resolvePackageRoot('undici')), 'utf8');
-  return (JSON.parse(text) as { readonly version: string }).version;
-}
-
-const resolvePackageRoot = (name: string): URL => {
-  const entry = import.meta.resolve(name);
-  const marker = `/node_modules/${name}/`;
-  return new URL(entry.slice(0, entry.lastIndexOf(marker) + marker.length));
-};

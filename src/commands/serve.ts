@@ -2,12 +2,12 @@ import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
 import { type LoadedConfig, logDeprecations } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
+import { StartError } from '../lib/start-error.ts';
 import { createLogger, createStdoutSink, errorFields, type Logger } from '../observability/logger.ts';
 import { createMetrics, type Metrics } from '../observability/metrics.ts';
 import { type EventLoopMonitor, startEventLoopMonitor } from '../server/event-loop-monitor.ts';
 import { type DrainOptions, type Gateway, type GatewayOptions, openGateway } from '../server/gateway.ts';
-import { createReloader, type Reloader, type ReloaderOptions } from '../server/reloader.ts';
-import { StartError } from '../server/start-error.ts';
+import { Reloader, type ReloaderOptions } from '../server/reloader.ts';
 import type { SupervisorMessage, WorkerMessage } from '../server/workers/messages.ts';
 import { createRateLimitClient } from '../server/workers/rate-limit-ipc.ts';
 import { openSupervisor } from '../server/workers/supervisor.ts';
@@ -119,7 +119,7 @@ async function openReloadingGateway(
   let monitor: EventLoopMonitor | undefined;
   const eventLoop = { isOverloaded: () => monitor?.isOverloaded() === true };
   const opening = openGateway({ settings, log, metrics, eventLoop, ...gatewayOptions });
-  const reloader = createReloader({
+  const reloader = new Reloader({
     load: () => readConfig(context),
     gateway: opening,
     settings,

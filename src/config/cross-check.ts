@@ -10,7 +10,7 @@ export const checkWith =
   (value: T, context: z.RefinementCtx<T>): void =>
     check(value, (path, message) => context.addIssue({ code: 'custom', path: [...path], message }));
 
-export type SectionName = keyof Settings;
+type SectionName = keyof Settings;
 
 /** A section in which invalid entries of a list or record are undefined, so that indexes and names keep their meaning. */
 type WithGaps<T> = T extends readonly (infer Entry)[]
@@ -36,15 +36,10 @@ export const crossCheck = <const Name extends SectionName>(
 ): CrossCheck => ({
   sections,
   run(settings, report) {
-    if (hasSections(settings, sections)) check(settings, report);
+    if (sections.every((name) => settings[name] !== undefined))
+      check(settings as Pick<ParsedSections, Name>, report);
   },
 });
-
-const hasSections = <Name extends SectionName>(
-  settings: Partial<ParsedSections>,
-  sections: readonly Name[],
-): settings is Partial<ParsedSections> & Pick<ParsedSections, Name> =>
-  sections.every((name) => settings[name] !== undefined);
 
 /** For messages about an unknown name. */
 export function formatKnownNames(names: Iterable<string>): string {

@@ -23,16 +23,16 @@ declare module 'zod' {
 export interface KnownSetting {
   readonly types: ReadonlySet<ValueType>;
   /** For messages: `a duration such as 30s`. */
-  readonly expected?: string;
+  readonly expected: string | undefined;
   readonly properties: ReadonlyMap<string, KnownSetting>;
   /** Elements of a list. */
-  readonly items?: KnownSetting;
+  readonly items: KnownSetting | undefined;
   /** Values under names that the operator chooses. */
-  readonly entries?: KnownSetting;
-  readonly appliesAfter?: AppliesAfter;
-  readonly formerName?: string;
+  readonly entries: KnownSetting | undefined;
+  readonly appliesAfter: AppliesAfter | undefined;
+  readonly formerName: string | undefined;
   /** This is a deprecated name; the current one. */
-  readonly replacedBy?: string;
+  readonly replacedBy: string | undefined;
 }
 
 type Scalar = string | number | boolean;
@@ -56,21 +56,35 @@ export interface JsonSchema {
   readonly minimum?: number;
   readonly maximum?: number;
   readonly deprecated?: boolean;
+  // Our own keywords, only in `getAnnotatedSchema`.
   readonly appliesAfter?: AppliesAfter;
   readonly formerName?: string;
   readonly replacedBy?: string;
 }
 
+const OWN_KEYWORDS: readonly string[] = ['appliesAfter', 'formerName', 'replacedBy'];
+
 let schema: JsonSchema | undefined;
 let root: KnownSetting | undefined;
 
-export function getJsonSchema(): JsonSchema {
+/** For the loader and tools/configuration-page.ts. */
+export function getAnnotatedSchema(): JsonSchema {
   schema ??= z.toJSONSchema(createSettingsSchema(createSections('.')), {
     io: 'input',
     override: ({ jsonSchema }) => addFormerNames(jsonSchema as { properties?: Record<string, JsonSchema> }),
   }) as JsonSchema;
   return schema;
 }
+
+/** For other programs, which may reject unknown keywords. A setting with such a name is an object, and stays. */
+export const getJsonSchema = (): JsonSchema =>
+  JSON.parse(JSON.stringify(getAnnotatedSchema()), (name, value: unknown) =>
+    OWN_KEYWORDS.includes(name) && typeof value === 'string' ? undefined : value,
+  ) as JsonSchema;
+
+/** docs/configuration.schema.json, also the output of `gatehouse schema`. */
+export const renderJsonSchema = (): string =>
+  `${JSON.stringify({ title: 'gatehouse configuration', ...getJsonSchema() }, null, 2)}\n`;
 
 /** Former names are properties of their own: editors, the chart and the loader accept them, each as deprecated. */
 function addFormerNames({ properties = {} }: { properties?: Record<string, JsonSchema> }): void {
@@ -87,7 +101,7 @@ function addFormerNames({ properties = {} }: { properties?: Record<string, JsonS
 }
 
 export function getKnownSettings(): KnownSetting {
-  root ??= readSchema(getJsonSchema());
+  root ??= readSchema(getAnnotatedSchema());
   return root;
 }
 
@@ -114,14 +128,14 @@ function readSchema(json: JsonSchema, inherited?: AppliesAfter): KnownSetting {
       ? read(json.additionalProperties)
       : variants.find((variant) => variant.entries)?.entries;
   return {
-    ...(title !== undefined && { expected: formatExpected(title, examples?.[0]) }),
+    expected: title && formatExpected(title, examples?.[0]),
     types: new Set([...(type ? [type] : []), ...variants.flatMap((variant) => [...variant.types])]),
     properties: new Map([...variants.flatMap((variant) => [...variant.properties]), ...properties]),
-    ...(items && { items }),
-    ...(entries && { entries }),
-    ...(appliesAfter && { appliesAfter }),
-    ...(formerName !== undefined && { formerName }),
-    ...(replacedBy !== undefined && { replacedBy }),
+    items,
+    entries,
+    appliesAfter,
+    formerName,
+    replacedBy,
   };
 }
 

@@ -1,8 +1,15 @@
-import { readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import { readFileBytes } from '../lib/read-file.ts';
 import type { Logger } from '../observability/logger.ts';
 import { redactText } from '../observability/redact.ts';
-import { applyFile, createDraft, type Draft, type Environment, type Finding } from './draft.ts';
+import {
+  applyFile,
+  createDraft,
+  type Draft,
+  type Environment,
+  type Finding,
+  reportDoubleNames,
+} from './draft.ts';
 import { convertIssues } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
 import { parseYaml } from './parse-yaml.ts';
@@ -13,7 +20,7 @@ import {
   PARSE_OPTIONS,
   type Settings,
 } from './schema.ts';
-import { describeReadError, resolveSecretFiles } from './secret-files.ts';
+import { resolveSecretFiles } from './secret-files.ts';
 import { comparePaths, formatPath, parsePath, type SettingPath, startsWithPath } from './setting-path.ts';
 import { parseValidSections } from './valid-sections.ts';
 
@@ -84,6 +91,7 @@ export function loadSettings(options: LoadOptions): LoadedConfig | InvalidConfig
   applyFile(draft, source.value, options.env);
   applyEnvironment(draft, options.env);
   applyFlags(draft, options.overrides ?? []);
+  reportDoubleNames(draft);
   const secretFiles = resolveSecretFiles(draft, source.folder);
 
   const sections = createSections(source.folder);
@@ -130,27 +138,19 @@ function readSource({ file, env, cwd = process.cwd(), text }: LoadOptions): Sour
     return yaml.ok ? { ...yaml, name, folder: cwd, text: undefined } : { ...yaml, name };
   }
   const path = resolve(cwd, file ?? (fileFromEnv || DEFAULT_FILE));
-  const read = text === undefined ? readFileText(path) : { text };
-  if ('problem' in read) {
+  let content: string;
+  try {
+    content = text ?? new TextDecoder('utf-8', { fatal: true }).decode(readFileBytes(path, MAX_FILE_BYTES));
+  } catch (error) {
+    const problem = error instanceof TypeError ? 'is not UTF-8 text' : (error as Error).message;
     const isDefaultFile = file === undefined && !fileFromEnv;
     const hint = isDefaultFile ? '; set another one with --config FILE or GATEHOUSE_CONFIG' : '';
-    return { ok: false, name: path, file: path, problems: [{ message: `${read.problem}${hint}` }] };
+    return { ok: false, name: path, file: path, problems: [{ message: `${path} ${problem}${hint}` }] };
   }
-  const yaml = parseYaml(read.text);
+  const yaml = parseYaml(content);
   return yaml.ok
-    ? { ...yaml, name: path, file: path, folder: dirname(path), text: read.text }
+    ? { ...yaml, name: path, file: path, folder: dirname(path), text: content }
     : { ...yaml, name: path, file: path };
-}
-
-function readFileText(path: string): { readonly text: string } | { readonly problem: string } {
-  try {
-    const bytes = readFileSync(path);
-    if (bytes.length > MAX_FILE_BYTES) return { problem: `${path} is larger than 8 MiB` };
-    return { text: new TextDecoder('utf-8', { fatal: true }).decode(bytes) };
-  } catch (error) {
-    if (error instanceof TypeError) return { problem: `${path} is not UTF-8 text` };
-    return { problem: describeReadError(path, error) };
-  }
 }
 
 function collectProblems(

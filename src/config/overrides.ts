@@ -4,6 +4,7 @@ import {
   describeUnknownName,
   dropUnknownSettings,
   type Environment,
+  forgetGroup,
   parseValue,
   recordSpelling,
 } from './draft.ts';
@@ -159,7 +160,8 @@ function applyOverride(draft: Draft, { path, name, setting, text, from }: Overri
     draft.findings.push({ path, message: problem, from });
     return;
   }
-  const cleaned = value === null ? null : dropUnknownSettings(draft, value, setting, path);
+  forgetGroup(draft, path);
+  const cleaned = value === null ? null : dropUnknownSettings(draft, value, setting, path, { from });
   const parent = findOrCreateParent(draft.tree, path);
   if (typeof parent === 'string') {
     draft.findings.push({ path, message: parent, from });

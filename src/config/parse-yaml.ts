@@ -62,17 +62,8 @@ function findLine(
   path: SettingPath,
 ): number | undefined {
   for (let length = path.length; length > 0; length -= 1) {
-    const offset = findOffset(document, path.slice(0, length));
-    if (offset !== undefined) return lines.linePos(offset).line;
+    const node = document.getIn(path.slice(0, length), true);
+    if (isNode(node) && node.range) return lines.linePos(node.range[0]).line;
   }
   return undefined;
-}
-
-function findOffset(document: ReturnType<typeof parseDocument>, path: SettingPath): number | undefined {
-  try {
-    const node = document.getIn([...path], true);
-    return isNode(node) ? node.range?.[0] : undefined;
-  } catch {
-    return undefined;
-  }
 }

@@ -1,6 +1,7 @@
 import { getKnownSettings, type KnownSetting, settingAt } from './known-settings.ts';
 import type { Settings } from './schema.ts';
 import { formatPath, parsePath, type SettingPath } from './setting-path.ts';
+import { isObject } from './tree.ts';
 
 type Group = Readonly<Record<string, unknown>>;
 
@@ -14,14 +15,11 @@ function compareGroups(known: KnownSetting, before: Group, next: Group, parent: 
     const isGroup = setting.properties.size > 0;
     if (!isGroup && setting.appliesAfter === undefined) return [];
     const [from, to] = [before[name], next[name]];
-    if (isGroup && isRecord(from) && isRecord(to)) return compareGroups(setting, from, to, path);
+    if (isGroup && isObject(from) && isObject(to)) return compareGroups(setting, from, to, path);
     const isChanged = JSON.stringify(from) !== JSON.stringify(to);
     return isChanged && setting.appliesAfter !== undefined ? [formatPath(path)] : [];
   });
 }
-
-const isRecord = (value: unknown): value is Group =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** Is this setting read by the supervisor, so that replacing the workers does not apply it? */
 export const isSupervisorSetting = (setting: string): boolean =>

@@ -30,16 +30,18 @@ export function createSections(folder: string) {
         'must be an origin such as https://api.example.test, without a path or a trailing slash',
       )
       .default('https://localhost:8443')
-      .meta({ description: 'URL that clients use ({base_url}); issuer and audience of tokens.' }),
+      .describe('URL that clients use ({base_url}); issuer and audience of tokens.'),
     listen: listenSection(path).prefault({}),
-    trustedProxies: peers.prefault([]).meta({
-      description:
+    trustedProxies: peers
+      .prefault([])
+      .describe(
         'Peers (address or CIDR) whose X-Forwarded-* headers are trusted and which may use forward-auth.',
-    }),
-    hosts: hostsSection().prefault({}).meta({
-      description:
+      ),
+    hosts: hostsSection()
+      .prefault({})
+      .describe(
         'Hosts that requests may name. The upstream receives the name as `X-Forwarded-Host` and may build links from it.',
-    }),
+      ),
     admin: adminSection(path).prefault({}).meta({ appliesAfter: 'restart' }),
     service: serviceSection().prefault({}),
     store: storeSection(path).prefault({}).meta({ appliesAfter: 'restart' }),
@@ -50,35 +52,36 @@ export function createSections(folder: string) {
     directories: z
       .record(customName, directorySection(path))
       .prefault({})
-      .meta({ description: 'Directories of users and workloads, by a name that you choose.' }),
-    trustedIssuers: z.record(customName, trustedIssuerSection(path)).prefault({}).meta({
-      description:
+      .describe('Directories of users and workloads, by a name that you choose.'),
+    trustedIssuers: z
+      .record(customName, trustedIssuerSection(path))
+      .prefault({})
+      .describe(
         'Identity providers whose access tokens are accepted on the routes that list them in `issuers`, by a name that you choose.',
-    }),
-    introspection: introspectionSection().prefault({}).meta({
-      description:
+      ),
+    introspection: introspectionSection()
+      .prefault({})
+      .describe(
         'Who may introspect access tokens (oauth2/introspect, RFC 7662). If both settings are omitted, introspection is off.',
-    }),
-    signIn: signInSection(path).prefault({}).meta({
-      description:
+      ),
+    signIn: signInSection(path)
+      .prefault({})
+      .describe(
         'Sign-in methods on the pages, in addition to passwords of directories and client certificates.',
-    }),
-    pages: pagesSection(path).prefault({}).meta({ description: 'The browser pages.' }),
-    integrations: z
-      .array(integrationSection())
-      .prefault([])
-      .meta({ description: 'The registered API integrations.' }),
+      ),
+    pages: pagesSection(path).prefault({}).describe('The browser pages.'),
+    integrations: z.array(integrationSection()).prefault([]).describe('The registered API integrations.'),
     upstreams: z
       .record(customName, upstreamSection(path))
       .prefault({})
-      .meta({ description: 'Where requests are forwarded to, by a name that you choose.' }),
+      .describe('Where requests are forwarded to, by a name that you choose.'),
     routes: z
       .array(routeSection())
       .prefault([])
-      .meta({ description: 'The first match wins; requests without a match are denied.' }),
+      .describe('The first match wins; requests without a match are denied.'),
     headers: headersSection()
       .prefault({})
-      .meta({ description: 'Names of the headers that identify the caller to the upstream.' }),
+      .describe('Names of the headers that identify the caller to the upstream.'),
     limits: limitsSection().prefault({}),
     shutdown: shutdownSection().prefault({}),
     log: logSection(path).prefault({}),

@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
 import { isAbsolute, resolve } from 'node:path';
+import { readFileBytes } from '../lib/read-file.ts';
 import type { Draft } from './draft.ts';
 import { getChild, getKnownSettings, type KnownSetting, listSecretNames } from './known-settings.ts';
 import { formatPath, type SettingPath } from './setting-path.ts';
@@ -28,12 +28,11 @@ export function resolveSecretFiles(draft: Draft, folder: string): readonly strin
       }
       const file = isAbsolute(fileValue) ? fileValue : resolve(folder, fileValue);
       files.push(file);
-      const read = readSecret(file);
-      if (read.ok) {
-        node[name] = read.text;
+      try {
+        node[name] = readSecret(file);
         draft.origins.set(formatPath([...path, name]), formatPath(filePath));
-      } else {
-        draft.findings.push({ path: filePath, message: read.problem });
+      } catch (error) {
+        draft.findings.push({ path: filePath, message: `${file} ${(error as Error).message}` });
         draft.invalidPaths.push([...path, name]);
       }
     }
@@ -46,24 +45,8 @@ export function resolveSecretFiles(draft: Draft, folder: string): readonly strin
   return files;
 }
 
-function readSecret(
-  file: string,
-): { readonly ok: true; readonly text: string } | { readonly ok: false; readonly problem: string } {
-  try {
-    const bytes = readFileSync(file);
-    if (bytes.length > MAX_BYTES) return { ok: false, problem: `${file} is larger than 64 KiB` };
-    const text = bytes.toString('utf8').trim();
-    return text === '' ? { ok: false, problem: `${file} is empty` } : { ok: true, text };
-  } catch (error) {
-    return { ok: false, problem: describeReadError(file, error) };
-  }
-}
-
-export function describeReadError(file: string, error: unknown): string {
-  const { code } = error as { readonly code?: string };
-  if (code === 'ENOENT' || code === 'ENOTDIR') return `${file} does not exist`;
-  if (code === 'EACCES' || code === 'EPERM')
-    return `${file} cannot be read by this user; check its permissions`;
-  if (code === 'EISDIR') return `${file} is a folder`;
-  return `${file} cannot be read (${code ?? 'unknown error'})`;
+function readSecret(file: string): string {
+  const text = readFileBytes(file, MAX_BYTES).toString('utf8').trim();
+  if (text === '') throw new Error('is empty');
+  return text;
 }

@@ -1,9 +1,9 @@
-export type Substitution =
+import type { Environment } from './draft.ts';
+
+type Substitution =
   | { readonly kind: 'unchanged' }
   | { readonly kind: 'substituted'; readonly text: string }
   | { readonly kind: 'problem'; readonly message: string };
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 const PLACEHOLDER = /\$\$|\$\{([^}]*)\}|\$\{/g;
 const VARIABLE = /^([A-Za-z_][A-Za-z0-9_]*)(?::-([\s\S]*))?$/;

@@ -1,11 +1,17 @@
 import { BlockList, isIPv4, isIPv6 } from 'node:net';
 import { isAbsolute, resolve } from 'node:path';
 import { z } from 'zod';
+import { FORWARDABLE_METHOD } from '../domain/method.ts';
 import { parseScope } from '../domain/scope.ts';
 
 const SECONDS = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400 } as const;
 const BYTES = { '': 1, B: 1, KiB: 1_024, MiB: 1_048_576, GiB: 1_073_741_824 } as const;
 const PERIOD_SECONDS = { s: 1, m: 60, h: 3_600 } as const;
+
+export const nonEmptyText = z.string().min(1);
+export const shortText = nonEmptyText.max(256);
+export const count = z.int().min(1);
+export const method = z.string().regex(FORWARDABLE_METHOD, 'must be a method in capitals, such as GET');
 
 /** `90d` in the file, seconds in the settings. */
 export const duration = z

@@ -1,4 +1,4 @@
-import { type Epoch, floorToSeconds } from './epoch.ts';
+import type { Epoch } from './epoch.ts';
 import type { GrantType, TokenFormat } from './integration.ts';
 import type { Refusal } from './refusal.ts';
 
@@ -44,7 +44,7 @@ export function getGrantState(grant: Grant, now: Epoch): GrantState {
 
 /** Access tokens never outlive their grant. */
 export const computeAccessExpiry = (now: Epoch, lifetime: number, refreshUntil: Epoch): Epoch =>
-  Math.min(floorToSeconds(now) + lifetime, refreshUntil);
+  Math.min(Math.floor(now) + lifetime, refreshUntil);
 
 export interface RefreshAttempt {
   readonly clientId: string;
@@ -145,7 +145,7 @@ export function computeServedSeconds(from: Epoch, to: Epoch, outages: readonly O
 }
 
 export function markRevoked(grant: Grant, now: Epoch): Grant {
-  return grant.revokedAt === undefined ? { ...grant, revokedAt: floorToSeconds(now) } : grant;
+  return grant.revokedAt === undefined ? { ...grant, revokedAt: Math.floor(now) } : grant;
 }
 
 /** Records are kept for a day after the grant expires, so that late clients get "expired" and not "unknown". */

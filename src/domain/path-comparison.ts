@@ -92,8 +92,7 @@ export function patternMatches(pattern: readonly PatternSegment[], segments: rea
   for (const [index, matcher] of pattern.entries()) {
     if (matcher === '**') return segments.length >= index;
     const segment = segments[index];
-    if (segment === undefined) return false;
-    if (matcher === '*' ? segment === '' : matcher.literal !== segment) return false;
+    if (segment === undefined || !segmentMatches(matcher, segment)) return false;
   }
   return segments.length === pattern.length;
 }

@@ -1,4 +1,4 @@
-import { type ErrorTable, overrideError } from '../http/error-table.ts';
+import type { ErrorTable } from '../http/error-table.ts';
 
 type ErrorCode = Pick<ErrorTable['request_malformed'], 'status' | 'code'>;
 
@@ -8,96 +8,76 @@ export const INVALID_SCOPE = { status: 400, code: 'invalid_scope' } as const;
 export const UNAUTHORIZED_CLIENT = { status: 400, code: 'unauthorized_client' } as const;
 export const INVALID_CLIENT = { status: 401, code: 'invalid_client' } as const;
 
+const describe = <Description>(error: ErrorCode, description: Description) => ({ ...error, description });
+
 /** The errors that both APIs describe alike. */
 export const createCommonErrors = (newGrantHint: string) =>
   ({
-    request_malformed: { ...INVALID_REQUEST, description: ({ detail }) => detail },
-    client_id_missing: { ...INVALID_REQUEST, description: 'client_id is required.' },
-    scope_missing: { ...INVALID_SCOPE, description: 'scope is required.' },
-    scope_exceeds_integration: {
-      ...INVALID_SCOPE,
-      description: ({ excess }) => `scope exceeds the scope of the API integration by ${excess}.`,
-    },
-    scope_exceeds_grant: {
-      ...INVALID_SCOPE,
-      description: ({ excess }) => `scope exceeds the scope of the grant by ${excess}.`,
-    },
-    grant_type_not_allowed: {
-      ...UNAUTHORIZED_CLIENT,
-      description: ({ grantType }) => `The API integration does not allow the ${grantType} grant.`,
-    },
-    certificate_binding_mismatch: {
-      ...INVALID_GRANT,
-      description: 'The grant is bound to a client certificate; present it on this connection.',
-    },
-    identity_not_allowed: {
-      ...UNAUTHORIZED_CLIENT,
-      description: 'The identity may not use this API integration with this grant type.',
-    },
-    grant_unknown: {
-      ...INVALID_GRANT,
-      description: `The grant of this refresh token is not known. ${newGrantHint}`,
-    },
-    grant_revoked: { ...INVALID_GRANT, description: `The grant was revoked. ${newGrantHint}` },
-    refresh_token_not_authentic: {
-      ...INVALID_GRANT,
-      description: `The refresh token is not valid. ${newGrantHint}`,
-    },
-    refresh_token_used: {
-      ...INVALID_GRANT,
-      description: 'The refresh token was already used; use the one from the latest response.',
-    },
-    refresh_token_reused: {
-      ...INVALID_GRANT,
-      description: `The refresh token was used before, so the whole grant was revoked. ${newGrantHint}`,
-    },
+    request_malformed: describe(INVALID_REQUEST, ({ detail }) => detail),
+    client_id_missing: describe(INVALID_REQUEST, 'client_id is required.'),
+    scope_missing: describe(INVALID_SCOPE, 'scope is required.'),
+    scope_exceeds_integration: describe(
+      INVALID_SCOPE,
+      ({ excess }) => `scope exceeds the scope of the API integration by ${excess}.`,
+    ),
+    scope_exceeds_grant: describe(
+      INVALID_SCOPE,
+      ({ excess }) => `scope exceeds the scope of the grant by ${excess}.`,
+    ),
+    grant_type_not_allowed: describe(
+      UNAUTHORIZED_CLIENT,
+      ({ grantType }) => `The API integration does not allow the ${grantType} grant.`,
+    ),
+    certificate_binding_mismatch: describe(
+      INVALID_GRANT,
+      'The grant is bound to a client certificate; present it on this connection.',
+    ),
+    identity_not_allowed: describe(
+      UNAUTHORIZED_CLIENT,
+      'The identity may not use this API integration with this grant type.',
+    ),
+    grant_unknown: describe(INVALID_GRANT, `The grant of this refresh token is not known. ${newGrantHint}`),
+    grant_revoked: describe(INVALID_GRANT, `The grant was revoked. ${newGrantHint}`),
+    refresh_token_not_authentic: describe(INVALID_GRANT, `The refresh token is not valid. ${newGrantHint}`),
+    refresh_token_used: describe(
+      INVALID_GRANT,
+      'The refresh token was already used; use the one from the latest response.',
+    ),
+    refresh_token_reused: describe(
+      INVALID_GRANT,
+      `The refresh token was used before, so the whole grant was revoked. ${newGrantHint}`,
+    ),
   }) satisfies Partial<ErrorTable>;
-
 /** Errors of the client certificate itself. */
 export const createCertificateErrors = (error: ErrorCode) =>
   ({
-    certificate_issuer_not_approved: {
-      ...error,
-      description: 'The client certificate was not issued by an approved issuer.',
-    },
-    certificate_outside_validity: {
-      ...error,
-      description: 'The client certificate is not valid now.',
-    },
-    certificate_revoked: {
-      ...error,
-      description: 'The client certificate was revoked by its issuer.',
-    },
-    certificate_status_unknown: {
-      ...error,
-      description:
-        'The client certificate cannot be checked: the revocation list of its issuer is missing or out of date.',
-    },
-    certificate_unusable: {
-      ...error,
-      description: ({ detail }) => `The client certificate cannot be used here: ${detail}.`,
-    },
-    certificate_name_unusable: {
-      ...error,
-      description: ({ detail }) => `The client certificate has no single clear identity: ${detail}.`,
-    },
+    certificate_issuer_not_approved: describe(
+      error,
+      'The client certificate was not issued by an approved issuer.',
+    ),
+    certificate_outside_validity: describe(error, 'The client certificate is not valid now.'),
+    certificate_revoked: describe(error, 'The client certificate was revoked by its issuer.'),
+    certificate_status_unknown: describe(
+      error,
+      'The client certificate cannot be checked: the revocation list of its issuer is missing or out of date.',
+    ),
+    certificate_unusable: describe(
+      error,
+      ({ detail }) => `The client certificate cannot be used here: ${detail}.`,
+    ),
+    certificate_name_unusable: describe(
+      error,
+      ({ detail }) => `The client certificate has no single clear identity: ${detail}.`,
+    ),
   }) satisfies Partial<ErrorTable>;
 
 /** Where the certificate authenticates the caller, an unusable identity is an authentication error. */
-export const overrideIdentityErrors = (
-  table: ErrorTable,
-  error: ErrorCode,
-): Pick<ErrorTable, 'identity_unknown' | 'identity_disabled' | 'identity_without_access'> => ({
-  identity_unknown: overrideError(table.identity_unknown, {
-    ...error,
-    description: 'The identity in the certificate is not in the directory.',
-  }),
-  identity_disabled: overrideError(table.identity_disabled, {
-    ...error,
-    description: 'The identity in the certificate is disabled.',
-  }),
-  identity_without_access: overrideError(table.identity_without_access, {
-    ...error,
-    description: 'The identity in the certificate has no access to any API integration.',
-  }),
-});
+export const createIdentityErrors = (error: ErrorCode) =>
+  ({
+    identity_unknown: describe(error, 'The identity in the certificate is not in the directory.'),
+    identity_disabled: describe(error, 'The identity in the certificate is disabled.'),
+    identity_without_access: describe(
+      error,
+      'The identity in the certificate has no access to any API integration.',
+    ),
+  }) satisfies Partial<ErrorTable>;

@@ -7,12 +7,20 @@ import {
 } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { getGrantRecordExpiry } from '../domain/grant.ts';
-import { checkGrantAllowed, type Integration } from '../domain/integration.ts';
+import type { Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { findExcess, formatScope, parseScope, type ScopeSyntax } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDeps } from './deps.ts';
-import { assertAuditAvailable, createGrant, grantFields, type IssuedTokens, issueTokens } from './issue.ts';
+import {
+  assertAuditAvailable,
+  checkStillAllowed,
+  createGrant,
+  grantFields,
+  type IssuedTokens,
+  issueTokens,
+} from './issue.ts';
+import { isGrantRevoked } from './revoke.ts';
 
 export interface DeviceAuthorizationRequest {
   readonly clientId: string;
@@ -86,12 +94,8 @@ export async function startDeviceAuthorization(
     expires,
     failedSignIns: 0,
   };
-  const { admitted, displaced } = await deps.pendingLimiter.admit(request, now);
-  for (const id of displaced) await expireDisplaced(deps, id);
-  if (!admitted) return refused({ reason: 'too_many_device_requests' });
-  if ((await deps.store.devices.create(request.id, request, keepRequestUntil(request))) === 'taken')
-    throw new Error('a random device code is already in use');
-  const userCode = await registerUserCode(deps, request);
+  const userCode = await storeIfAdmitted(deps, request, now);
+  if (userCode === undefined) return refused({ reason: 'too_many_device_requests' });
   deps.log.audit('device_requested', {
     request: request.id,
     client: request.clientId,
@@ -105,6 +109,26 @@ export async function startDeviceAuthorization(
     expiresIn: Math.max(0, Math.floor(expires - now)),
     interval,
   });
+}
+
+/** Returns the user code; undefined if too many requests are pending. */
+async function storeIfAdmitted(
+  deps: GrantDeps,
+  request: DeviceRequest,
+  now: Epoch,
+): Promise<string | undefined> {
+  try {
+    const { admitted, displaced } = await deps.pendingLimiter.admit(request, now);
+    for (const id of displaced) await expireDisplaced(deps, id);
+    if (!admitted) return undefined;
+    if ((await deps.store.devices.create(request.id, request, keepRequestUntil(request))) === 'taken')
+      throw new Error('a random device code is already in use');
+    return await registerUserCode(deps, request);
+  } catch (error) {
+    // The device gets no code, so the request must not count. If it cannot be released either, it expires.
+    await deps.pendingLimiter.release(request).catch(() => {});
+    throw error;
+  }
 }
 
 /** Seconds. The device polls in this time and learns that its code has expired. */
@@ -173,27 +197,15 @@ export async function exchangeDeviceCode(
     return confirmed;
   }
 
-  const { identity, scope: requestedScope, askedAt, decidedAt = askedAt } = confirmed.value;
+  const { identity, scope, askedAt, decidedAt = askedAt } = confirmed.value;
   // Revoking everything of a user or client includes approvals that were not exchanged yet.
-  const approval = { grantId: id, generation: Number.MAX_SAFE_INTEGER, clientId: params.clientId, identity };
-  if (deps.store.revocations.isRevoked({ ...approval, issuedAt: decidedAt }))
+  if (isGrantRevoked(deps, { id, clientId: params.clientId, identity, issuedAt: decidedAt }))
     return refused({ reason: 'device_denied' });
-  const user = await deps.users.findByIdentity(identity);
-  if (user === undefined) return refused({ reason: 'identity_unknown', subject: identity });
-  if (user.disabled) return refused({ reason: 'identity_disabled', identity });
-  const scope = parseScope(requestedScope, { allowSpaces: true });
-  if (!scope.ok) return scope;
-  const allowed = checkGrantAllowed(integration.value, user, 'device', scope.value);
+  const grantType = 'device';
+  const allowed = await checkStillAllowed(deps, integration.value, { identity, grantType, scope });
   if (!allowed.ok) return allowed;
 
-  const grant = createGrant(deps, {
-    id,
-    integration: integration.value,
-    identity,
-    grantType: 'device',
-    scope: requestedScope,
-    now,
-  });
+  const grant = createGrant(deps, { id, integration: integration.value, identity, grantType, scope, now });
   if (
     (await deps.store.grants.create(id, grant, getGrantRecordExpiry(grant, keepRequestUntil(record)))) ===
     'taken'

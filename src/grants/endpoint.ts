@@ -68,13 +68,16 @@ export interface Endpoint<Name extends string, Service extends EndpointService<N
   handle(service: Service, context: RequestContext, parameters: Parameters): Promise<Outcome<JsonResponse>>;
 }
 
+interface ErrorFormat {
+  readonly formatError: (code: string, description: string) => unknown;
+}
+
 /** How one API differs from the other on the wire and in the logs. */
-export interface EndpointSet<Name extends string, Service extends EndpointService<Name>> {
+export interface EndpointSet<Name extends string, Service extends EndpointService<Name>> extends ErrorFormat {
   readonly endpoints: readonly Endpoint<Name, Service>[];
   /** Name of an endpoint in the request log and in audit events. */
   readonly getRule: (name: Name) => string;
   readonly getAuditName: (name: Name) => string;
-  readonly formatError: (code: string, description: string) => unknown;
   /** RFC 9110 §11.6.1: the WWW-Authenticate field of a 401 response. */
   readonly formatChallenge: (name: Name, code: string, context: RequestContext) => string;
   /** Requests that no endpoint of this API accepts. */
@@ -132,12 +135,28 @@ async function runEndpoint<Name extends string, Service extends EndpointService<
   service: Service,
   context: RequestContext,
 ): Promise<JsonResponse> {
+  const { name } = endpoint;
   let parameters = NO_PARAMETERS;
-  const refuse = (refusal: Refusal): JsonResponse =>
-    createRefusalResponse(api, endpoint, service, { context, parameters, refusal });
+  const refuse = (refusal: Refusal): JsonResponse => {
+    const { status, code, description } = describeRefusal(endpoint.errors(parameters), refusal);
+    const retryAfter = getRetryAfter(refusal);
+    context.note({ decision: 'refused', reason: refusal.reason });
+    if (isDenial(refusal))
+      service.grantDeps.log.audit('grant_denied', {
+        request_id: context.id,
+        operation: api.getAuditName(name),
+        from: context.clientAddress,
+        ...toAuditFields(refusal),
+      });
+    return createErrorResponse(api, status, code, description, {
+      ...(retryAfter !== undefined && { 'retry-after': String(retryAfter) }),
+      ...(status === 401 && { 'www-authenticate': api.formatChallenge(name, code, context) }),
+      ...api.getRefusalHeaders?.(refusal, context),
+    });
+  };
   const checkRateLimit = async (caller: RateLimitKey): Promise<JsonResponse | undefined> => {
     const key = caller ?? getRateLimitKey(context.clientAddress);
-    const retryAfter = await service.rateLimits[endpoint.name].take(key);
+    const retryAfter = await service.rateLimits[name].take(key);
     return retryAfter > 0 ? refuse({ reason: 'too_many_requests', retryAfter }) : undefined;
   };
 
@@ -163,37 +182,10 @@ async function runEndpoint<Name extends string, Service extends EndpointService<
   return outcome.value;
 }
 
-function createRefusalResponse<Name extends string, Service extends EndpointService<Name>>(
-  api: EndpointSet<Name, Service>,
-  { name, errors }: Endpoint<Name, Service>,
-  { grantDeps }: Service,
-  {
-    context,
-    parameters,
-    refusal,
-  }: { readonly context: RequestContext; readonly parameters: Parameters; readonly refusal: Refusal },
-): JsonResponse {
-  const { status, code, description } = describeRefusal(errors(parameters), refusal);
-  const retryAfter = getRetryAfter(refusal);
-  context.note({ decision: 'refused', reason: refusal.reason });
-  if (isDenial(refusal))
-    grantDeps.log.audit('grant_denied', {
-      request_id: context.id,
-      operation: api.getAuditName(name),
-      from: context.clientAddress,
-      ...toAuditFields(refusal),
-    });
-  return createErrorResponse(api, status, code, description, {
-    ...(retryAfter !== undefined && { 'retry-after': String(retryAfter) }),
-    ...(status === 401 && { 'www-authenticate': api.formatChallenge(name, code, context) }),
-    ...api.getRefusalHeaders?.(refusal, context),
-  });
-}
-
 /** Temporary, and never reported as an error of the client. */
-const createInternalErrorResponse = <Name extends string, Service extends EndpointService<Name>>(
-  api: EndpointSet<Name, Service>,
-  { internalErrorStatus }: Endpoint<Name, Service>,
+const createInternalErrorResponse = (
+  api: ErrorFormat,
+  { internalErrorStatus }: { readonly internalErrorStatus?: 400 },
   retryAfter: number,
 ): JsonResponse =>
   createErrorResponse(
@@ -205,7 +197,7 @@ const createInternalErrorResponse = <Name extends string, Service extends Endpoi
   );
 
 export const createErrorResponse = (
-  { formatError }: { readonly formatError: (code: string, description: string) => unknown },
+  { formatError }: ErrorFormat,
   status: number,
   code: string,
   description: string,

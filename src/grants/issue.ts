@@ -1,7 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import { computeAccessExpiry, type Grant } from '../domain/grant.ts';
-import type { GrantType, Integration } from '../domain/integration.ts';
+import { checkGrantAllowed, type GrantType, type Integration } from '../domain/integration.ts';
+import { type Outcome, refused } from '../domain/outcome.ts';
+import { parseScope } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
 import type { TokenPair } from '../ports/token-issuer.ts';
 import type { GrantDeps } from './deps.ts';
@@ -57,6 +59,19 @@ export function createGrant(
     keys: deps.tokenIssuer.getCurrentKeyIds(now),
     format: integration.tokenFormat ?? 'jwt',
   };
+}
+
+/** The user, the integration and the access list may have changed since the user consented or the grant was issued. */
+export async function checkStillAllowed(
+  deps: GrantDeps,
+  integration: Integration,
+  { identity, grantType, scope }: Pick<Grant, 'identity' | 'grantType' | 'scope'>,
+): Promise<Outcome<unknown>> {
+  const user = await deps.users.findByIdentity(identity);
+  if (user === undefined) return refused({ reason: 'identity_unknown', subject: identity });
+  if (user.disabled) return refused({ reason: 'identity_disabled', identity: user.identity });
+  const parsed = parseScope(scope, { allowSpaces: true });
+  return parsed.ok ? checkGrantAllowed(integration, user, grantType, parsed.value) : parsed;
 }
 
 /** Where the settings require an audit record, nothing is issued without it. Revocation is always possible. */

@@ -1,16 +1,7 @@
 import type { Epoch } from '../domain/epoch.ts';
 import type { Revocation, RevocationLog } from '../ports/revocation-log.ts';
 
-/**
- * Rejects revoked grants in this process even if the store is unreachable, and retries the announcement. The client got
- * an error and retries as well.
- */
-export interface LocalRevocations extends RevocationLog {
-  /** Stops announcing; before the store closes. */
-  stop(): Promise<void>;
-}
-
-export interface LocalRevocationsOptions {
+interface LocalRevocationsOptions {
   readonly log: RevocationLog;
   readonly now: () => Epoch;
   /** Grants kept here; the oldest are dropped first. */
@@ -18,8 +9,16 @@ export interface LocalRevocationsOptions {
   readonly retryMs?: number;
 }
 
-export function createLocalRevocations(options: LocalRevocationsOptions): LocalRevocations {
-  const { log, now, max = 10_000, retryMs = 1_000 } = options;
+/**
+ * Rejects revoked grants in this process even if the store is unreachable, and retries the announcement. The client got
+ * an error and retries as well.
+ */
+export function createLocalRevocations({
+  log,
+  now,
+  max = 10_000,
+  retryMs = 1_000,
+}: LocalRevocationsOptions): RevocationLog & { stop(): Promise<void> } {
   const revoked = new Map<string, Revocation>();
   let timer: NodeJS.Timeout | undefined;
   let retrying: Promise<void> | undefined;
@@ -67,6 +66,7 @@ export function createLocalRevocations(options: LocalRevocationsOptions): LocalR
       if (revokesGrant) revoked.delete(revocation.grantId);
     },
     isRevoked: (bearer) => (revoked.size > 0 && revoked.has(bearer.grantId)) || log.isRevoked(bearer),
+    /** Before the store closes. */
     async stop() {
       stopped = true;
       clearTimeout(timer);

@@ -1,25 +1,9 @@
 import type { Epoch } from '../domain/epoch.ts';
 import type { Outage } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
-import { KEEP_FOREVER, type Store } from '../ports/store.ts';
+import { KEEP_FOREVER, type Note, type Store } from '../ports/store.ts';
 
-/**
- * Renews a lease in the store at short intervals, so that the start of an outage is known after a crash. A process that
- * finds the lease expired records the outage for all processes.
- *
- * An outage never starts later than the lease expires, so a retry window that had closed before stays closed; an open
- * window loses at most the lease. Times are by the store's clock. A running process also measures with its own clocks
- * how long it could not renew, so that a step of the store's clock is not taken for an outage.
- */
-export interface OutageTracker {
-  /** Outages that pause the retry window of a rotation at `rotatedAt`, including a current one. Throws while unknown. */
-  getOutages(now: Epoch, rotatedAt: Epoch): readonly Outage[];
-  /** Resolves after the first attempt to renew the lease. */
-  start(): Promise<void>;
-  stop(): Promise<void>;
-}
-
-export interface OutageTrackerOptions {
+interface OutageTrackerOptions {
   readonly store: Pick<Store, 'notes' | 'waitUntilDurable'>;
   /** Seconds, as currently configured. Determines the lease. */
   readonly retryWindow: () => number;
@@ -47,117 +31,163 @@ const startRealStopwatch = (): (() => number) => {
   return () => Math.max(performance.now() - monotonic, Date.now() - wall) / 1_000;
 };
 
-export function createOutageTracker(options: OutageTrackerOptions): OutageTracker {
-  const { store, retryWindow, startStopwatch = startRealStopwatch, onUnreadable } = options;
+/** The last renewal of the lease by this process. */
+interface Renewal {
+  readonly until: Epoch;
+  readonly lease: number;
+  readonly elapsed: () => number;
+}
+
+/** When the lease lapsed; `now` if it did not. Less than one lease late is tolerated. */
+function getLapseTime({ until, lease, elapsed }: Renewal, now: Epoch): Epoch {
+  const overdue = elapsed() - lease;
+  return overdue < lease ? now : Math.max(until, now - overdue);
+}
+
+/**
+ * Renews a lease in the store at short intervals, so that the start of an outage is known after a crash. A process that
+ * finds the lease expired records the outage for all processes.
+ *
+ * An outage never starts later than the lease expires, so a retry window that had closed before stays closed; an open
+ * window loses at most the lease. Times are by the store's clock. A running process also measures with its own clocks
+ * how long it could not renew, so that a step of the store's clock is not taken for an outage.
+ */
+export class OutageTracker {
+  readonly #options: OutageTrackerOptions;
+  readonly #startStopwatch: () => () => number;
   /** Outages of all processes, from the store. */
-  let sharedOutages: readonly Outage[] = [];
+  #sharedOutages: readonly Outage[] = [];
   /** Outages of this process while others may have served. */
-  let ownOutages: readonly Outage[] = [];
+  #ownOutages: readonly Outage[] = [];
   /** Periods without the store. Rotations in them were made by other processes, so own outages do not pause them. */
-  let unreachablePeriods: readonly Outage[] = [];
-  let lastMark: { readonly until: Epoch; readonly lease: number; readonly elapsed: () => number } | undefined;
-  /** Seconds since the store was reached. */
-  let sinceReached: (() => number) | undefined;
-  let isUnreadable = false;
-  let timer: NodeJS.Timeout | undefined;
-  let marking: Promise<void> | undefined;
-  let stopped = false;
+  #unreachablePeriods: readonly Outage[] = [];
+  #lastRenewal: Renewal | undefined;
+  #secondsSinceReached = (): number => 0;
+  #isUnreadable = false;
+  #timer: NodeJS.Timeout | undefined;
+  #renewing: Promise<void> | undefined;
+  #isStopped = false;
 
-  /** When the lease lapsed; `now` if it did not. Less than one lease late is tolerated. */
-  const getLapseTime = (now: Epoch, { until, lease, elapsed }: NonNullable<typeof lastMark>): Epoch => {
-    const overdue = elapsed() - lease;
-    return overdue < lease ? now : Math.max(until, now - overdue);
-  };
+  constructor(options: OutageTrackerOptions) {
+    this.#options = options;
+    this.#startStopwatch = options.startStopwatch ?? startRealStopwatch;
+  }
 
-  const tryMark = async (): Promise<boolean> => {
-    const elapsed = startStopwatch();
-    const lease = computeLease(retryWindow());
+  /** Outages that pause the retry window of a rotation at `rotatedAt`, including a current one. Throws while unknown. */
+  getOutages(now: Epoch, rotatedAt: Epoch): readonly Outage[] {
+    const last = this.#lastRenewal;
+    if (last === undefined)
+      throw new Fault('store_unavailable', 'the time of the last service is not known yet');
+    const lapsed = getLapseTime(last, now);
+    if (lapsed < now && rotatedAt > lapsed && this.#secondsSinceReached() >= 2 * last.lease)
+      throw new Fault('store_unavailable', 'it is not known yet whether other processes were available');
+    const unreachablePeriod = this.#unreachablePeriods.find(
+      ({ began, ended }) => began < rotatedAt && rotatedAt < ended,
+    );
+    const pausing = lapsed < now ? [...this.#ownOutages, { began: lapsed, ended: now }] : this.#ownOutages;
+    return [
+      ...this.#sharedOutages,
+      ...(unreachablePeriod === undefined ? pausing : clipOutages(unreachablePeriod.ended, pausing)),
+    ];
+  }
+
+  /** Resolves after the first attempt to renew the lease; the next ones run on a timer. */
+  async start(): Promise<void> {
+    this.#renewing = this.#renew();
+    await this.#renewing;
+    if (!this.#isStopped) this.#timer = setTimeout(() => void this.start(), this.#getLease() * 500).unref();
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    clearTimeout(this.#timer);
+    await this.#renewing;
+  }
+
+  #getLease(): number {
+    return computeLease(this.#options.retryWindow());
+  }
+
+  async #renew(): Promise<void> {
+    try {
+      for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts += 1) if (await this.#tryRenew()) return;
+      // Other processes renew the lease constantly. Before the first own renewal, their outages are unknown.
+      if (this.#lastRenewal !== undefined) this.#countAsServed();
+    } catch (error) {
+      // The store logs its failures.
+      if (!(error instanceof Fault && error.code === 'store_record_unreadable')) return;
+      if (!this.#isUnreadable) this.#options.onUnreadable?.(error);
+      this.#isUnreadable = true;
+      this.#countAsServed();
+    }
+  }
+
+  /** False if the note was just created, or written by another process meanwhile. */
+  async #tryRenew(): Promise<boolean> {
+    const { store } = this.#options;
+    const elapsed = this.#startStopwatch();
+    const lease = this.#getLease();
     const found = await store.notes.read(SERVING_NOTE);
     if (found === undefined) {
       await store.notes.create(SERVING_NOTE, formatNote({ until: 0, outages: [] }), KEEP_FOREVER);
       return false;
     }
     const { now } = found;
-    const unreachableSeconds = sinceReached?.() ?? 0;
-    if (unreachableSeconds >= 2 * lease)
-      unreachablePeriods = appendOutage(unreachablePeriods, {
-        began: now - unreachableSeconds + lease,
-        ended: now,
-      });
-    sinceReached = elapsed;
-    isUnreadable = false;
-    const previous = parseNote(found.record);
-    const lapsed = lastMark === undefined ? 0 : getLapseTime(now, lastMark);
-    const began = Math.max(previous.until, lapsed);
-    const isOutage = previous.until > 0 && began < now;
-    const outages = isOutage ? appendOutage(previous.outages, { began, ended: now }) : previous.outages;
-    const wasClockSetBack = previous.until > now + 2 * LEASE.max;
-    if (isOutage || wasClockSetBack || previous.until < now + lease * 0.75) {
-      const note = formatNote({ until: now + lease, outages });
-      if ((await store.notes.replace(SERVING_NOTE, found.version, note, KEEP_FOREVER)) === 'stale')
+    this.#recordReached(now, lease, elapsed);
+    const last = this.#lastRenewal;
+    const lapsed = last === undefined ? 0 : getLapseTime(last, now);
+    const note = parseNote(found.record);
+    const renewed = renewNote(note, { now, lease, lapsed });
+    if (renewed !== note) {
+      const record = formatNote(renewed);
+      if ((await store.notes.replace(SERVING_NOTE, found.version, record, KEEP_FOREVER)) === 'stale')
         return false;
     }
     // Another process may have renewed the lease, while writes of this one are not durable.
     await store.waitUntilDurable();
-    sinceReached = startStopwatch();
-    sharedOutages = outages;
-    if (lastMark !== undefined && lapsed < now)
-      ownOutages = appendOutage(ownOutages, { began: lapsed, ended: now });
-    lastMark = { until: now + lease, lease, elapsed };
+    this.#secondsSinceReached = this.#startStopwatch();
+    this.#sharedOutages = renewed.outages;
+    if (last !== undefined && lapsed < now)
+      this.#ownOutages = appendOutage(this.#ownOutages, { began: lapsed, ended: now });
+    this.#lastRenewal = { until: now + lease, lease, elapsed };
     return true;
-  };
-  /** An unreadable note is no outage: otherwise an attacker with write access could keep retry windows open. */
-  const countAsServed = (): void => {
-    sinceReached = startStopwatch();
-    lastMark = { until: lastMark?.until ?? 0, lease: computeLease(retryWindow()), elapsed: sinceReached };
-  };
-  const mark = async (): Promise<void> => {
-    try {
-      for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts += 1) if (await tryMark()) return;
-      // Other processes renew the lease constantly. Before the first own mark, their outages are unknown.
-      if (lastMark !== undefined) countAsServed();
-    } catch (error) {
-      // The store logs its failures.
-      if (!(error instanceof Fault && error.code === 'store_record_unreadable')) return;
-      if (!isUnreadable) onUnreadable?.(error);
-      isUnreadable = true;
-      countAsServed();
-    }
-  };
-  const markRepeatedly = async (): Promise<void> => {
-    marking = mark();
-    await marking;
-    if (!stopped) timer = setTimeout(() => void markRepeatedly(), computeLease(retryWindow()) * 500).unref();
-  };
+  }
 
-  return {
-    getOutages(now, rotatedAt) {
-      if (lastMark === undefined)
-        throw new Fault('store_unavailable', 'the time of the last service is not known yet');
-      const lapsed = getLapseTime(now, lastMark);
-      if (lapsed < now && rotatedAt > lapsed && (sinceReached?.() ?? 0) >= 2 * lastMark.lease)
-        throw new Fault('store_unavailable', 'it is not known yet whether other processes were available');
-      const unreachablePeriod = unreachablePeriods.find(
-        ({ began, ended }) => began < rotatedAt && rotatedAt < ended,
-      );
-      const pausing = lapsed < now ? [...ownOutages, { began: lapsed, ended: now }] : ownOutages;
-      return [
-        ...sharedOutages,
-        ...(unreachablePeriod === undefined ? pausing : clipOutages(unreachablePeriod.ended, pausing)),
-      ];
-    },
-    start: markRepeatedly,
-    async stop() {
-      stopped = true;
-      clearTimeout(timer);
-      await marking;
-    },
-  };
+  #recordReached(now: Epoch, lease: number, elapsed: () => number): void {
+    const unreachableSeconds = this.#secondsSinceReached();
+    if (unreachableSeconds >= 2 * lease)
+      this.#unreachablePeriods = appendOutage(this.#unreachablePeriods, {
+        began: now - unreachableSeconds + lease,
+        ended: now,
+      });
+    this.#secondsSinceReached = elapsed;
+    this.#isUnreadable = false;
+  }
+
+  /** An unreadable note is no outage: otherwise an attacker with write access could keep retry windows open. */
+  #countAsServed(): void {
+    const elapsed = this.#startStopwatch();
+    this.#secondsSinceReached = elapsed;
+    this.#lastRenewal = { until: this.#lastRenewal?.until ?? 0, lease: this.#getLease(), elapsed };
+  }
 }
 
 interface OutageNote {
   readonly until: Epoch;
   readonly outages: readonly Outage[];
+}
+
+/** Renews the lease, and adds an outage if it had lapsed. Returns `note` itself if another process has just renewed it. */
+function renewNote(
+  note: OutageNote,
+  { now, lease, lapsed }: { readonly now: Epoch; readonly lease: number; readonly lapsed: Epoch },
+): OutageNote {
+  const { until, outages } = note;
+  const began = Math.max(until, lapsed);
+  const isOutage = until > 0 && began < now;
+  const wasClockSetBack = until > now + 2 * LEASE.max;
+  if (!isOutage && !wasClockSetBack && until >= now + lease * 0.75) return note;
+  return { until: now + lease, outages: isOutage ? appendOutage(outages, { began, ended: now }) : outages };
 }
 
 const clipOutages = (from: Epoch, outages: readonly Outage[]): readonly Outage[] =>
@@ -166,13 +196,13 @@ const clipOutages = (from: Epoch, outages: readonly Outage[]): readonly Outage[]
 const appendOutage = (outages: readonly Outage[], outage: Outage): readonly Outage[] =>
   [...outages, outage].slice(-MAX_OUTAGES);
 
-const formatNote = ({ until, outages }: OutageNote): Readonly<Record<string, string>> => ({
+const formatNote = ({ until, outages }: OutageNote): Note => ({
   until: String(until),
   outages: outages.map(({ began, ended }) => `${began}-${ended}`).join(' '),
 });
 
 /** Unreadable entries are ignored. */
-function parseNote({ until, outages = '' }: Readonly<Record<string, string>>): OutageNote {
+function parseNote({ until, outages = '' }: Note): OutageNote {
   const pairs = outages.split(' ').map((pair) => pair.split('-').map(Number));
   return {
     until: Number(until) || 0,

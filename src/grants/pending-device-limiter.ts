@@ -5,42 +5,24 @@ import type { PendingEntry, SharedLimits } from '../ports/shared-limits.ts';
 
 type PendingDeviceRequest = Pick<DeviceRequest, 'id' | 'clientId' | 'askedFrom' | 'expires'>;
 
+/** The share of an integration's limit that one address (IPv6: a /64) may use. */
+const MAX_SHARE_PER_ADDRESS = 0.1;
+
 /**
  * Limits how many device requests are pending: in all, for each integration, and for each network at an integration.
  * When a limit is reached, the network with the most pending requests loses one to a newcomer from a network with
  * fewer, so that a few networks cannot keep everyone else out.
  */
-export interface PendingDeviceLimiter {
-  admit(
-    request: PendingDeviceRequest,
-    now: Epoch,
-  ): Promise<{
-    readonly admitted: boolean;
-    /** Ids of requests that must expire now. */
-    readonly displaced: readonly string[];
-  }>;
-  /** A request has ended before it expired. */
-  release(request: PendingDeviceRequest): Promise<void>;
-}
-
-export interface PendingDeviceLimits {
-  readonly all: number;
-  readonly perClient: number;
-}
-
-/** The share of an integration's limit that one address (IPv6: a /64) may use. */
-const MAX_SHARE_PER_ADDRESS = 0.1;
-
 export function createPendingDeviceLimiter({
   limits,
   shared,
   digestName,
 }: {
   /** Read for each request: a reload may change them. */
-  readonly limits: () => PendingDeviceLimits;
+  readonly limits: () => { readonly all: number; readonly perClient: number };
   readonly shared: Pick<SharedLimits, 'admit' | 'release'>;
   readonly digestName: (text: string) => string;
-}): PendingDeviceLimiter {
+}) {
   const getGlobalName = (): string => digestName('pending\nall');
   const getClientName = (clientId: string): string => digestName(`pending\nclient ${clientId}`);
   const createEntry = ({ id, askedFrom, expires }: PendingDeviceRequest): PendingEntry => ({
@@ -51,7 +33,11 @@ export function createPendingDeviceLimiter({
     expires,
   });
   return {
-    async admit(request, now) {
+    /** `displaced`: ids of requests that must expire now. */
+    async admit(
+      request: PendingDeviceRequest,
+      now: Epoch,
+    ): Promise<{ readonly admitted: boolean; readonly displaced: readonly string[] }> {
       const { all, perClient } = limits();
       const entry = createEntry(request);
       const seconds = Math.max(1, request.expires - now);
@@ -73,7 +59,8 @@ export function createPendingDeviceLimiter({
         displaced: [clientOutcome.displaced, globalOutcome.displaced].filter((id) => id !== undefined),
       };
     },
-    async release(request) {
+    /** A request has ended before it expired. */
+    async release(request: PendingDeviceRequest): Promise<void> {
       const entry = createEntry(request);
       await Promise.all([
         shared.release(getClientName(request.clientId), entry),
@@ -82,6 +69,8 @@ export function createPendingDeviceLimiter({
     },
   };
 }
+
+export type PendingDeviceLimiter = ReturnType<typeof createPendingDeviceLimiter>;
 
 /** 72 bits: networks with equal digests would merely share a limit. */
 const DIGEST_LENGTH = 12;

@@ -1,11 +1,16 @@
 import type { Epoch } from '../domain/epoch.ts';
 import { decideRefresh, type Grant, getGrantRecordExpiry, markRevoked } from '../domain/grant.ts';
-import { checkGrantAllowed, type Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { findExcess, formatScope, parseScope } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDeps } from './deps.ts';
-import { assertAuditAvailable, grantFields, type IssuedTokens, issueTokens } from './issue.ts';
+import {
+  assertAuditAvailable,
+  checkStillAllowed,
+  grantFields,
+  type IssuedTokens,
+  issueTokens,
+} from './issue.ts';
 import { isGrantRevoked, revokeGrant } from './revoke.ts';
 
 export interface RefreshRequest {
@@ -102,19 +107,6 @@ function checkScopeWithinGrant(grant: Grant, requestedScope: string | undefined)
   if (!grantScope.ok) return grantScope;
   const excess = findExcess(scope.value, grantScope.value);
   return excess ? refused({ reason: 'scope_exceeds_grant', excess: formatScope(excess) }) : grantScope;
-}
-
-/** The user, the integration and the access list may have changed since the grant was issued. */
-async function checkStillAllowed(
-  deps: GrantDeps,
-  integration: Integration,
-  grant: Grant,
-): Promise<Outcome<unknown>> {
-  const user = await deps.users.findByIdentity(grant.identity);
-  if (user === undefined) return refused({ reason: 'identity_unknown', subject: grant.identity });
-  if (user.disabled) return refused({ reason: 'identity_disabled', identity: user.identity });
-  const scope = parseScope(grant.scope, { allowSpaces: true });
-  return scope.ok ? checkGrantAllowed(integration, user, grant.grantType, scope.value) : scope;
 }
 
 /** RFC 9700 §4.14.2: a spent refresh token was used again, so an attacker may hold the current one. */

@@ -10,14 +10,17 @@ type RevokeDeps = Pick<GrantDeps, 'store' | 'now' | 'log'> & Partial<Pick<GrantD
 const MAX_RACES = 64;
 
 /** Was the grant revoked, even if its record does not show it yet? */
-export const isGrantRevoked = (deps: Pick<GrantDeps, 'store'>, grant: Grant): boolean =>
-  deps.store.revocations.isRevoked({
-    grantId: grant.id,
-    // Above every generation: an entry that supersedes older tokens does not match.
+export const isGrantRevoked = (
+  { store }: Pick<GrantDeps, 'store'>,
+  { id, clientId, identity, issuedAt }: Pick<Grant, 'id' | 'clientId' | 'identity' | 'issuedAt'>,
+): boolean =>
+  // Above every generation: an entry that supersedes older tokens does not match.
+  store.revocations.isRevoked({
+    grantId: id,
     generation: Number.MAX_SAFE_INTEGER,
-    clientId: grant.clientId,
-    identity: grant.identity,
-    issuedAt: grant.issuedAt,
+    clientId,
+    identity,
+    issuedAt,
   });
 
 /** Announces the revocation first, then updates the record: after a crash in between the tokens are rejected. */

@@ -3,8 +3,13 @@ import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { getQuery } from './query.ts';
 import { getHeaderValues } from './raw-headers.ts';
 
-/** RFC 6750 §2.1: the scheme in any case, one space, b64token. Opaque tokens contain `+`, `/` and `=`. */
-export const BEARER_CREDENTIALS = /^bearer ([A-Za-z0-9._~+/-]+=*)$/i;
+/**
+ * The token in the value of an Authorization field; undefined unless it is `Bearer b64token` (RFC 6750 §2.1). The scheme is
+ * case-insensitive (RFC 9110 §11.1). The grammar allows several spaces (§11.4); only one is accepted, because other parsers
+ * differ about more.
+ */
+export const parseBearerToken = (credentials: string): string | undefined =>
+  /^bearer ([A-Za-z0-9._~+/-]+=*)$/i.exec(credentials)?.[1];
 
 /** The token in the Authorization header. Its content is not checked. */
 export function readBearerToken(request: IncomingMessage): Outcome<string> {
@@ -18,7 +23,7 @@ export function readBearerToken(request: IncomingMessage): Outcome<string> {
   if (value === undefined) return refused({ reason: 'token_missing' });
   if (more.length > 0)
     return refused({ reason: 'request_malformed', detail: 'Send one Authorization header.' });
-  const token = BEARER_CREDENTIALS.exec(value)?.[1];
+  const token = parseBearerToken(value);
   return token === undefined ? refused({ reason: 'token_invalid', fault: 'malformed' }) : ok(token);
 }
 

@@ -1,5 +1,7 @@
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
+import { decodeFormFields } from './form-encoding.ts';
+import { getSingleHeader } from './raw-headers.ts';
 import { readBody } from './read-body.ts';
 import type { RequestContext } from './request-context.ts';
 
@@ -18,9 +20,9 @@ export const NO_PARAMETERS: Parameters = { encoding: 'form', get: () => undefine
 type UnreadableBody = { readonly status: 408 | 413; readonly detail: string };
 
 const MAX_BODY = 16 * 1_024;
-const ENCODINGS: Readonly<Record<string, Encoding>> = {
-  'application/json': 'json',
-  'application/x-www-form-urlencoded': 'form',
+const MEDIA_TYPES: Readonly<Record<Encoding, string>> = {
+  json: 'application/json',
+  form: 'application/x-www-form-urlencoded',
 };
 
 const malformed = (detail: string): Outcome<never> => refused({ reason: 'request_malformed', detail });
@@ -31,9 +33,10 @@ export async function readParameters(
   accepted: readonly Encoding[],
   seconds: number,
 ): Promise<Outcome<Parameters> | UnreadableBody> {
-  const { headers } = context.request;
-  const [media = '', ...mediaParameters] = (headers['content-type'] ?? '').split(';');
-  const encoding = ENCODINGS[media.trim().toLowerCase()];
+  const { headers, rawHeaders } = context.request;
+  // Of repeated fields Node keeps the first; other parsers may use the last.
+  const [media = '', ...mediaParameters] = (getSingleHeader(rawHeaders, 'content-type') ?? '').split(';');
+  const encoding = accepted.find((name) => MEDIA_TYPES[name] === media.trim().toLowerCase());
   const body = await readBody(context.request, MAX_BODY, seconds);
   switch (body.kind) {
     case 'too_large':
@@ -46,8 +49,8 @@ export async function readParameters(
       break;
   }
 
-  if (encoding === undefined || !accepted.includes(encoding))
-    return malformed(`Content-Type must be ${accepted.map((name) => getMediaType(name)).join(' or ')}.`);
+  if (encoding === undefined)
+    return malformed(`Content-Type must be ${accepted.map((name) => MEDIA_TYPES[name]).join(' or ')}.`);
   for (const option of mediaParameters) {
     const [name = '', value = ''] = option.split('=').map((part) => part.trim().toLowerCase());
     if (name === 'charset' && value.replaceAll('"', '') !== 'utf-8')
@@ -64,9 +67,6 @@ export async function readParameters(
   }
   return encoding === 'json' ? parseJsonBody(text, known) : parseFormBody(text, known);
 }
-
-const getMediaType = (encoding: Encoding): string =>
-  Object.entries(ENCODINGS).find(([, name]) => name === encoding)?.[0] ?? encoding;
 
 function parseJsonBody(text: string, known: readonly string[]): Outcome<Parameters> {
   let body: JsonObject;
@@ -90,25 +90,14 @@ function parseJsonBody(text: string, known: readonly string[]): Outcome<Paramete
 function parseFormBody(text: string, known: readonly string[]): Outcome<Parameters> {
   const values = new Map<string, string>();
   const seen = new Set<string>();
-  for (const pair of text === '' ? [] : text.split('&')) {
-    const equals = pair.indexOf('=');
-    const name = decodeFormComponent(equals < 0 ? pair : pair.slice(0, equals));
-    const value = decodeFormComponent(equals < 0 ? '' : pair.slice(equals + 1));
-    if (name === undefined || value === undefined) return malformed('The request body is not form-encoded.');
+  for (const field of decodeFormFields(text)) {
+    if (field === undefined) return malformed('The request body is not form-encoded.');
+    const [name, value] = field;
     if (seen.has(name)) return malformed('A field occurs twice in the request body.');
     seen.add(name);
     if (known.includes(name)) values.set(name, value);
   }
   return ok(createParameters('form', values));
-}
-
-/** Undefined if it is not percent-encoded UTF-8. */
-function decodeFormComponent(text: string): string | undefined {
-  try {
-    return decodeURIComponent(text.replaceAll('+', ' '));
-  } catch {
-    return undefined;
-  }
 }
 
 const createParameters = (encoding: Encoding, values: ReadonlyMap<string, string>): Parameters => ({

@@ -1,13 +1,12 @@
+import { type HttpResponse, readAtMost } from '../lib/http-client.ts';
+
 /** A response that is too long, compressed or not text. The message contains nothing of it. */
 export class UnusableResponse extends Error {
   readonly code = 'UNUSABLE_RESPONSE';
   override readonly name = 'UnusableResponse';
 }
 
-interface ReceivedResponse {
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  readonly body: AsyncIterable<Uint8Array>;
-}
+type ReceivedResponse = Pick<HttpResponse, 'headers' | 'body'>;
 
 /** For requests whose response is read with `readResponseText`. */
 export const IDENTITY_ENCODING = { 'accept-encoding': 'identity' } as const;
@@ -21,17 +20,10 @@ export async function readResponseText(
   maxBytes: number,
 ): Promise<string> {
   const problem = findProblem(headers, maxBytes);
-  const parts: Uint8Array[] = [];
-  let length = 0;
-  // Leaving the loop destroys the body, and with it the connection.
-  for await (const part of body) {
-    length += part.length;
-    if (problem !== undefined || length > maxBytes)
-      throw new UnusableResponse(problem ?? describeTooLong(maxBytes));
-    parts.push(part);
-  }
+  const bytes = await readAtMost(body, problem === undefined ? maxBytes : 0);
+  if (bytes === undefined) throw new UnusableResponse(problem ?? describeTooLong(maxBytes));
   try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(parts));
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch {
     throw new UnusableResponse('the response is not UTF-8');
   }

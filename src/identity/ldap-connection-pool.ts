@@ -6,18 +6,6 @@ import { createConcurrencyLimiter } from '../lib/concurrency-limiter.ts';
 import { Fault } from '../ports/fault.ts';
 import { createUnavailableFault, startTls } from './start-tls.ts';
 
-/**
- * Connections to LDAP servers. Connections bound as the service account are pooled for searches. A password is verified on
- * a new connection that is closed afterwards, so that a pooled connection is never bound as another user.
- *
- * Every operation has a timeout, and every failure is a `Fault`, never "user not found".
- */
-export interface LdapConnectionPool {
-  search(search: LdapSearch): Promise<readonly Entry[]>;
-  verifyPassword(dn: string, password: string): Promise<boolean>;
-  close(): Promise<void>;
-}
-
 interface LdapSearch {
   readonly base: string;
   readonly scope: 'base' | 'sub';
@@ -42,12 +30,7 @@ export interface LdapServer {
   readonly connections: number;
 }
 
-interface LdapConnection {
-  /** Runs one operation with a new limit on response bytes. Closes the connection if it fails. */
-  run<T>(operation: (client: Client) => Promise<T>): Promise<T>;
-  isReady(): boolean;
-  close(): void;
-}
+type LdapConnection = Awaited<ReturnType<typeof openConnection>>;
 
 const MAX_QUEUED = 64;
 /** Per operation. A response with 1,000 groups has about a third of this. */
@@ -56,15 +39,18 @@ const MAX_RESPONSE_BYTES = 1_048_576;
 const MIN_CHUNK_COST = 256;
 const IDLE_MS = 60_000;
 
-export function createLdapConnectionPool(server: LdapServer): LdapConnectionPool {
+export type LdapConnectionPool = ReturnType<typeof createLdapConnectionPool>;
+
+/**
+ * Connections to LDAP servers. Connections bound as the service account are pooled for searches. A password is verified on
+ * a new connection that is closed afterwards, so that a pooled connection is never bound as another user.
+ *
+ * Every operation has a timeout, and every failure is a `Fault`, never "user not found".
+ */
+export function createLdapConnectionPool(server: LdapServer) {
   const idle = createIdleConnections();
   const openBound = createConnector(server);
-  const runLimited = createConcurrencyLimiter({
-    maxConcurrent: server.connections,
-    maxQueued: MAX_QUEUED,
-    queueFullMessage: 'LDAP: too many requests are queued',
-    queueTimeout: { ms: server.timeout * 1_000, message: 'LDAP: timed out waiting for a connection' },
-  });
+  const runLimited = createLdapLimiter(server, server.connections);
 
   const runSearch = async (
     connection: LdapConnection,
@@ -96,7 +82,7 @@ export function createLdapConnectionPool(server: LdapServer): LdapConnectionPool
     });
 
   return {
-    search: (search) =>
+    search: (search: LdapSearch): Promise<readonly Entry[]> =>
       runWithFault(async () => {
         if (idle.isClosed()) throw new Fault('directory_unavailable', 'LDAP: the directory is closed');
         const filter = await buildFilter(search);
@@ -112,7 +98,7 @@ export function createLdapConnectionPool(server: LdapServer): LdapConnectionPool
         return runSearch(await openBound(server.bindDn, server.password ?? ''), search, filter);
       }),
 
-    verifyPassword: (dn, password) =>
+    verifyPassword: (dn: string, password: string): Promise<boolean> =>
       runWithFault(async () => {
         // RFC 4513 §5.1.2: a bind with an empty password is "unauthenticated" and may succeed.
         if (password === '' || password.includes('\0') || !dn.includes('=')) return false;
@@ -129,6 +115,14 @@ export function createLdapConnectionPool(server: LdapServer): LdapConnectionPool
     close: async () => idle.close(),
   };
 }
+
+export const createLdapLimiter = ({ timeout }: LdapServer, maxConcurrent: number) =>
+  createConcurrencyLimiter({
+    maxConcurrent,
+    maxQueued: MAX_QUEUED,
+    queueFullMessage: 'LDAP: too many requests are queued',
+    queueTimeout: { ms: timeout * 1_000, message: 'LDAP: timed out waiting for a connection' },
+  });
 
 /** Connections bound as the service account, each closed after `IDLE_MS`. */
 function createIdleConnections() {
@@ -195,7 +189,7 @@ async function buildFilter({ filter, equals }: LdapSearch): Promise<string | Fil
   return new AndFilter({ filters: [FilterParser.parseString(filter), new EqualityFilter(equals)] });
 }
 
-async function openConnection(server: LdapServer, url: string): Promise<LdapConnection> {
+async function openConnection(server: LdapServer, url: string) {
   // Imported on first use: most configurations have no LDAP directory.
   const { Client: LdapClient } = await import('ldapts');
   const timeoutMs = server.timeout * 1_000;
@@ -238,7 +232,8 @@ async function openConnection(server: LdapServer, url: string): Promise<LdapConn
     destroySockets();
   };
   return {
-    async run(operation) {
+    /** Runs one operation with a new limit on response bytes. Closes the connection if it fails. */
+    async run<T>(operation: (client: Client) => Promise<T>): Promise<T> {
       responseLimit.reset();
       try {
         return await operation(client);
@@ -269,10 +264,7 @@ function createTlsOptions({ serverName, ca }: LdapServer, host: string): Connect
  * memory, and many small messages in one segment would overflow the stack. ldapts 9.2.0 has no option for either, so its
  * data handler is replaced.
  */
-function limitResponses(
-  client: Client,
-  destroySockets: () => void,
-): { reset(): void; getFault(): Fault | undefined } {
+function limitResponses(client: Client, destroySockets: () => void) {
   const parser = client as unknown as { socketDataHandler?: (data: Buffer) => void };
   const parse = parser.socketDataHandler;
   if (parse === undefined) throw new Error('this version of ldapts does not support response limits');

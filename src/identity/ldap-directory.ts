@@ -2,11 +2,11 @@ import { randomBytes } from 'node:crypto';
 import type { Entry } from 'ldapts';
 import { LRUCache } from 'lru-cache';
 import type { User } from '../domain/user.ts';
-import { createConcurrencyLimiter } from '../lib/concurrency-limiter.ts';
 import { type Directory, NAME_SOURCES, type NameSource, unguarded } from '../ports/directory.ts';
 import { formatGuid, guidToBytes, normalizeGuid } from './guid.ts';
 import {
   createLdapConnectionPool,
+  createLdapLimiter,
   type LdapConnectionPool,
   type LdapServer,
 } from './ldap-connection-pool.ts';
@@ -39,7 +39,6 @@ const ACCOUNT_DISABLED_FILTER = '(userAccountControl:1.2.840.113556.1.4.803:=2)'
 const MATCHING_RULE_IN_CHAIN = '1.2.840.113556.1.4.1941';
 const MAX_CACHED_USERS = 10_000;
 const MAX_GROUPS = 1_000;
-const MAX_QUEUED_SIGN_INS = 64;
 
 /**
  * Users of an LDAP server. Entries are searched as the service account; a password is correct if a bind with it succeeds.
@@ -65,12 +64,7 @@ export function createLdapDirectory(
   const findByUserName = (text: string, normalize = normalizeUserName): Promise<Entry | undefined> =>
     entries.findByName(settings.attributes.userName, text, normalize);
   // Servers delay responses to wrong passwords: half of the connections are reserved for searches.
-  const runSignIn = createConcurrencyLimiter({
-    maxConcurrent: Math.max(1, Math.floor(settings.connections / 2)),
-    maxQueued: MAX_QUEUED_SIGN_INS,
-    queueFullMessage: 'LDAP: too many requests are queued',
-    queueTimeout: { ms: settings.timeout * 1_000, message: 'LDAP: timed out waiting for a connection' },
-  });
+  const runSignIn = createLdapLimiter(settings, Math.max(1, Math.floor(settings.connections / 2)));
 
   return {
     name,

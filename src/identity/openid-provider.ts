@@ -1,25 +1,11 @@
 import type { Configuration, CustomFetch } from 'openid-client';
 import type { LocalizedText } from '../domain/language.ts';
 import { IDENTITY_ENCODING, readResponseText, UnusableResponse } from '../http/read-response.ts';
+import { createHttpClient, type HttpClient } from '../lib/http-client.ts';
+import { singleFlight } from '../lib/promises.ts';
 import { parseStrictJson } from '../lib/strict-json.ts';
 import type { Claim } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
-
-/**
- * Sign-in with an OpenID provider: authorization code flow with PKCE, state and nonce. The signature of the ID token is
- * verified although it comes directly from the provider. Each provider has its own redirect URI against mix-up attacks
- * (RFC 9700 §4.4).
- */
-export interface OpenIdProvider {
-  readonly name: string;
-  readonly title: LocalizedText;
-  readonly directory: string;
-  /** The authorization URL and the values to check the response against. Throws a `Fault` if the provider is unreachable. */
-  startSignIn(redirectUri: string): Promise<{ readonly url: string; readonly checks: AuthorizationChecks }>;
-  /** `callbackUrl`: the authorization response. Throws a `Fault` if the provider is unreachable. */
-  completeSignIn(callbackUrl: URL, checks: AuthorizationChecks): Promise<OpenIdResult>;
-  close(): Promise<void>;
-}
 
 interface AuthorizationChecks {
   readonly state: string;
@@ -59,25 +45,37 @@ const MAX_STALE_MS = 3_600_000;
 const INITIAL_BACKOFF_MS = 2_000;
 const MAX_BACKOFF_MS = 60_000;
 const MAX_RESPONSE_BYTES = 256 * 1_024;
-const MAX_HEADER_BYTES = 16 * 1_024;
+const MAX_CONNECTIONS = 8;
 const MAX_CLAIM_LENGTH = 256;
 const MAX_CAUSE_DEPTH = 8;
 
+export type OpenIdProvider = ReturnType<typeof createOpenIdProvider>;
+
+/**
+ * Sign-in with an OpenID provider: authorization code flow with PKCE, state and nonce. The signature of the ID token is
+ * verified although it comes directly from the provider. Each provider has its own redirect URI against mix-up attacks
+ * (RFC 9700 §4.4).
+ */
 export function createOpenIdProvider(
   name: string,
   settings: OpenIdSettings,
   /** Monotonic milliseconds. */
   now: () => number = () => performance.now(),
-): OpenIdProvider {
-  const httpClient = createHttpClient(settings);
-  const metadata = createMetadataCache(() => discover(settings, httpClient), now);
+) {
+  const httpClient = createHttpClient({
+    timeoutMs: settings.timeout * 1_000,
+    ca: settings.ca,
+    maxConnections: MAX_CONNECTIONS,
+  });
+  const readMetadata = createMetadataCache(() => discover(settings, createFetch(httpClient)), now);
   return {
     name,
     title: settings.title,
     directory: settings.directory,
-    async startSignIn(redirectUri) {
-      const [client, configuration] = await Promise.all([import('openid-client'), metadata.read()]);
-      const checks = {
+    /** The authorization URL and the values to check the response against. Throws a `Fault` if the provider is unreachable. */
+    async startSignIn(redirectUri: string) {
+      const [client, configuration] = await Promise.all([import('openid-client'), readMetadata()]);
+      const checks: AuthorizationChecks = {
         state: client.randomState(),
         nonce: client.randomNonce(),
         verifier: client.randomPKCECodeVerifier(),
@@ -94,8 +92,9 @@ export function createOpenIdProvider(
       return { url: url.href, checks };
     },
 
-    async completeSignIn(callbackUrl, checks) {
-      const [client, configuration] = await Promise.all([import('openid-client'), metadata.read()]);
+    /** `callbackUrl`: the authorization response. Throws a `Fault` if the provider is unreachable. */
+    async completeSignIn(callbackUrl: URL, checks: AuthorizationChecks): Promise<OpenIdResult> {
+      const [client, configuration] = await Promise.all([import('openid-client'), readMetadata()]);
       try {
         const tokens = await client.authorizationCodeGrant(configuration, callbackUrl, {
           expectedState: checks.state,
@@ -116,7 +115,8 @@ export function createOpenIdProvider(
         return classifyError(client, error);
       }
     },
-    close: () => httpClient.close(),
+    // `close` rejects if the client is closed already.
+    close: () => httpClient.close().catch(() => {}),
   };
 }
 
@@ -198,7 +198,7 @@ function createUnavailableFault(reason: string, error?: unknown): Fault {
 }
 
 /** Fetches the provider metadata (OpenID Connect Discovery §4). */
-async function discover(settings: OpenIdSettings, httpClient: HttpClient): Promise<Configuration> {
+async function discover(settings: OpenIdSettings, fetch: CustomFetch): Promise<Configuration> {
   const { issuer, clientSecret, sendSecret } = settings;
   try {
     // Imported on first use: most configurations have no provider.
@@ -210,7 +210,7 @@ async function discover(settings: OpenIdSettings, httpClient: HttpClient): Promi
       undefined,
       clientSecret === undefined ? client.None() : authenticate(clientSecret),
       {
-        [client.customFetch]: httpClient.fetch,
+        [client.customFetch]: fetch,
         timeout: settings.timeout,
         execute: [
           ...(issuer.startsWith('http:') ? [client.allowInsecureRequests] : []),
@@ -232,17 +232,13 @@ async function discover(settings: OpenIdSettings, httpClient: HttpClient): Promi
 }
 
 /** Caches the metadata. After a failure, requests fail immediately until the backoff has passed. */
-function createMetadataCache(
-  load: () => Promise<Configuration>,
-  now: () => number,
-): { read(): Promise<Configuration> } {
+function createMetadataCache(load: () => Promise<Configuration>, now: () => number) {
   let cached: { readonly fetchedAt: number; readonly configuration: Configuration } | undefined;
   let lastFailure: { readonly attempts: number; readonly retryAt: number; readonly fault: Fault } | undefined;
-  let inFlight: Promise<Configuration> | undefined;
   const getCached = (maxAge: number): Configuration | undefined =>
     cached !== undefined && now() - cached.fetchedAt <= maxAge ? cached.configuration : undefined;
 
-  const refresh = async (): Promise<Configuration> => {
+  const refresh = singleFlight(async (): Promise<Configuration> => {
     try {
       const configuration = await load();
       cached = { fetchedAt: now(), configuration };
@@ -257,87 +253,47 @@ function createMetadataCache(
       if (stale === undefined) throw error;
       return stale;
     }
-  };
+  });
 
-  return {
-    async read() {
-      const fresh = getCached(METADATA_TTL_MS);
-      if (fresh !== undefined) return fresh;
-      if (lastFailure !== undefined && now() < lastFailure.retryAt) {
-        const stale = getCached(MAX_STALE_MS);
-        if (stale !== undefined) return stale;
-        const { code, message, cause } = lastFailure.fault;
-        const retryAfter = Math.ceil((lastFailure.retryAt - now()) / 1_000);
-        throw new Fault(code, message, { cause, retryAfter });
-      }
-      inFlight ??= refresh().finally(() => {
-        inFlight = undefined;
-      });
-      return inFlight;
-    },
+  return async (): Promise<Configuration> => {
+    const fresh = getCached(METADATA_TTL_MS);
+    if (fresh !== undefined) return fresh;
+    if (lastFailure !== undefined && now() < lastFailure.retryAt) {
+      const stale = getCached(MAX_STALE_MS);
+      if (stale !== undefined) return stale;
+      const { code, message, cause } = lastFailure.fault;
+      const retryAfter = Math.ceil((lastFailure.retryAt - now()) / 1_000);
+      throw new Fault(code, message, { cause, retryAfter });
+    }
+    return refresh();
   };
-}
-
-interface HttpClient {
-  readonly fetch: CustomFetch;
-  close(): Promise<void>;
 }
 
 /** `fetch` for openid-client: no redirects, no content codings, and limits on size, nesting and time. */
-function createHttpClient({ ca, timeout }: OpenIdSettings): HttpClient {
-  const timeoutMs = timeout * 1_000;
-  const openAgent = async () => {
-    const undici = await import('undici');
-    const dispatcher = new undici.Agent({
-      allowH2: false,
-      connect: {
-        timeout: timeoutMs,
-        // Explicit, so that NODE_TLS_REJECT_UNAUTHORIZED has no effect.
-        rejectUnauthorized: true,
-        ...(ca !== undefined && { ca }),
-      },
-      headersTimeout: timeoutMs,
-      bodyTimeout: timeoutMs,
-      maxHeaderSize: MAX_HEADER_BYTES,
-      connections: 8,
-    });
-    return { undici, dispatcher };
+const createFetch =
+  (httpClient: HttpClient): CustomFetch =>
+  // The client has the same timeout as openid-client, so the signal of openid-client is not needed.
+  async (url, { method, headers, body }) => {
+    try {
+      const response = await httpClient.send(url, {
+        method,
+        headers: { ...headers, ...IDENTITY_ENCODING },
+        body: (body as string | URLSearchParams | null | undefined)?.toString(),
+      });
+      const text = await readResponseText(response, MAX_RESPONSE_BYTES);
+      assertUnambiguousJson(text);
+      const hasNoBody = [204, 205, 304].includes(response.status);
+      return new Response(hasNoBody ? null : text, {
+        status: response.status,
+        headers: Object.entries(response.headers).flatMap(([name, value]) =>
+          [value ?? ''].flat().map((item): [string, string] => [name, item]),
+        ),
+      });
+    } catch (error) {
+      // The errors of `fetch`: openid-client distinguishes timeouts from other failures.
+      throw error instanceof DOMException ? error : new TypeError('fetch failed', { cause: error });
+    }
   };
-  let agent: ReturnType<typeof openAgent> | undefined;
-
-  return {
-    async fetch(url, { method, headers, body, signal }) {
-      const { undici, dispatcher } = await (agent ??= openAgent());
-      // Covers the body too: the timeouts of undici restart with each chunk.
-      const deadline = AbortSignal.timeout(timeoutMs);
-      try {
-        const response = await undici.request(url, {
-          method: method as 'GET' | 'POST',
-          headers: { ...headers, ...IDENTITY_ENCODING },
-          body: body instanceof URLSearchParams ? body.toString() : (body as string | null),
-          dispatcher,
-          signal: signal === undefined ? deadline : AbortSignal.any([signal, deadline]),
-        });
-        const text = await readResponseText(response, MAX_RESPONSE_BYTES);
-        assertUnambiguousJson(text);
-        const hasNoBody = [204, 205, 304].includes(response.statusCode);
-        return new undici.Response(hasNoBody ? null : text, {
-          status: response.statusCode,
-          headers: Object.entries(response.headers).flatMap(([name, value]) =>
-            [value ?? ''].flat().map((item): [string, string] => [name, item]),
-          ),
-        });
-      } catch (error) {
-        // The errors of `fetch`: openid-client distinguishes timeouts from other failures.
-        throw error instanceof DOMException ? error : new TypeError('fetch failed', { cause: error });
-      }
-    },
-    async close() {
-      // `close` rejects if the dispatcher is closed already.
-      await (await agent?.catch(() => undefined))?.dispatcher.close().catch(() => {});
-    },
-  };
-}
 
 /** Rejects repeated members and deep nesting before openid-client parses the response. */
 function assertUnambiguousJson(text: string): void {

@@ -2,16 +2,6 @@ import { type Argon2Parameters, argon2, randomBytes, timingSafeEqual } from 'nod
 import { createConcurrencyLimiter } from '../lib/concurrency-limiter.ts';
 import { Fault } from '../ports/fault.ts';
 
-/**
- * Argon2id (RFC 9106) hashes in PHC string format, `$argon2id$v=19$m=65536,t=3,p=1$salt$tag`. A computation takes 64 MiB
- * and much CPU time, so concurrent and queued computations are limited.
- */
-export interface PasswordHasher {
-  hash(password: string): Promise<string>;
-  /** Throws a `Fault` if too many computations are queued. */
-  verify(password: string, hash: string): Promise<boolean>;
-}
-
 interface PasswordHash {
   readonly memory: number;
   readonly passes: number;
@@ -59,12 +49,16 @@ const computeArgon2id = (parameters: Argon2Parameters): Promise<Buffer> =>
 /** RFC 8265 §4.2. */
 const encodePassword = (password: string): Buffer => Buffer.from(password.normalize('NFC'), 'utf8');
 
-export function createPasswordHasher(
-  limits: { readonly maxConcurrent?: number; readonly maxQueued?: number } = {},
-): PasswordHasher {
+export type PasswordHasher = ReturnType<typeof createPasswordHasher>;
+
+/**
+ * Argon2id (RFC 9106) hashes in PHC string format, `$argon2id$v=19$m=65536,t=3,p=1$salt$tag`. A computation takes 64 MiB
+ * and much CPU time, so concurrent and queued computations are limited.
+ */
+export function createPasswordHasher({ maxConcurrent = 2, maxQueued = 32 } = {}) {
   const runLimited = createConcurrencyLimiter({
-    maxConcurrent: limits.maxConcurrent ?? 2,
-    maxQueued: limits.maxQueued ?? 32,
+    maxConcurrent,
+    maxQueued,
     queueFullMessage: 'too many concurrent sign-ins',
   });
 
@@ -72,14 +66,15 @@ export function createPasswordHasher(
     runLimited(() => computeArgon2id({ ...cost, message: password, nonce: salt, tagLength: tag.length }));
 
   return {
-    async hash(password) {
+    async hash(password: string): Promise<string> {
       const message = encodePassword(password);
       if (message.length === 0 || message.length > MAX_PASSWORD_BYTES)
         throw new RangeError(`a password must have 1 to ${MAX_PASSWORD_BYTES} bytes`);
       const template: PasswordHash = { ...DEFAULT_COST, salt: randomBytes(16), tag: Buffer.alloc(32) };
       return formatPasswordHash({ ...template, tag: await computeTag(message, template) });
     },
-    async verify(password, text) {
+    /** Throws a `Fault` if too many computations are queued. */
+    async verify(password: string, text: string): Promise<boolean> {
       const expected = parsePasswordHash(text);
       if (expected === undefined)
         throw new Fault('directory_unavailable', 'a configured password hash is not valid');

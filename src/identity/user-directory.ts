@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readSettingFile } from '../lib/read-file.ts';
 import type { Directory, UserDirectory } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
 import { type ConfiguredUser, createConfiguredDirectory } from './configured-directory.ts';
@@ -67,30 +67,17 @@ export function createUserDirectory(
 
 const loadLdapSettings = ({ ca, ...ldap }: LdapSettings, settingPath: string): LdapSettings => ({
   ...ldap,
-  ...(ca !== undefined && { ca: readSettingFile(ca, `${settingPath}.ca`) }),
+  ...(ca !== undefined && { ca: readSettingFile(`${settingPath}.ca`, ca) }),
 });
 
 function loadPasswordHash(user: DirectorySettings['users'][number], settingPath: string): ConfiguredUser {
   const { passwordHashFile, ...rest } = user;
   const passwordHash =
-    rest.passwordHash ??
-    (passwordHashFile === undefined
-      ? undefined
-      : readSettingFile(passwordHashFile, `${settingPath}.passwordHashFile`).trim());
+    rest.passwordHash ?? readSettingFile(`${settingPath}.passwordHashFile`, passwordHashFile)?.trim();
   if (passwordHash === undefined) return rest;
   if (parsePasswordHash(passwordHash) === undefined)
     throw new Error(
       `${settingPath}.passwordHash is not a valid hash; create one with gatehouse hash-password`,
     );
   return { ...rest, passwordHash };
-}
-
-export function readSettingFile(file: string, settingPath: string): string {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (error) {
-    throw new Error(`${settingPath} cannot be read: ${(error as NodeJS.ErrnoException).code}`, {
-      cause: error,
-    });
-  }
 }

@@ -9,12 +9,10 @@ interface ConcurrencyLimiterOptions {
 }
 
 /** Runs a limited number of tasks at once and queues a limited number; others fail with an `overloaded` fault. */
-export function createConcurrencyLimiter({
-  maxConcurrent,
-  maxQueued,
-  queueFullMessage,
-  queueTimeout,
-}: ConcurrencyLimiterOptions): <T>(task: () => Promise<T>) => Promise<T> {
+export function createConcurrencyLimiter(
+  options: ConcurrencyLimiterOptions,
+): <T>(task: () => Promise<T>) => Promise<T> {
+  const { maxConcurrent, maxQueued, queueFullMessage, queueTimeout } = options;
   const queue: (() => void)[] = [];
   let running = 0;
   const waitForSlot = (): Promise<void> =>

@@ -105,17 +105,18 @@ export async function sendOnce<T>(
   }
 }
 
-/** Undefined: the body is longer. The rest is not received, because the connection is closed. */
-export async function readBody(
-  { body }: Pick<HttpResponse, 'body'>,
+/** Undefined: the stream is longer. It is closed, and the rest is not received. */
+export async function readAtMost(
+  stream: AsyncIterable<Uint8Array | string>,
   maxBytes: number,
 ): Promise<Buffer | undefined> {
   const parts: Uint8Array[] = [];
   let length = 0;
-  for await (const part of body) {
-    length += part.length;
+  for await (const part of stream) {
+    const bytes = typeof part === 'string' ? Buffer.from(part) : part;
+    length += bytes.length;
     if (length > maxBytes) return undefined;
-    parts.push(part);
+    parts.push(bytes);
   }
   return Buffer.concat(parts);
 }

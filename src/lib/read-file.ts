@@ -1,34 +1,43 @@
 import { readFileSync, statSync } from 'node:fs';
+import { StartError } from './start-error.ts';
 
 const READ_PROBLEMS: Readonly<Record<string, string>> = {
   ENOENT: 'does not exist',
   ENOTDIR: 'does not exist',
-  EACCES: 'is not readable by this user',
-  EPERM: 'is not readable by this user',
-  EISDIR: 'is a directory',
+  EACCES: 'cannot be read by this user; check its permissions',
+  EPERM: 'cannot be read by this user; check its permissions',
+  EISDIR: 'is a folder',
 };
 
-/** Completes "<file> ...". */
-export function describeReadError(error: unknown): string {
-  const { code = 'unknown error' } = error as NodeJS.ErrnoException;
-  return READ_PROBLEMS[code] ?? `cannot be read (${code})`;
-}
-
-/** Throws the error that `toError` makes of the problem, which completes "<file> ...". */
-export function readFileBytes(
-  file: string,
-  toError: (problem: string, cause?: unknown) => Error = (problem, cause) => new Error(problem, { cause }),
-  maxBytes = Number.POSITIVE_INFINITY,
-): Buffer {
+/** Throws an `Error` whose message completes "<file> ...". */
+export function readFileBytes(file: string, maxBytes = Number.POSITIVE_INFINITY): Buffer {
   let bytes: Buffer | undefined;
   try {
     if (statSync(file).size <= maxBytes) bytes = readFileSync(file);
   } catch (error) {
-    throw toError(describeReadError(error), error);
+    const { code = 'unknown error' } = error as NodeJS.ErrnoException;
+    throw new Error(READ_PROBLEMS[code] ?? `cannot be read (${code})`, { cause: error });
   }
-  if (bytes === undefined) throw toError(describeTooLarge(maxBytes));
+  // Again: the size of a pipe is not known before.
+  if (bytes === undefined || bytes.length > maxBytes) throw new Error(describeTooLarge(maxBytes));
   return bytes;
 }
 
 export const describeTooLarge = (maxBytes: number): string =>
   `is larger than ${maxBytes >= 1_048_576 ? `${maxBytes / 1_048_576} MiB` : `${maxBytes / 1_024} KiB`}`;
+
+/** The content of a file that a setting names. Throws a `StartError` "<setting>: <file> ...". */
+export function readSettingBytes(setting: string, file: string, maxBytes?: number): Buffer {
+  try {
+    return readFileBytes(file, maxBytes);
+  } catch (error) {
+    throw new StartError([`${setting}: ${file} ${(error as Error).message}`], { cause: error });
+  }
+}
+
+/** As text; undefined where the setting is omitted. */
+export function readSettingFile(setting: string, file: string): string;
+export function readSettingFile(setting: string, file: string | undefined): string | undefined;
+export function readSettingFile(setting: string, file: string | undefined): string | undefined {
+  return file === undefined ? undefined : readSettingBytes(setting, file).toString('utf8');
+}

@@ -39,5 +39,15 @@ function checkNamesAndDepth(text: string): void {
   }
 }
 
+/** Undefined unless the text is a JSON object. */
+export function parseStrictJsonObject(text: string): JsonObject | undefined {
+  try {
+    const value = parseStrictJson(text);
+    return isJsonObject(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 export const isJsonObject = (value: Json): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);

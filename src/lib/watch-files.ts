@@ -23,19 +23,12 @@ const MAX_DEBOUNCE_PERIODS = 10;
 /**
  * Calls `onChange` with the files whose content has changed since the last check; calls do not overlap. Start watching a file
  * before reading it.
- */
-export const watchFiles = (
-  paths: readonly string[],
-  onChange: OnChange,
-  options: FileWatchOptions = {},
-): FileWatch => new FileWatch(paths, onChange, options);
-
-/**
+ *
  * Detects changes by writes, renames, deletion, and replaced symbolic links (ConfigMaps and Secrets in Kubernetes). Watches
  * folders, since a watch on a file follows its inode and misses replacements: each folder in which a component of the path
  * could be replaced. Polling covers missed events.
  */
-class FileWatch {
+export class FileWatch {
   readonly #onChange: OnChange;
   readonly #debounceMs: number;
   readonly #onError: (error: unknown) => void;
@@ -48,7 +41,7 @@ class FileWatch {
   constructor(
     paths: readonly string[],
     onChange: OnChange,
-    { debounceMs = 250, pollMs = 30_000, onError = () => {} }: FileWatchOptions,
+    { debounceMs = 250, pollMs = 30_000, onError = () => {} }: FileWatchOptions = {},
   ) {
     this.#onChange = onChange;
     this.#debounceMs = debounceMs;

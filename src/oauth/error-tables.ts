@@ -2,11 +2,11 @@ import type { RefusalOf } from '../domain/refusal.ts';
 import {
   createCertificateErrors,
   createCommonErrors,
+  createIdentityErrors,
   INVALID_CLIENT,
   INVALID_GRANT,
   INVALID_REQUEST,
   INVALID_SCOPE,
-  overrideIdentityErrors,
   UNAUTHORIZED_CLIENT,
 } from '../grants/common-errors.ts';
 import { type ErrorTable, overrideError } from '../http/error-table.ts';
@@ -104,7 +104,7 @@ export const TOKEN_ERRORS: ErrorTable = {
 /** With `grant_type=client_credentials` the certificate authenticates the client, so its identity is an authentication error. */
 export const CLIENT_CREDENTIALS_ERRORS: ErrorTable = {
   ...TOKEN_ERRORS,
-  ...overrideIdentityErrors(TOKEN_ERRORS, INVALID_CLIENT),
+  ...createIdentityErrors(INVALID_CLIENT),
 };
 
 /** POST oauth2/device_authorization (RFC 8628 §3.2). */

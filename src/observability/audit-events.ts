@@ -50,8 +50,6 @@ export interface AuditKind {
   readonly description: string;
 }
 
-export const getAuditKind = (event: AuditEvent): AuditKind => AUDIT_EVENTS[event];
-
 function action(description: string): AuditKind {
   return { kind: 'act', severity: 'info', description };
 }

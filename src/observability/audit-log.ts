@@ -1,9 +1,10 @@
 import { GRANT_TYPES } from '../domain/integration.ts';
 import { createOutbox } from '../lib/outbox.ts';
-import { AUDIT_EVENTS, type AuditEvent, getAuditKind } from './audit-events.ts';
+import { AUDIT_EVENTS, type AuditEvent } from './audit-events.ts';
 import { errorFields, formatAuditLine, type LogFields, type Logger } from './logger.ts';
 import type { Counter } from './metric-registry.ts';
 import type { Metrics } from './metrics.ts';
+import { throttleReports } from './report-limiter.ts';
 
 export interface AuditRecord {
   readonly event: AuditEvent;
@@ -23,14 +24,6 @@ export interface AuditSink {
   close(): Promise<void>;
 }
 
-export interface AuditLog {
-  audit(event: AuditEvent, fields?: LogFields): void;
-  /** The sink does not accept events. */
-  isBlocked(): boolean;
-  reopen(): void;
-  close(): Promise<void>;
-}
-
 export interface AuditLogOptions {
   /** If omitted, events are written to the log. */
   readonly sink?: AuditSink | undefined;
@@ -41,27 +34,12 @@ export interface AuditLogOptions {
 }
 
 const CLOSE_TIMEOUT_MS = 5_000;
-const REPORT_INTERVAL_MS = 60_000;
+
+export type AuditLog = ReturnType<typeof openAuditLog>;
 
 /** Counts every audit event and queues it for the sink. Callers do not wait for the delivery. */
-export function openAuditLog({ sink, buffer, log, metrics, backoffMs }: AuditLogOptions): AuditLog {
+export function openAuditLog({ sink, buffer, log, metrics, backoffMs }: AuditLogOptions) {
   const count = createAuditCounter(metrics);
-  if (sink === undefined) {
-    const removeCollector = metrics.addCollector((set) => {
-      set('gatehouse_audit_pending', 0);
-      set('gatehouse_audit_blocked', 0);
-    });
-    return {
-      audit(event, fields = {}) {
-        count(event, fields);
-        log.audit(event, fields);
-      },
-      isBlocked: () => false,
-      reopen: () => {},
-      close: async () => removeCollector(),
-    };
-  }
-
   const dropped = metrics.counter('gatehouse_audit_dropped_total');
   const failed = metrics.counter('gatehouse_audit_failures_total');
   const reportLost = throttleReports((lost) =>
@@ -73,30 +51,33 @@ export function openAuditLog({ sink, buffer, log, metrics, backoffMs }: AuditLog
   const reportFailure = throttleReports((failures, error: unknown) =>
     log.error('audit_sink_failed', { failures, ...errorFields(error), stack: undefined }),
   );
-  const outbox = createOutbox<AuditRecord>({
-    deliver: (records) => sink.deliver(records),
-    maxPending: buffer,
-    batchSize: sink.batchSize,
-    isLowPriority: ({ event }) => getAuditKind(event).kind === 'refusal',
-    ...(backoffMs !== undefined && { backoffMs }),
-    onLost(lost) {
-      dropped.value += lost;
-      reportLost(lost);
-    },
-    onFailure(error) {
-      failed.value += 1;
-      reportFailure(1, error);
-    },
-    onRecovered: (failures) => log.warn('audit_sink_recovered', { failures }),
-  });
+  const outbox =
+    sink &&
+    createOutbox<AuditRecord>({
+      deliver: (records) => sink.deliver(records),
+      maxPending: buffer,
+      batchSize: sink.batchSize,
+      isLowPriority: ({ event }) => AUDIT_EVENTS[event].kind === 'refusal',
+      ...(backoffMs !== undefined && { backoffMs }),
+      onLost(lost) {
+        dropped.value += lost;
+        reportLost(lost);
+      },
+      onFailure(error) {
+        failed.value += 1;
+        reportFailure(1, error);
+      },
+      onRecovered: (failures) => log.warn('audit_sink_recovered', { failures }),
+    });
   const removeCollector = metrics.addCollector((set) => {
-    set('gatehouse_audit_pending', outbox.pending());
-    set('gatehouse_audit_blocked', outbox.isBlocked() ? 1 : 0);
+    set('gatehouse_audit_pending', outbox?.pending() ?? 0);
+    set('gatehouse_audit_blocked', outbox?.isBlocked() === true ? 1 : 0);
   });
   const { fields: baseFields = {}, now = Date.now } = log.output ?? {};
   return {
-    audit(event, fields = {}) {
+    audit(event: AuditEvent, fields: LogFields = {}): void {
       count(event, fields);
+      if (outbox === undefined) return log.audit(event, fields);
       const time = new Date(now());
       outbox.enqueue({
         event,
@@ -104,10 +85,11 @@ export function openAuditLog({ sink, buffer, log, metrics, backoffMs }: AuditLog
         line: formatAuditLine(time, event, baseFields, fields),
       });
     },
-    isBlocked: () => outbox.isBlocked(),
-    reopen: () => sink.reopen?.(),
-    async close() {
-      const undelivered = await outbox.close(CLOSE_TIMEOUT_MS);
+    /** The sink does not accept events. */
+    isBlocked: () => outbox?.isBlocked() === true,
+    reopen: () => sink?.reopen?.(),
+    async close(): Promise<void> {
+      const undelivered = (await outbox?.close(CLOSE_TIMEOUT_MS)) ?? 0;
       removeCollector();
       if (undelivered > 0) {
         dropped.value += undelivered;
@@ -116,7 +98,7 @@ export function openAuditLog({ sink, buffer, log, metrics, backoffMs }: AuditLog
           note: 'the audit sink did not accept these events before the shutdown',
         });
       }
-      await sink.close();
+      await sink?.close();
     },
   };
 }
@@ -150,19 +132,5 @@ function createAuditCounter(metrics: Metrics): (event: AuditEvent, fields: LogFi
     if (event === 'grant_issued') increment(byGrant.get(fields['grantType']));
     if (event === 'refresh_reuse' && fields['action'] !== 'refused') increment(revocations);
     if (event === 'admin_action' && fields['act'] === 'revoke_grant') increment(revocations);
-  };
-}
-
-/** Reports the first occurrence at once, later ones at most once a minute with their total. */
-function throttleReports<A extends readonly unknown[]>(report: (count: number, ...rest: A) => void) {
-  let reportedAt = Number.NEGATIVE_INFINITY;
-  let unreported = 0;
-  return (count: number, ...rest: A): void => {
-    unreported += count;
-    const now = performance.now();
-    if (now - reportedAt < REPORT_INTERVAL_MS) return;
-    reportedAt = now;
-    report(unreported, ...rest);
-    unreported = 0;
   };
 }

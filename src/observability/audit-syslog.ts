@@ -2,7 +2,7 @@ import { createSocket, type Socket as Datagrams } from 'node:dgram';
 import { connect as connectPlain, isIPv6, type Socket } from 'node:net';
 import { hostname } from 'node:os';
 import { connect as connectTls } from 'node:tls';
-import { getAuditKind } from './audit-events.ts';
+import { AUDIT_EVENTS } from './audit-events.ts';
 import type { AuditRecord, AuditSink } from './audit-log.ts';
 import { type Facility, formatSyslogMessage } from './syslog-format.ts';
 
@@ -26,7 +26,7 @@ const MAX_DATAGRAM = 60_000;
 export function openAuditSyslog(options: SyslogOptions): AuditSink {
   const header = { facility: options.facility, host: hostname(), pid: process.pid };
   const format = ({ time, event, line }: AuditRecord): string =>
-    formatSyslogMessage(header, { time, name: event, severity: getAuditKind(event).severity, line });
+    formatSyslogMessage(header, { time, name: event, severity: AUDIT_EVENTS[event].severity, line });
   return options.url.startsWith('udp:')
     ? createDatagramSink(options, format)
     : createStreamSink(options, format);

@@ -1,5 +1,5 @@
 import type { Sample, Snapshot } from './metric-registry.ts';
-import { getMetricFamily, METRIC_NAMES, type MetricName } from './metric-table.ts';
+import { METRIC_NAMES, METRICS, type MetricName } from './metric-table.ts';
 
 export const EXPOSITION_CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
@@ -7,7 +7,7 @@ export const EXPOSITION_CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8
 export function mergeSnapshots(snapshots: readonly Snapshot[]): Snapshot {
   const merged: { -readonly [N in MetricName]?: readonly Sample[] } = {};
   for (const name of METRIC_NAMES) {
-    const { type, aggregation } = getMetricFamily(name);
+    const { type, aggregation } = METRICS[name];
     const series = new Map<string, Sample>();
     for (const snapshot of snapshots)
       for (const sample of snapshot[name] ?? []) {
@@ -27,7 +27,7 @@ export function mergeSnapshots(snapshots: readonly Snapshot[]): Snapshot {
 /** Counters and histograms of a process that has exited; its gauges no longer apply. */
 export function dropGauges(snapshot: Snapshot): Snapshot {
   return Object.fromEntries(
-    METRIC_NAMES.filter((name) => getMetricFamily(name).type !== 'gauge' && snapshot[name] !== undefined).map(
+    METRIC_NAMES.filter((name) => METRICS[name].type !== 'gauge' && snapshot[name] !== undefined).map(
       (name) => [name, snapshot[name]],
     ),
   );
@@ -47,7 +47,7 @@ export function formatExposition(snapshot: Snapshot): string {
   for (const name of METRIC_NAMES) {
     const samples = snapshot[name];
     if (samples === undefined) continue;
-    const { type, help, buckets } = getMetricFamily(name);
+    const { type, help, buckets } = METRICS[name];
     lines.push(`# HELP ${name} ${help.replaceAll('\\', String.raw`\\`)}`, `# TYPE ${name} ${type}`);
     for (const sample of samples) {
       const [labels, value, counts] = sample;

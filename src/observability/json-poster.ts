@@ -1,11 +1,4 @@
-import { createHttpClient, readBody } from '../lib/http-client.ts';
-
-/** Sends JSON to one URL over a persistent connection. */
-export interface Poster {
-  /** Resolves with the status code, whatever it is. Redirects are not followed. */
-  post(body: string, headers?: Readonly<Record<string, string>>): Promise<number>;
-  close(): Promise<void>;
-}
+import { createHttpClient, readAtMost } from '../lib/http-client.ts';
 
 export interface PosterOptions {
   readonly url: string;
@@ -17,16 +10,18 @@ export interface PosterOptions {
 /** The body of the response is not used; of a longer one the rest is not received. */
 const MAX_BODY = 64 * 1_024;
 
-export function openPoster({ url, ca, timeoutMs = 5_000 }: PosterOptions): Poster {
+/** Sends JSON to one URL over a persistent connection. */
+export function openPoster({ url, ca, timeoutMs = 5_000 }: PosterOptions) {
   const client = createHttpClient({ timeoutMs, ca, maxConnections: 1 });
   return {
-    async post(body, headers = {}) {
+    /** Resolves with the status code, whatever it is. Redirects are not followed. */
+    async post(body: string, headers: Readonly<Record<string, string>> = {}): Promise<number> {
       const response = await client.send(url, {
         method: 'POST',
         headers: { 'content-type': 'application/json', ...headers },
         body,
       });
-      await readBody(response, MAX_BODY);
+      await readAtMost(response.body, MAX_BODY);
       return response.status;
     },
     close: () => client.destroy(),

@@ -52,7 +52,7 @@ export function createLogger({
   const emit = (entryLevel: LogLevel, event: string, fields: LogFields): void => {
     if (RANK[entryLevel] >= RANK[level])
       write(
-        line(createEntry(new Date(now()), entryLevel, event, baseFields, fields)),
+        line(createEntry(new Date(now()), { level: entryLevel, event }, baseFields, fields)),
         RANK[entryLevel] >= RANK.warn,
       );
   };
@@ -72,26 +72,19 @@ export function createLogger({
   };
 }
 
-type Entry = Record<string, LogValue>;
-
 function createEntry(
   time: Date,
-  level: LogLevel,
-  event: string,
+  head: { readonly level: LogLevel; readonly audit?: true; readonly event: string },
   baseFields: LogFields,
   fields: LogFields,
-  audit = false,
-): Entry {
-  const entry: Entry = { time: time.toISOString(), level };
-  if (audit) entry['audit'] = true;
-  entry['event'] = event;
-  for (const name of Object.keys(baseFields)) entry[name] = baseFields[name];
+): LogFields {
+  const entry: Record<string, LogValue> = { time: time.toISOString(), ...head, ...baseFields };
   for (const name of Object.keys(fields)) entry[name] = redactValue(name, fields[name]);
   return entry;
 }
 
-const auditEntry = (time: Date, event: AuditEvent, baseFields: LogFields, fields: LogFields): Entry =>
-  createEntry(time, 'info', event, baseFields, fields, true);
+const auditEntry = (time: Date, event: AuditEvent, baseFields: LogFields, fields: LogFields): LogFields =>
+  createEntry(time, { level: 'info', audit: true, event }, baseFields, fields);
 
 /** An audit event as a line of JSON, for an audit sink. */
 export const formatAuditLine = (
@@ -120,13 +113,6 @@ function formatTextLine({ time, level, event, ...fields }: LogFields): string {
   return `${[String(time).slice(11, 19), String(level).padEnd(5), event, ...rest].join(' ')}\n`;
 }
 
-export interface LogSink {
-  readonly write: (line: string, isImportant?: boolean) => void;
-  readonly flush: () => void;
-  /** Lines dropped so far. */
-  readonly getLostCount: () => number;
-}
-
 /** Limits of buffered characters while standard output blocks; beyond them lines are dropped. */
 const MAX_BUFFERED = 4 * 1_048_576;
 const MAX_BUFFERED_IMPORTANT = 2 * MAX_BUFFERED;
@@ -142,7 +128,7 @@ const FLUSH_THRESHOLD = 65_536;
 export function createStdoutSink(
   stream: NodeJS.WritableStream = process.stdout,
   onLost: (lines: number) => void = () => {},
-): LogSink {
+) {
   let buffered = '';
   let lines = 0;
   let lost = 0;
@@ -168,7 +154,7 @@ export function createStdoutSink(
     });
   };
   return {
-    write(line, isImportant = false) {
+    write: (line: string, isImportant = false): void => {
       // Undefined for files, whose writes are synchronous.
       const queued = ((stream as { readonly writableLength?: number }).writableLength ?? 0) + buffered.length;
       if (queued > (isImportant ? MAX_BUFFERED_IMPORTANT : MAX_BUFFERED)) {
@@ -184,6 +170,7 @@ export function createStdoutSink(
       } else timer ??= setTimeout(flush, FLUSH_INTERVAL_MS);
     },
     flush,
+    /** Lines dropped so far. */
     getLostCount: () => lost,
   };
 }

@@ -1,4 +1,4 @@
-import { getMetricFamily, METRIC_NAMES, type MetricName } from './metric-table.ts';
+import { METRIC_NAMES, METRICS, type MetricName } from './metric-table.ts';
 
 /** Callers keep the counter and increment it: no lookup or allocation per request. */
 export interface Counter {
@@ -23,14 +23,7 @@ export type Collector = (
   set: (name: MetricName, value: number | undefined, ...labels: readonly string[]) => void,
 ) => void | Promise<void>;
 
-export interface Registry {
-  /** The same counter for the same labels. */
-  counter(name: MetricName, ...labels: readonly string[]): Counter;
-  histogram(name: MetricName, ...labels: readonly string[]): Histogram;
-  /** Returns a function that removes it. */
-  addCollector(collector: Collector): () => void;
-  snapshot(): Promise<Snapshot>;
-}
+export type Registry = ReturnType<typeof createRegistry>;
 
 /** Beyond this limit, further label values share one series. */
 const MAX_SERIES = 2_000;
@@ -44,7 +37,7 @@ export function observe(histogram: Histogram, value: number): void {
   histogram.sum += value;
 }
 
-export function createRegistry(): Registry {
+export function createRegistry() {
   const counters = new Map<MetricName, Map<string, Counter>>();
   const histograms = new Map<MetricName, Map<string, Histogram>>();
   const collectors = new Set<Collector>();
@@ -68,21 +61,24 @@ export function createRegistry(): Registry {
     return existing;
   };
 
-  const registry: Registry = {
-    counter: (name, ...labels) => getSeries(counters, name, labels, () => ({ value: 0 })),
-    histogram: (name, ...labels) => {
-      const { buckets } = getMetricFamily(name);
+  const registry = {
+    /** The same counter for the same labels. */
+    counter: (name: MetricName, ...labels: readonly string[]): Counter =>
+      getSeries(counters, name, labels, () => ({ value: 0 })),
+    histogram: (name: MetricName, ...labels: readonly string[]): Histogram => {
+      const { buckets } = METRICS[name];
       return getSeries(histograms, name, labels, () => ({
         bounds: buckets,
         counts: new Float64Array(buckets.length + 1),
         sum: 0,
       }));
     },
-    addCollector(collector) {
+    /** Returns a function that removes it. */
+    addCollector(collector: Collector): () => void {
       collectors.add(collector);
       return () => void collectors.delete(collector);
     },
-    async snapshot() {
+    async snapshot(): Promise<Snapshot> {
       const found: { -readonly [N in MetricName]?: Sample[] } = {};
       const addSample = (name: MetricName, sample: Sample): void => void (found[name] ??= []).push(sample);
       for (const [name, series] of counters)
@@ -102,7 +98,7 @@ export function createRegistry(): Registry {
   };
   // Metrics without labels exist from the start, at zero: a missing series could not be told from an idle one.
   for (const name of METRIC_NAMES) {
-    const { type, labels } = getMetricFamily(name);
+    const { type, labels } = METRICS[name];
     if (labels.length > 0) continue;
     if (type === 'counter') registry.counter(name);
     if (type === 'histogram') registry.histogram(name);
@@ -112,7 +108,7 @@ export function createRegistry(): Registry {
 
 /** `rule="a",code="200"`. */
 function formatLabels(name: MetricName, values: readonly string[]): string {
-  const { labels } = getMetricFamily(name);
+  const { labels } = METRICS[name];
   if (labels.length !== values.length) throw new Error(`${name} has the labels ${labels.join(', ')}`);
   return labels.map((label, at) => `${label}="${escapeLabel(values[at] ?? '')}"`).join(',');
 }

@@ -11,7 +11,6 @@ export interface MetricFamily {
   readonly buckets: readonly number[];
 }
 
-const NO_BUCKETS: readonly number[] = [];
 /** In seconds. */
 const REQUEST_BUCKETS = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30,
@@ -20,31 +19,18 @@ const STORE_BUCKETS = [
   0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1,
 ] as const;
 
-const counter = (help: string, ...labels: string[]): MetricFamily => ({
-  type: 'counter',
-  help,
-  labels,
-  aggregation: 'sum',
-  buckets: NO_BUCKETS,
-});
-const gauge = (
-  aggregation: MetricFamily['aggregation'],
+const createFamily = (
+  type: MetricFamily['type'],
   help: string,
-  ...labels: string[]
-): MetricFamily => ({
-  type: 'gauge',
-  help,
-  labels,
-  aggregation,
-  buckets: NO_BUCKETS,
-});
-const histogram = (buckets: readonly number[], help: string, ...labels: string[]): MetricFamily => ({
-  type: 'histogram',
-  help,
-  labels,
-  aggregation: 'sum',
-  buckets,
-});
+  labels: readonly string[],
+  options: Partial<MetricFamily> = {},
+): MetricFamily => ({ type, help, labels, aggregation: 'sum', buckets: [], ...options });
+
+const counter = (help: string, ...labels: string[]): MetricFamily => createFamily('counter', help, labels);
+const gauge = (aggregation: MetricFamily['aggregation'], help: string, ...labels: string[]): MetricFamily =>
+  createFamily('gauge', help, labels, { aggregation });
+const histogram = (buckets: readonly number[], help: string, ...labels: string[]): MetricFamily =>
+  createFamily('histogram', help, labels, { buckets });
 
 export const METRICS = {
   gatehouse_build_info: gauge(
@@ -161,4 +147,3 @@ export const METRICS = {
 
 export type MetricName = keyof typeof METRICS;
 export const METRIC_NAMES = Object.keys(METRICS) as readonly MetricName[];
-export const getMetricFamily = (name: MetricName): MetricFamily => METRICS[name];

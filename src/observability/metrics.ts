@@ -1,18 +1,5 @@
 import { type Counter, createRegistry, type Histogram, observe, type Registry } from './metric-registry.ts';
 
-/** Metrics of this process. Counting a request allocates nothing: counters are preallocated numbers and arrays. */
-export interface Metrics extends Registry {
-  /** Called once per rule and configuration. */
-  registerRule(name: string): RuleHandle;
-  /** Undefined: requests without a matching rule. Names must not come from clients. */
-  getRule(name: string | undefined): RuleHandle;
-  requestStarted(): void;
-  /** `seconds` undefined: counted, but not in the histogram. */
-  requestCompleted(rule: RuleHandle, method: string | undefined, status: number, seconds?: number): void;
-  countDecision(decision: string | undefined, reason: string | undefined): void;
-  upstream(name: string): UpstreamMetrics;
-}
-
 /** Index of a rule; valid only for the `Metrics` that returned it. */
 export type RuleHandle = number;
 
@@ -20,11 +7,7 @@ export type RuleHandle = number;
 const UPSTREAM_ERROR_KINDS = ['failed', 'timeout', 'aborted', 'overloaded'] as const;
 export type UpstreamErrorKind = (typeof UPSTREAM_ERROR_KINDS)[number];
 
-export interface UpstreamMetrics {
-  /** `seconds` undefined: not measured. */
-  countResponse(status: number, seconds: number | undefined): void;
-  countError(kind: UpstreamErrorKind): void;
-}
+export type UpstreamMetrics = ReturnType<typeof createUpstreamMetrics>;
 
 /** Requests without a matching rule, or refused before rules were matched. */
 const NO_RULE = 'none';
@@ -44,7 +27,10 @@ interface RuleSeries {
   readonly seconds: Histogram;
 }
 
-export function createMetrics(): Metrics {
+export type Metrics = ReturnType<typeof createMetrics>;
+
+/** Metrics of this process. Counting a request allocates nothing: counters are preallocated numbers and arrays. */
+export function createMetrics() {
   const registry = createRegistry();
   const rules: RuleSeries[] = [];
   const handles = new Map<string, RuleHandle>();
@@ -91,12 +77,16 @@ export function createMetrics(): Metrics {
 
   return {
     ...registry,
+    /** Called once per rule and configuration. */
     registerRule,
-    getRule: (name) => (name === undefined ? noRule : (handles.get(name) ?? registerRule(name))),
-    requestStarted() {
+    /** Undefined: requests without a matching rule. Names must not come from clients. */
+    getRule: (name: string | undefined): RuleHandle =>
+      name === undefined ? noRule : (handles.get(name) ?? registerRule(name)),
+    requestStarted(): void {
       inFlight += 1;
     },
-    requestCompleted(handle, method, status, seconds) {
+    /** `seconds` undefined: counted, but not in the histogram. */
+    requestCompleted(handle: RuleHandle, method: string | undefined, status: number, seconds?: number): void {
       inFlight -= 1;
       const { byMethod, seconds: histogram } = rules[handle] as RuleSeries;
       const index = (method === undefined ? undefined : METHOD_INDEX.get(method)) ?? OTHER;
@@ -106,11 +96,11 @@ export function createMetrics(): Metrics {
       counts[statusIndex] = (counts[statusIndex] ?? 0) + 1;
       if (seconds !== undefined) observe(histogram, seconds);
     },
-    countDecision(decision = 'none', reason = 'none') {
+    countDecision(decision = 'none', reason = 'none'): void {
       if (decision === 'forwarded' && reason === 'none') forwarded.value += 1;
       else getDecisionCounter(decision, reason).value += 1;
     },
-    upstream(name) {
+    upstream(name: string): UpstreamMetrics {
       const existing = upstreams.get(name);
       if (existing !== undefined) return existing;
       const upstreamMetrics = createUpstreamMetrics(registry, name);
@@ -139,7 +129,7 @@ function createDecisionCounters(registry: Registry): (decision: string, reason: 
   };
 }
 
-function createUpstreamMetrics(registry: Registry, name: string): UpstreamMetrics {
+function createUpstreamMetrics(registry: Registry, name: string) {
   const classes = ['1xx', '2xx', '3xx', '4xx', '5xx'].map((code) =>
     registry.counter('gatehouse_upstream_requests_total', name, code),
   );
@@ -151,12 +141,13 @@ function createUpstreamMetrics(registry: Registry, name: string): UpstreamMetric
   ) as Record<UpstreamErrorKind, Counter>;
   const duration = registry.histogram('gatehouse_upstream_request_duration_seconds', name);
   return {
-    countResponse(status, seconds) {
+    /** `seconds` undefined: not measured. */
+    countResponse(status: number, seconds: number | undefined): void {
       const counter = classes[Math.trunc(status / 100) - 1] ?? classes[4];
       if (counter !== undefined) counter.value += 1;
       if (seconds !== undefined) observe(duration, seconds);
     },
-    countError(kind) {
+    countError(kind: UpstreamErrorKind): void {
       errors[kind].value += 1;
     },
   };

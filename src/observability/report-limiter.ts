@@ -23,3 +23,19 @@ export function createReportLimiter(): (name: string) => { readonly note?: strin
     return reported.size === MAX_REPORTED ? { note: 'further hosts are not reported' } : {};
   };
 }
+
+const REPORT_INTERVAL_MS = 60_000;
+
+/** Reports the first occurrence at once, later ones at most once a minute with their total. */
+export function throttleReports<A extends readonly unknown[]>(report: (count: number, ...rest: A) => void) {
+  let reportedAt = Number.NEGATIVE_INFINITY;
+  let unreported = 0;
+  return (count: number, ...rest: A): void => {
+    unreported += count;
+    const now = performance.now();
+    if (now - reportedAt < REPORT_INTERVAL_MS) return;
+    reportedAt = now;
+    report(unreported, ...rest);
+    unreported = 0;
+  };
+}

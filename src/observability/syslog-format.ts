@@ -1,21 +1,5 @@
 /** RFC 5424 §6.2.1. */
-export const FACILITIES = [
-  'user',
-  'daemon',
-  'auth',
-  'authpriv',
-  'local0',
-  'local1',
-  'local2',
-  'local3',
-  'local4',
-  'local5',
-  'local6',
-  'local7',
-] as const;
-export type Facility = (typeof FACILITIES)[number];
-
-const FACILITY_CODES: Readonly<Record<Facility, number>> = {
+const FACILITY_CODES = {
   user: 1,
   daemon: 3,
   auth: 4,
@@ -28,7 +12,9 @@ const FACILITY_CODES: Readonly<Record<Facility, number>> = {
   local5: 21,
   local6: 22,
   local7: 23,
-};
+} as const;
+export type Facility = keyof typeof FACILITY_CODES;
+export const FACILITIES = Object.keys(FACILITY_CODES) as readonly Facility[];
 
 const SEVERITY_CODES = { warning: 4, notice: 5, info: 6 } as const;
 export type Severity = keyof typeof SEVERITY_CODES;

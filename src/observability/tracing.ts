@@ -6,17 +6,6 @@ import { errorFields, type Logger } from './logger.ts';
 import type { Metrics } from './metrics.ts';
 import { getSpanId, getTraceId, isSampled, isTraceparent, newSpanId, newTraceId } from './trace-context.ts';
 
-/**
- * Sends one server span per sampled request to an OpenTelemetry collector over OTLP/HTTP in JSON. Requests do not wait for
- * the collector; spans it does not accept are dropped and counted. A span has no path, query, header or identity.
- */
-export interface Tracer {
-  /** Undefined if the trace is not sampled. */
-  startSpan(traceparent: string | undefined, trusted: boolean): SpanContext | undefined;
-  endSpan(record: RequestRecord): void;
-  close(): Promise<void>;
-}
-
 export interface SpanContext {
   /** The traceparent for the upstream, with this span as the parent. Named as in `RequestNotes`, which receives it. */
   readonly trace: string;
@@ -43,24 +32,13 @@ const LINGER_MS = 1_000;
 const MAX_ATTEMPTS = 3;
 const CLOSE_TIMEOUT_MS = 2_000;
 
-interface Span {
-  readonly traceId: string;
-  readonly spanId: string;
-  readonly parentSpanId?: string;
-  readonly name: string;
-  readonly kind: number;
-  readonly startTimeUnixNano: string;
-  readonly endTimeUnixNano: string;
-  readonly attributes: readonly Attribute[];
-  readonly status: { readonly code?: number };
-}
+export type Tracer = ReturnType<typeof openTracer>;
 
-interface Attribute {
-  readonly key: string;
-  readonly value: { readonly stringValue: string } | { readonly intValue: string };
-}
-
-export function openTracer(options: TracerOptions): Tracer {
+/**
+ * Sends one server span per sampled request to an OpenTelemetry collector over OTLP/HTTP in JSON. Requests do not wait for
+ * the collector; spans it does not accept are dropped and counted. A span has no path, query, header or identity.
+ */
+export function openTracer(options: TracerOptions) {
   const { url, ratio, token, ca, log, metrics } = options;
   const poster = openPoster({ url, ca });
   const dropped = metrics.counter('gatehouse_spans_dropped_total');
@@ -72,7 +50,7 @@ export function openTracer(options: TracerOptions): Tracer {
     ],
   };
   let isFailureReported = false;
-  const outbox = createOutbox<Span>({
+  const outbox = createOutbox<ReturnType<typeof createSpan>>({
     maxPending: MAX_SPANS,
     batchSize: BATCH_SIZE,
     lingerMs: options.lingerMs ?? LINGER_MS,
@@ -97,7 +75,8 @@ export function openTracer(options: TracerOptions): Tracer {
   });
 
   return {
-    startSpan(parent, trusted) {
+    /** Undefined if the trace is not sampled. */
+    startSpan(parent: string | undefined, trusted: boolean): SpanContext | undefined {
       const isValidParent = parent !== undefined && isTraceparent(parent);
       const traceId = isValidParent ? getTraceId(parent) : newTraceId();
       // Only trusted proxies may decide that a trace is sampled.
@@ -108,11 +87,11 @@ export function openTracer(options: TracerOptions): Tracer {
         parentSpan: isValidParent ? getSpanId(parent) : '',
       };
     },
-    endSpan(record) {
+    endSpan(record: RequestRecord): void {
       if (record.parentSpan !== undefined && record.traceparent !== undefined)
         outbox.enqueue(createSpan(record, record.traceparent));
     },
-    async close() {
+    async close(): Promise<void> {
       dropped.value += await outbox.close(CLOSE_TIMEOUT_MS);
       await poster.close();
     },
@@ -125,13 +104,18 @@ function isSampledByRatio(traceId: string, ratio: number): boolean {
   return Number.parseInt(traceId.slice(19), 16) < ratio * 2 ** 52;
 }
 
+interface Attribute {
+  readonly key: string;
+  readonly value: { readonly stringValue: string } | { readonly intValue: string };
+}
+
 const SPAN_KIND_SERVER = 2;
 const STATUS_CODE_ERROR = 2;
 
-function createSpan(record: RequestRecord, traceparent: string): Span {
+function createSpan(record: RequestRecord, traceparent: string) {
   const end = Date.now();
   const { parentSpan = '', status, method = '', rule, reason, clientId, upstream, decision } = record;
-  const attributes = [
+  const attributes: Attribute[] = [
     stringAttribute('http.request.method', KNOWN_METHOD.test(method) ? method : '_OTHER'),
     { key: 'http.response.status_code', value: { intValue: String(status) } },
     stringAttribute('gatehouse.request_id', record.id),

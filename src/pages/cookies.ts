@@ -1,14 +1,6 @@
 import type { z } from 'zod';
 import type { Sealer } from '../ports/sealer.ts';
 
-export interface SealedCookie<T> {
-  /** Undefined for a missing, repeated, forged or malformed cookie. */
-  read(cookieHeader: string | undefined): T | undefined;
-  /** The value of `Set-Cookie`. */
-  format(value: T, maxAge: number): string;
-  formatCleared(): string;
-}
-
 export interface SealedCookieOptions<T> {
   readonly name: string;
   readonly purpose: string;
@@ -18,21 +10,24 @@ export interface SealedCookieOptions<T> {
 }
 
 /** A cookie with a sealed JSON value. */
-export function createSealedCookie<T>(sealer: Sealer, options: SealedCookieOptions<T>): SealedCookie<T> {
+export function createSealedCookie<T>(sealer: Sealer, options: SealedCookieOptions<T>) {
   const { name, purpose, schema, sameSite } = options;
   const secure = name.startsWith('__Host-') ? '; Secure' : '';
   const formatValue = (value: string, maxAge: number): string =>
     `${name}=${value}; Path=/; Max-Age=${maxAge}; HttpOnly; SameSite=${sameSite}${secure}`;
   return {
-    read(cookieHeader) {
+    /** Undefined for a missing, repeated, forged or malformed cookie. */
+    read(cookieHeader: string | undefined): T | undefined {
       const [value, ...others] = readCookieValues(cookieHeader, name);
       // With two cookies of this name, one was set by another site of the domain: neither can be trusted.
       if (value === undefined || others.length > 0) return undefined;
       const text = sealer.open(purpose, value);
       return text === undefined ? undefined : schema.safeParse(parseJson(text)).data;
     },
-    format: (value, maxAge) => formatValue(sealer.seal(purpose, JSON.stringify(value)), maxAge),
-    formatCleared: () => formatValue('', 0),
+    /** The value of `Set-Cookie`. */
+    format: (value: T, maxAge: number): string =>
+      formatValue(sealer.seal(purpose, JSON.stringify(value)), maxAge),
+    formatCleared: (): string => formatValue('', 0),
   };
 }
 

@@ -1,4 +1,6 @@
 import type { IncomingMessage } from 'node:http';
+import { decodeFormFields } from '../http/form-encoding.ts';
+import { getSingleHeader } from '../http/raw-headers.ts';
 import { readBody } from '../http/read-body.ts';
 import { isSameOriginForm } from './fetch-metadata.ts';
 
@@ -22,7 +24,8 @@ export async function readForm(
   origin: string,
   timeoutSeconds: number,
 ): Promise<FormResult> {
-  const { 'content-type': type, 'content-encoding': contentEncoding } = request.headers;
+  const { 'content-encoding': contentEncoding } = request.headers;
+  const type = getSingleHeader(request.rawHeaders, 'content-type');
   if (!isSameOriginForm(request.headers, origin) || !isFormContentType(type)) return { kind: 'rejected' };
   if (contentEncoding !== undefined && contentEncoding !== 'identity')
     return { kind: 'unreadable', status: 400 };
@@ -36,21 +39,9 @@ export async function readForm(
 export function parseForm(text: string): FormFields | undefined {
   const fields = new Map<string, string>();
   if (/[^\x21-\x7e]/.test(text)) return undefined;
-  for (const pair of text === '' ? [] : text.split('&')) {
-    const separator = pair.indexOf('=');
-    const name = decodeComponent(separator < 0 ? pair : pair.slice(0, separator));
-    const value = decodeComponent(separator < 0 ? '' : pair.slice(separator + 1));
-    if (name === undefined || value === undefined || fields.has(name) || fields.size >= MAX_FIELDS)
-      return undefined;
-    fields.set(name, value);
+  for (const field of decodeFormFields(text)) {
+    if (field === undefined || fields.has(field[0]) || fields.size >= MAX_FIELDS) return undefined;
+    fields.set(...field);
   }
   return fields;
-}
-
-function decodeComponent(text: string): string | undefined {
-  try {
-    return decodeURIComponent(text.replaceAll('+', ' '));
-  } catch {
-    return undefined;
-  }
 }

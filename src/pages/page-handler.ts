@@ -2,9 +2,8 @@ import type { GrantDeps } from '../grants/deps.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { OpenIdProvider } from '../identity/openid-provider.ts';
 import type { RateLimiter } from '../lib/rate-limiter.ts';
-import type { SealedCookie } from './cookies.ts';
 import type { FormFields } from './form.ts';
-import type { PendingSignIn } from './handlers/openid-sign-in.ts';
+import type { createPendingSignInCookie } from './handlers/openid-sign-in.ts';
 import type { Session, Sessions } from './session.ts';
 import type { AttemptLimits } from './throttling/attempt-limits.ts';
 import type { Page } from './views/layout.ts';
@@ -50,6 +49,13 @@ export type PageResponse = ({ readonly page: Page } | { readonly redirect: PageP
   readonly cookies?: readonly string[];
 };
 
+export type PageHandler = (deps: PageDeps, pageRequest: PageRequest) => Promise<PageResponse>;
+export type FormHandler = (
+  deps: PageDeps,
+  pageRequest: PageRequest,
+  fields: FormFields,
+) => Promise<PageResponse>;
+
 export interface PageDeps {
   readonly grantDeps: GrantDeps;
   readonly attemptLimits: AttemptLimits;
@@ -58,7 +64,7 @@ export interface PageDeps {
   readonly messages: Messages;
   readonly theme: Theme;
   readonly providers: ReadonlyMap<string, OpenIdProvider>;
-  readonly pendingSignInCookie: SealedCookie<PendingSignIn>;
+  readonly pendingSignInCookie: ReturnType<typeof createPendingSignInCookie>;
   /** The client certificate (DER), of the connection or forwarded by a front proxy. */
   readonly getCertificate: (context: RequestContext) => Uint8Array | undefined;
   readonly urlFor: (path: PagePath) => string;

@@ -7,7 +7,7 @@ import { getRateLimitKey } from '../lib/rate-limiter.ts';
 import { errorFields } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { isNavigation } from './fetch-metadata.ts';
-import { type FormFields, readForm } from './form.ts';
+import { readForm } from './form.ts';
 import { decide, showResult, showReview } from './handlers/decide.ts';
 import { readCodeFromQuery, showCodeForm, submitCode } from './handlers/enter-code.ts';
 import { showGrant, showGrants, submitRevocation } from './handlers/my-grants.ts';
@@ -18,13 +18,14 @@ import {
 } from './handlers/openid-sign-in.ts';
 import { showSignIn, signOut, submitCertificate, submitPassword } from './handlers/sign-in.ts';
 import {
+  type FormHandler,
   getFormSubject,
   type PageDeps,
+  type PageHandler,
   type PagePath,
-  type PageRequest,
   type PageResponse,
 } from './page-handler.ts';
-import { createSessions, type Session, type Sessions, sessionCookieName } from './session.ts';
+import { createSessions, type Session, sessionCookieName } from './session.ts';
 import { FORM_TOKEN } from './views/device-pages.ts';
 import { createPageSender } from './views/layout.ts';
 import { isLanguage, MESSAGES, negotiateLanguage } from './views/messages/languages.ts';
@@ -44,19 +45,9 @@ interface PagesOptions
   readonly providers: readonly OpenIdProvider[];
 }
 
-export interface Pages {
-  /** `subpath` follows the base path, without the query. */
-  handle(context: RequestContext, subpath: string): Promise<void>;
-  /**
-   * Responds to a request for another host than that of the pages. `mayRedirect`: the host is that of the API, where
-   * typed and bookmarked addresses redirect to the pages. On an unknown host a redirect could loop.
-   */
-  handleOtherHost(context: RequestContext, subpath: string, mayRedirect: boolean): void;
-}
-
 interface PageRoute {
-  readonly get?: (deps: PageDeps, pageRequest: PageRequest) => Promise<PageResponse>;
-  readonly post?: (deps: PageDeps, pageRequest: PageRequest, fields: FormFields) => Promise<PageResponse>;
+  readonly get?: PageHandler;
+  readonly post?: FormHandler;
   /** The page that shows the form. */
   readonly returnTo: PagePath;
   /** Reachable without a session. */
@@ -85,16 +76,17 @@ const PAGE_ROUTES: Readonly<Record<PagePath, PageRoute>> = {
  * The pages need no script. GET never changes state. Each form has a token bound to its session, its path and its subject,
  * and a successful form ends with a redirect.
  */
-export function createPages(options: PagesOptions): Pages {
+export function createPages(options: PagesOptions) {
   const { grantDeps, basePath, url, theme } = options;
-  const sessions = createSessions({
-    sealer: grantDeps.sealer,
-    now: grantDeps.now,
-    lifetime: options.sessionLifetime,
-    publicUrl: url,
-    revocations: grantDeps.store.revocations,
-  });
-  const baseDeps = createBaseDeps(options, sessions);
+  const sessions = createSessions(grantDeps, url, options.sessionLifetime);
+  const baseDeps: Omit<PageDeps, 'messages'> = {
+    ...options,
+    sessions,
+    providers: new Map(options.providers.map((provider) => [provider.name, provider])),
+    pendingSignInCookie: createPendingSignInCookie(grantDeps.sealer, sessionCookieName(url)),
+    urlFor: (path) => basePath + path,
+    redirectUri: (provider) => `${url}${basePath}/openid/${provider}`,
+  };
   const sender = createPageSender(theme);
   const selectDeps = ({ request }: RequestContext, language?: Language): PageDeps => {
     const selected = language ?? negotiateLanguage(request.headers['accept-language']) ?? theme.language;
@@ -102,7 +94,11 @@ export function createPages(options: PagesOptions): Pages {
   };
 
   return {
-    handleOtherHost(context, subpath, mayRedirect) {
+    /**
+     * Responds to a request for another host than that of the pages. `mayRedirect`: the host is that of the API, where
+     * typed and bookmarked addresses redirect to the pages. On an unknown host a redirect could loop.
+     */
+    handleOtherHost(context: RequestContext, subpath: string, mayRedirect: boolean): void {
       const target = parseTarget(subpath);
       const { method } = context.request;
       const isEntryPage = typeof target === 'string' && PAGE_ROUTES[target].isEntryPage === true;
@@ -119,7 +115,8 @@ export function createPages(options: PagesOptions): Pages {
       const page = noticePage(deps, 'notFound', { status: 421, link });
       sender.sendPage(context, page, { messages: deps.messages, currentUrl });
     },
-    async handle(context, subpath) {
+    /** `subpath` follows the base path, without the query. */
+    async handle(context: RequestContext, subpath: string): Promise<void> {
       const target = parseTarget(subpath);
       const returnTo = getReturnPath(target);
       const language = readRequestedLanguage(context);
@@ -147,24 +144,6 @@ export function createPages(options: PagesOptions): Pages {
         sender.sendPage(context, page, getLayout());
       }
     },
-  };
-}
-
-function createBaseDeps(
-  { grantDeps, basePath, url, rateLimits, attemptLimits, theme, providers, getCertificate }: PagesOptions,
-  sessions: Sessions,
-): Omit<PageDeps, 'messages'> {
-  return {
-    grantDeps,
-    attemptLimits,
-    rateLimits,
-    sessions,
-    theme,
-    providers: new Map(providers.map((provider) => [provider.name, provider])),
-    pendingSignInCookie: createPendingSignInCookie(grantDeps.sealer, sessionCookieName(url)),
-    getCertificate,
-    urlFor: (path) => basePath + path,
-    redirectUri: (provider) => `${url}${basePath}/openid/${provider}`,
   };
 }
 

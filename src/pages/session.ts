@@ -1,9 +1,9 @@
-import { randomBytes, timingSafeEqual } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import type { Epoch } from '../domain/epoch.ts';
 import { LANGUAGES } from '../domain/language.ts';
-import type { RevocationLog } from '../ports/revocation-log.ts';
-import type { Sealer } from '../ports/sealer.ts';
+import type { GrantDeps } from '../grants/deps.ts';
+import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { createSealedCookie } from './cookies.ts';
 
 /** The state of one browser on the pages. It is kept in a sealed cookie, so that any worker or replica can continue. */
@@ -37,31 +37,14 @@ export const sessionCookieName = (publicUrl: string): string =>
 
 const FORM_TOKEN_PURPOSE = 'device page form';
 
-interface SessionDeps {
-  readonly sealer: Sealer;
-  readonly now: () => Epoch;
-  readonly lifetime: number;
-  readonly publicUrl: string;
-  /** Signed-out sessions are revoked for all workers and replicas. */
-  readonly revocations: RevocationLog;
-}
+export type Sessions = ReturnType<typeof createSessions>;
 
-export interface Sessions {
-  create(wrongCodes?: number): Session;
-  /** The same session with a new id and a full lifetime. */
-  renew(session: Session): Session;
-  extend(session: Session): Session;
-  /** Undefined also for a signed-out session, and if the identity was revoked after the sign-in. */
-  read(cookieHeader: string | undefined): Session | undefined;
-  formatCookie(session: Session): string;
-  /** Invalidates all copies of the cookie. */
-  revoke(session: Session): Promise<void>;
-  /** A CSRF token for one session, one form and, where given, one device request or grant. */
-  createFormToken(session: Session, form: string, subject?: string): string;
-  isValidFormToken(token: string, session: Session, form: string, subject?: string): boolean;
-}
-
-export function createSessions({ sealer, now, lifetime, publicUrl, revocations }: SessionDeps): Sessions {
+/** Signed-out sessions are revoked for all workers and replicas. `lifetime`: in seconds. */
+export function createSessions(
+  { sealer, now, store: { revocations } }: Pick<GrantDeps, 'sealer' | 'now' | 'store'>,
+  publicUrl: string,
+  lifetime: number,
+) {
   const cookie = createSealedCookie(sealer, {
     name: sessionCookieName(publicUrl),
     purpose: 'device page session',
@@ -84,16 +67,20 @@ export function createSessions({ sealer, now, lifetime, publicUrl, revocations }
     });
 
   return {
-    create: (wrongCodes = 0) => ({ id: newId(), expires: getExpiry(), wrongCodes }),
-    renew: (session) => ({ ...session, id: newId(), expires: getExpiry() }),
-    extend: (session) => ({ ...session, expires: getExpiry() }),
-    read(cookieHeader) {
+    create: (wrongCodes = 0): Session => ({ id: newId(), expires: getExpiry(), wrongCodes }),
+    /** The same session with a new id and a full lifetime. */
+    renew: (session: Session): Session => ({ ...session, id: newId(), expires: getExpiry() }),
+    extend: (session: Session): Session => ({ ...session, expires: getExpiry() }),
+    /** Undefined also for a signed-out session, and if the identity was revoked after the sign-in. */
+    read(cookieHeader: string | undefined): Session | undefined {
       const session = cookie.read(cookieHeader);
       if (session === undefined || now() >= session.expires || isRevoked(session)) return undefined;
       return session;
     },
-    formatCookie: (session) => cookie.format(session, Math.max(0, Math.ceil(session.expires - now()))),
-    async revoke({ id, identity, expires }) {
+    formatCookie: (session: Session): string =>
+      cookie.format(session, Math.max(0, Math.ceil(session.expires - now()))),
+    /** Invalidates all copies of the cookie. */
+    async revoke({ id, identity, expires }: Session): Promise<void> {
       if (identity === undefined) return;
       await revocations.announce({
         of: 'grant',
@@ -102,16 +89,12 @@ export function createSessions({ sealer, now, lifetime, publicUrl, revocations }
         keepUntil: Math.ceil(expires) + 60,
       });
     },
-    createFormToken: (session, form, subject) =>
+    /** A CSRF token for one session, one form and, where given, one device request or grant. */
+    createFormToken: (session: Session, form: string, subject?: string): string =>
       sealer.digest(FORM_TOKEN_PURPOSE, formTokenPayload(session, form, subject)),
-    isValidFormToken: (token, session, form, subject) =>
+    isValidFormToken: (token: string, session: Session, form: string, subject?: string): boolean =>
       sealer
         .digests(FORM_TOKEN_PURPOSE, formTokenPayload(session, form, subject))
         .some((expected) => isEqualConstantTime(expected, token)),
   };
-}
-
-export function isEqualConstantTime(a: string, b: string): boolean {
-  const [one, other] = [Buffer.from(a), Buffer.from(b)];
-  return one.length === other.length && timingSafeEqual(one, other);
 }

@@ -29,7 +29,10 @@ export interface TokenIssuer {
    * token. A new opaque token is looked up in the store, which may throw a `Fault`.
    */
   readAccessToken(token: string, now: Epoch): VerifiedToken | undefined | Promise<VerifiedToken | undefined>;
-  /** Without a store lookup, so that a grant can be revoked while the store is unreachable. */
+  /**
+   * Without a store lookup and without the limit on concurrent verifications, so that a grant can be revoked while the store
+   * is unreachable or many forged tokens are being verified.
+   */
   openAccessToken(
     token: string,
     now: Epoch,

@@ -6,13 +6,13 @@ import {
   type ReadinessCheck,
 } from '../admin/listener.ts';
 import type { Settings } from '../config/schema.ts';
+import { readSettingFile } from '../lib/read-file.ts';
 import { formatExposition, mergeSnapshots } from '../observability/exposition.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Snapshot } from '../observability/metric-registry.ts';
 import { Fault } from '../ports/fault.ts';
 import { toListenError } from './listeners.ts';
 import type { OpenedStore } from './open-store.ts';
-import { readSettingFile } from './read-setting-file.ts';
 
 export interface AdminEndpointOptions {
   readonly settings: Settings;

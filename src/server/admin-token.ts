@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { chmodSync, closeSync, mkdirSync, openSync, rmSync, statSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { StartError } from '../lib/start-error.ts';
 import type { Logger } from '../observability/logger.ts';
 import { isReadableByOthers } from '../tokens/keyring-file.ts';
-import { StartError } from './start-error.ts';
 
 /** Creates a missing admin token with mode 0600. Throws when other users can read an existing one. */
 export function ensureAdminToken(file: string, log?: Pick<Logger, 'warn'>): void {

@@ -12,29 +12,23 @@ export function buildIntegrations(
   issuers: readonly ApprovedIssuer[],
 ): ReadonlyMap<string, Integration> {
   return new Map(
-    settings.integrations.map((integration) => [
+    settings.integrations.map(({ issuers: issuerNames, ...integration }) => [
       integration.clientId,
       {
-        clientId: integration.clientId,
-        name: integration.name ?? integration.clientId,
-        scope: integration.scope,
+        name: integration.clientId,
+        accessLifetime: settings.tokens.accessLifetime,
+        grantLifetime: settings.tokens.grantLifetime,
+        tokenFormat: settings.tokens.format,
+        ...integration,
         grants: new Set(integration.grants),
-        access: integration.access.map((entry) => ({
-          groups: new Set(entry.groups),
-          identities: new Set(entry.identities),
-          ...(entry.directory !== undefined && { directory: entry.directory }),
-          ...(entry.scope !== undefined && { scope: entry.scope }),
-          ...(entry.grants !== undefined && { grants: new Set(entry.grants) }),
+        access: integration.access.map(({ grants, ...entry }) => ({
+          ...buildAccessEntry(entry),
+          ...(grants !== undefined && { grants: new Set(grants) }),
         })),
-        accessLifetime: integration.accessLifetime ?? settings.tokens.accessLifetime,
-        grantLifetime: integration.grantLifetime ?? settings.tokens.grantLifetime,
-        bindToCertificate: integration.bindToCertificate,
-        tokenFormat: integration.tokenFormat ?? settings.tokens.format,
-        device: integration.device,
-        ...(integration.issuers !== undefined && {
+        ...(issuerNames !== undefined && {
           issuers: new Set(
             issuers
-              .filter(({ name }) => integration.issuers?.includes(name))
+              .filter(({ name }) => issuerNames.includes(name))
               .map(({ keyFingerprint }) => keyFingerprint),
           ),
         }),
@@ -43,35 +37,32 @@ export function buildIntegrations(
   );
 }
 
+const buildAccessEntry = <T extends Settings['introspection']['access'][number]>(entry: T) => ({
+  ...entry,
+  groups: new Set(entry.groups),
+  identities: new Set(entry.identities),
+});
+
 export const buildIntrospection = ({ introspection }: Settings) => ({
-  ...(introspection.requires !== undefined && { requires: introspection.requires }),
-  access: introspection.access.map(({ groups, identities, directory }) => ({
-    groups: new Set(groups),
-    identities: new Set(identities),
-    ...(directory !== undefined && { directory }),
-  })),
+  ...introspection,
+  access: introspection.access.map(buildAccessEntry),
 });
 
 export function buildRules(settings: Settings): AccessRule[] {
   return settings.routes.map((route, index) => {
-    const pattern = parsePattern(route.path);
+    const { path, public: isPublic, requires, methods, clients, issuers, cors, ...rest } = route;
+    const pattern = parsePattern(path);
     if (!pattern.ok) throw new Error(pattern.problem);
     return {
-      name: `routes[${index}] ${route.path}`,
+      ...rest,
+      name: `routes[${index}] ${path}`,
       pattern: pattern.segments,
-      requirement: buildRequirement(route),
-      upstream: route.upstream,
+      requirement: buildRequirement(path, isPublic, requires),
       ...pickPathOptions(settings, route.upstream),
-      encodedSlash: route.encodedSlash,
-      forwardAuthorization: route.forwardAuthorization,
-      ...(route.host !== undefined && { host: route.host }),
-      ...(route.methods !== undefined && { methods: new Set(route.methods) }),
-      ...(route.clients !== undefined && { clients: new Set(route.clients) }),
-      ...(route.issuers !== undefined && { issuers: new Set(route.issuers) }),
-      ...(route.stripPrefix !== undefined && { stripPrefix: route.stripPrefix }),
-      ...(route.cors !== undefined && { cors: buildCorsPolicy(route.cors) }),
-      websocket: route.websocket,
-      reportOnly: route.reportOnly,
+      ...(methods !== undefined && { methods: new Set(methods) }),
+      ...(clients !== undefined && { clients: new Set(clients) }),
+      ...(issuers !== undefined && { issuers: new Set(issuers) }),
+      ...(cors !== undefined && { cors: buildCorsPolicy(cors) }),
     };
   });
 }
@@ -91,7 +82,11 @@ const buildCorsPolicy = ({
   ...rest,
 });
 
-function buildRequirement({ path, public: isPublic, requires }: Settings['routes'][number]): Requirement {
+function buildRequirement(
+  path: string,
+  isPublic: boolean | undefined,
+  requires: Settings['routes'][number]['requires'] | undefined,
+): Requirement {
   if (requires !== undefined)
     return requires === 'any-token' ? { kind: 'any-token' } : { kind: 'scope', scope: requires };
   if (isPublic === true) return { kind: 'public' };

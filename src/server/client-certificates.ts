@@ -47,12 +47,8 @@ interface CertificateVerdict extends ClientCertificate {
 const MAX_HEADER_VALUES = 1_000;
 const MAX_PEERS = 1_000;
 
-export function createClientCertificates({
-  forwardedFrom,
-  forwardedHeader: header,
-  certificateValidator,
-  now,
-}: ClientCertificatesOptions): ClientCertificates {
+export function createClientCertificates(options: ClientCertificatesOptions): ClientCertificates {
+  const { forwardedFrom, forwardedHeader: header, certificateValidator, now } = options;
   // A connection keeps the same buffer for its certificate.
   const verdicts = new WeakMap<Uint8Array, CertificateVerdict>();
   const headerVerdicts = createBoundedCache<string, CertificateVerdict | 'ambiguous'>(MAX_HEADER_VALUES);

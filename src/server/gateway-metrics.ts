@@ -66,20 +66,15 @@ export function createHandshakeCounter(metrics: Metrics): (resumed: boolean) => 
   };
 }
 
-export interface PathCounters {
-  fast(): void;
-  full(reason: FallbackReason | 'other' | undefined): void;
-}
-
 /** Counts requests by path; `other`: the connection never was on the fast path, as with HTTP/2. */
-export function createPathCounters(metrics: Metrics): PathCounters {
+export function createPathCounters(metrics: Metrics) {
   const fast = metrics.counter('gatehouse_data_path_requests_total', 'fast', 'none');
   const full = new Map<string, { value: number }>();
   return {
-    fast() {
+    fast(): void {
       fast.value += 1;
     },
-    full(reason = 'other') {
+    full(reason: FallbackReason | 'other' = 'other'): void {
       let counter = full.get(reason);
       if (counter === undefined)
         full.set(reason, (counter = metrics.counter('gatehouse_data_path_requests_total', 'full', reason)));

@@ -4,10 +4,10 @@ import { findRestartChanges, isSupervisorSetting } from '../config/restart-setti
 import type { Settings } from '../config/schema.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import { StartError } from '../lib/start-error.ts';
 import type { PublicListener } from '../listener/listener.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { createMetrics, type Metrics } from '../observability/metrics.ts';
-import { Fault } from '../ports/fault.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { createFastPath } from '../proxy/downstream/fast-path.ts';
 import type { KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
@@ -25,18 +25,13 @@ import { instrumentStore } from './instrumented-store.ts';
 import { ensureKeyFile } from './keys.ts';
 import { createTlsContextOptions, startPublicListener } from './listeners.ts';
 import { type Observability, openObservability } from './observability.ts';
-import { type OpenedStore, openStore } from './open-store.ts';
+import { type OpenedStore, openStore, retryWhileUnreachable } from './open-store.ts';
 import { createProcessState, type ProcessState } from './process-state.ts';
-import {
-  createAcceptedGrantsReader,
-  createReportingAuthenticator,
-  createRestoredRevocationsReporter,
-} from './record-authentication.ts';
+import { createAcceptedGrantsReader, createReportingAuthenticator } from './record-authentication.ts';
 import { createRequestRecorder, type RequestRecorder } from './request-recorder.ts';
 import { rewriteGrants } from './rewrite-grants.ts';
 import { buildRuntimeConfig, type RuntimeConfig } from './runtime-config.ts';
-import { StartError } from './start-error.ts';
-import { startTicketSecretRotation, type TicketSecretRotation } from './ticket-secret-rotation.ts';
+import { TicketSecretRotation } from './ticket-secret-rotation.ts';
 
 export interface GatewayOptions {
   readonly settings: Settings;
@@ -56,26 +51,6 @@ export interface GatewayOptions {
 export interface DrainOptions {
   readonly preStop?: number | undefined;
   readonly drain?: number | undefined;
-}
-
-/** A running gateway process. */
-export interface Gateway {
-  readonly port: number;
-  readonly adminPort: number | undefined;
-  readonly store: OpenedStore;
-  readonly metrics: Metrics;
-  settings(): Settings;
-  /** After log rotation: reopens the audit file. */
-  reopenFiles(): void;
-  /**
-   * Applies new settings and returns the changed ones that need a restart. Throws a `StartError`, and keeps the old settings,
-   * when the new ones cannot be used.
-   */
-  reload(settings: Settings): Promise<readonly string[]>;
-  /** Reports "not ready", serves for the pre-stop time, lets requests end and closes. False: some were cut off. */
-  drain(options?: DrainOptions): Promise<boolean>;
-  /** Closes at once. */
-  close(): Promise<void>;
 }
 
 /** What is opened once per process, before the first configuration is built. */
@@ -112,7 +87,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   });
   resources.defer(() => processState.stop());
   const active = await activateFirstConfig(foundation, processState, resources);
-  const ticketSecrets = await startTicketSecretRotation({
+  const ticketSecrets = await TicketSecretRotation.start({
     isShared: () => active.config.settings.listen.tls?.sessionTickets === 'shared',
     notes: processState.store.notes,
     keyring: () => active.config.keyring,
@@ -138,7 +113,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   if (role === 'standalone') await admin.open();
   logWarnings(active.config, log);
   log.audit('service_started');
-  return new RunningGateway({
+  return new Gateway({
     foundation,
     processState,
     active,
@@ -167,7 +142,7 @@ async function openFoundation(options: GatewayOptions, resources: AsyncDisposabl
     log,
     now,
     authenticator,
-    onRestored: createRestoredRevocationsReporter({ log, metrics }),
+    metrics,
     role,
     commandTimeout: options.commandTimeout,
     onUnreachable: async () => {
@@ -201,17 +176,17 @@ async function activateFirstConfig(
   processState: ProcessState,
   resources: AsyncDisposableStack,
 ): Promise<ActiveConfig> {
-  const config = await retryUntilStoreReachable(
-    () => buildRuntimeConfig(settings, processState),
-    settings,
-    async (fault) => {
-      log.error('store_unreachable_at_start', {
-        reason: fault.message,
-        note: 'no request is served before the keys are verified against the store; retrying until it is reachable',
-      });
-      if (role === 'standalone') await admin.open();
-    },
-  );
+  const build = (): Promise<RuntimeConfig> => buildRuntimeConfig(settings, processState);
+  // Verifies the keys against the store: Redis may become unreachable meanwhile.
+  const config = await (settings.store.type === 'redis'
+    ? retryWhileUnreachable(build, async (fault) => {
+        log.error('store_unreachable_at_start', {
+          reason: fault.message,
+          note: 'no request is served before the keys are verified against the store; retrying until it is reachable',
+        });
+        if (role === 'standalone') await admin.open();
+      })
+    : build());
   const recordRequest = createRequestRecorder(settings, { log, metrics, tracer });
   const active: ActiveConfig = { config, recordRequest, isDraining: false };
   resources.defer(() => active.config.close());
@@ -225,26 +200,6 @@ async function activateFirstConfig(
     ...createAdminLookups(() => active.config.settings),
   };
   return active;
-}
-
-const RETRY_MS = 500;
-
-/** Building the first configuration verifies the keys against the store: Redis may become unreachable meanwhile. */
-async function retryUntilStoreReachable<T>(
-  build: () => Promise<T>,
-  { store }: Settings,
-  onUnreachable: (fault: Fault) => Promise<void>,
-): Promise<T> {
-  for (let attempts = 0; ; attempts += 1) {
-    try {
-      return await build();
-    } catch (error) {
-      if (!(error instanceof Fault) || error.code !== 'store_unavailable' || store.type !== 'redis')
-        throw error;
-      if (attempts === 0) await onUnreachable(error);
-      await pause(RETRY_MS);
-    }
-  }
 }
 
 /** The public listener, with the fast path in front of it. */
@@ -311,7 +266,8 @@ interface GatewayParts {
   readonly resources: AsyncDisposableStack;
 }
 
-class RunningGateway implements Gateway {
+/** A running gateway process. */
+export class Gateway {
   readonly port: number;
   readonly adminPort: number | undefined;
   readonly store: OpenedStore;
@@ -330,10 +286,15 @@ class RunningGateway implements Gateway {
     return this.#parts.active.config.settings;
   }
 
+  /** After log rotation: reopens the audit file. */
   reopenFiles(): void {
     this.#parts.foundation.audit.reopen();
   }
 
+  /**
+   * Applies new settings and returns the changed ones that need a restart. Throws a `StartError`, and keeps the old settings,
+   * when the new ones cannot be used.
+   */
   async reload(next: Settings): Promise<readonly string[]> {
     const { foundation, processState, active, ticketSecrets, markConfigApplied } = this.#parts;
     const { settings: startSettings, authenticator, admin } = foundation;
@@ -367,6 +328,7 @@ class RunningGateway implements Gateway {
     }
   }
 
+  /** Reports "not ready", serves for the pre-stop time, lets requests end and closes. False: some were cut off. */
   async drain(options: DrainOptions = {}): Promise<boolean> {
     const { foundation, active, processState, listener } = this.#parts;
     foundation.admin.isDraining = true;
@@ -381,6 +343,7 @@ class RunningGateway implements Gateway {
     return isClean;
   }
 
+  /** Closes at once. */
   async close(): Promise<void> {
     const { foundation, resources } = this.#parts;
     if (!resources.disposed) foundation.log.audit('service_stopped');
@@ -392,10 +355,9 @@ class RunningGateway implements Gateway {
 
 function revalidateStreams(
   { streams }: ProcessState,
-  { settings, isCertificateAccepted }: RuntimeConfig,
+  { isKnownClient, isCertificateAccepted }: RuntimeConfig,
 ): void {
-  const clients = new Set(settings.integrations.map(({ clientId }) => clientId));
-  streams.applyRules({ isKnownClient: (clientId) => clients.has(clientId), isCertificateAccepted });
+  streams.applyRules({ isKnownClient, isCertificateAccepted });
 }
 
 function logReload(

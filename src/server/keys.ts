@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { getLongestGrantLifetime } from '../config/lifetimes.ts';
 import type { Settings } from '../config/schema.ts';
 import type { Epoch } from '../domain/epoch.ts';
+import { StartError } from '../lib/start-error.ts';
 import { Fault } from '../ports/fault.ts';
 import { KEEP_FOREVER, KEYS_NOTE, type Store } from '../ports/store.ts';
 import { type Keyring, openKeyring } from '../tokens/keyring.ts';
@@ -14,7 +15,6 @@ import {
 } from '../tokens/keyring-file.ts';
 import { createRecordAuthenticator, type KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
 import { openSealingKeys } from '../tokens/sealing-keys.ts';
-import { StartError } from './start-error.ts';
 
 /** Creates a missing key file, but only for an empty store: existing grants need the keys they were sealed with. */
 export async function ensureKeyFile(settings: Settings, store: Store): Promise<void> {
@@ -51,10 +51,15 @@ const toStartError = (file: string, error: unknown): StartError =>
     : new StartError([`keys.file: ${file} cannot be used (${(error as Error).name})`]);
 
 /** Verifies records with the keys of the key file; for commands that open a store. */
-export function openKeyedAuthenticator(settings: Settings, hint?: string): KeyedRecordAuthenticator {
+export function openKeyedAuthenticator(
+  settings: Settings,
+  hint: string,
+  onRefused?: () => void,
+): KeyedRecordAuthenticator {
   const authenticator = createRecordAuthenticator({
     now: () => Date.now() / 1_000,
     unauthenticated: settings.store.unauthenticatedRecords,
+    ...(onRefused && { onRefused }),
   });
   authenticator.setKeyring(openSealingKeys(readKeyFile(settings, hint)));
   return authenticator;

@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import type { Settings } from '../config/schema.ts';
+import { StartError } from '../lib/start-error.ts';
 import {
   openPublicListener,
   type PublicListener,
@@ -7,7 +8,6 @@ import {
   type TlsContextOptions,
 } from '../listener/listener.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
-import { StartError } from './start-error.ts';
 
 export interface TlsContextSources {
   readonly settings: Settings;
@@ -15,11 +15,8 @@ export interface TlsContextSources {
   readonly ticketSecret: Buffer;
 }
 
-export function createTlsContextOptions({
-  settings,
-  files,
-  ticketSecret,
-}: TlsContextSources): TlsContextOptions | undefined {
+export function createTlsContextOptions(sources: TlsContextSources): TlsContextOptions | undefined {
+  const { settings, files, ticketSecret } = sources;
   const { tls } = settings.listen;
   if (tls === undefined || files.server === undefined) return undefined;
   return {

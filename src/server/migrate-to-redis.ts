@@ -1,5 +1,5 @@
-import { existsSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
+import { StartError } from '../lib/start-error.ts';
 import { createLogger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
@@ -8,11 +8,8 @@ import { type OpenedBackup, openBackup } from '../stores/embedded/backup.ts';
 import type { MacState } from '../stores/embedded/backup-mac.ts';
 import { type ImportResult, importRecords, importRevocations } from '../stores/redis/import.ts';
 import type { RedisStore } from '../stores/redis/store.ts';
-import { createRecordAuthenticator } from '../tokens/record-mac.ts';
-import { openSealingKeys } from '../tokens/sealing-keys.ts';
-import { openCheckedKeyring, readKeyFile } from './keys.ts';
+import { openCheckedKeyring, openKeyedAuthenticator } from './keys.ts';
 import { openRedisUnchecked } from './open-store.ts';
-import { StartError } from './start-error.ts';
 
 export interface MigrationOptions {
   /** With `store.type: redis`. */
@@ -42,20 +39,14 @@ const now = (): number => Date.now() / 1_000;
  */
 export async function migrateToRedis(options: MigrationOptions): Promise<MigrationResult> {
   const { settings, from, unauthenticated = false, onProgress = () => {} } = options;
-  const { file } = settings.keys;
-  if (!existsSync(file))
-    throw new StartError([
-      `keys.file: ${file} is missing; put the key file of the embedded store there, and copy it to every replica`,
-    ]);
   let refused = 0;
-  const authenticator = createRecordAuthenticator({
-    now,
-    unauthenticated: settings.store.unauthenticatedRecords,
-    onRefused: () => {
+  const authenticator = openKeyedAuthenticator(
+    settings,
+    'put the key file of the embedded store there, and copy it to every replica',
+    () => {
       refused += 1;
     },
-  });
-  authenticator.setKeyring(openSealingKeys(readKeyFile(settings)));
+  );
   // Records get a new MAC for Redis, so a record that fails verification must not be imported.
   const records: RecordAuthenticator = {
     ...authenticator,
@@ -70,7 +61,7 @@ export async function migrateToRedis(options: MigrationOptions): Promise<Migrati
       }
     },
   };
-  const backup = await openBackup(from, { now, authenticator: records, unauthenticated });
+  const backup = await openBackup(from, now, { authenticator: records, unauthenticated });
   try {
     // An interactive command fails instead of retrying.
     const store = await openRedisUnchecked({

@@ -1,5 +1,7 @@
 import type { Settings } from '../config/schema.ts';
 import { readPackageVersion } from '../lib/package-version.ts';
+import { readSettingFile } from '../lib/read-file.ts';
+import { StartError } from '../lib/start-error.ts';
 import { openAuditFile } from '../observability/audit-file.ts';
 import { type AuditLog, type AuditSink, openAuditLog } from '../observability/audit-log.ts';
 import { openAuditSyslog } from '../observability/audit-syslog.ts';
@@ -8,8 +10,6 @@ import type { Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import { collectProcessMetrics } from '../observability/process-metrics.ts';
 import { openTracer, type Tracer } from '../observability/tracing.ts';
-import { readSettingFile } from './read-setting-file.ts';
-import { StartError } from './start-error.ts';
 
 export interface Observability {
   /** Writes audit events to the configured sink. */

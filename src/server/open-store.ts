@@ -1,14 +1,16 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { RedisOptions as IoRedisOptions } from 'ioredis';
 import type { Settings } from '../config/schema.ts';
+import { readSettingFile } from '../lib/read-file.ts';
+import { StartError } from '../lib/start-error.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import type { Metrics } from '../observability/metrics.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
 import { MIGRATION_NOTE, type Store } from '../ports/store.ts';
 import { openEmbeddedStore } from '../stores/embedded/store.ts';
 import type { RedisStore } from '../stores/redis/store.ts';
-import { readSettingFile } from './read-setting-file.ts';
-import { StartError } from './start-error.ts';
+import { createRestoredRevocationsReporter } from './record-authentication.ts';
 
 export interface OpenedStore extends Store {
   readonly notices: readonly string[];
@@ -21,8 +23,8 @@ export interface OpenStoreOptions {
   readonly log: Logger;
   readonly now: () => number;
   readonly authenticator: RecordAuthenticator;
-  /** This many revocations were missing from Redis and have been restored. */
-  readonly onRestored?: (count: number) => void;
+  /** Omitted: restored revocations are not reported. */
+  readonly metrics?: Metrics;
   readonly role: 'standalone' | 'owner' | 'worker';
   /** Milliseconds for one Redis command. */
   readonly commandTimeout?: number | undefined;
@@ -37,17 +39,13 @@ export async function openStore(options: OpenStoreOptions): Promise<OpenedStore>
   return store;
 }
 
-async function openEmbedded({
-  settings,
-  log,
-  now,
-  authenticator,
-  role,
-}: OpenStoreOptions): Promise<OpenedStore> {
+async function openEmbedded({ settings, log, ...options }: OpenStoreOptions): Promise<OpenedStore> {
+  const { path, mapSize } = settings.store;
+  const { role, now, authenticator } = options;
   try {
     return await openEmbeddedStore({
-      path: settings.store.path,
-      mapSize: settings.store.mapSize,
+      path,
+      mapSize,
       role,
       now,
       authenticator,
@@ -67,17 +65,10 @@ const openRedis = (options: OpenStoreOptions): Promise<OpenedStore> =>
 
 /** Without the check for an incomplete migration. */
 export async function openRedisUnchecked(
-  {
-    settings,
-    log,
-    now,
-    authenticator,
-    onRestored,
-    commandTimeout,
-    onUnreachable,
-  }: Omit<OpenStoreOptions, 'role'>,
+  options: Omit<OpenStoreOptions, 'role'>,
   verify?: (store: RedisStore) => Promise<void>,
 ): Promise<RedisStore> {
+  const { settings, log, now, authenticator, metrics, commandTimeout, onUnreachable } = options;
   // Loaded on first use: the embedded store does not need it.
   const [{ openRedisStore }, { UnsuitableRedisError }, { formatRedisAddress }] = await Promise.all([
     import('../stores/redis/store.ts'),
@@ -95,8 +86,7 @@ export async function openRedisUnchecked(
     });
   const logReachable = (seconds: number): void =>
     log.warn('store_reachable', { address, unreachable_s: Math.round(seconds * 10) / 10 });
-  const startedAt = performance.now();
-  for (let attempts = 0; ; attempts += 1) {
+  const open = async (): Promise<RedisStore> => {
     try {
       const store = await openRedisStore({
         url,
@@ -107,31 +97,49 @@ export async function openRedisUnchecked(
         replicas: durability === 'replicated' ? replicas : 0,
         wallTime: now,
         authenticator,
-        ...(onRestored !== undefined && { onRestored }),
+        ...(metrics !== undefined && { onRestored: createRestoredRevocationsReporter({ log, metrics }) }),
         ...(commandTimeout !== undefined && { commandTimeout }),
         onUnreachable: logUnreachable,
         onReachable: logReachable,
         onFault: (fault) => log.error('store_error', errorFields(fault)),
         onAlarm: (alarm) => log.error('store_alert', { what: alarm }),
       });
-      // Within the loop: Redis may become unreachable between two commands.
+      // With the retries: Redis may become unreachable between two commands.
       await verify?.(store).catch(async (error: unknown) => {
         await store.close();
         throw error;
       });
-      if (attempts > 0) logReachable((performance.now() - startedAt) / 1_000);
       return store;
     } catch (error) {
-      if (error instanceof UnsuitableRedisError)
-        throw new StartError(
-          error.problems.map((problem) => `store.url: ${problem}`),
-          { cause: error },
-        );
+      if (!(error instanceof UnsuitableRedisError)) throw error;
+      throw new StartError(
+        error.problems.map((problem) => `store.url: ${problem}`),
+        { cause: error },
+      );
+    }
+  };
+  const startedAt = performance.now();
+  let wasUnreachable = false;
+  const store = await retryWhileUnreachable(open, async (fault) => {
+    wasUnreachable = true;
+    logUnreachable(fault.message.replace(/^Redis: /, ''), 0);
+    await onUnreachable?.(fault);
+  });
+  if (wasUnreachable) logReachable((performance.now() - startedAt) / 1_000);
+  return store;
+}
+
+/** Repeats what fails because the store is unreachable; `onUnreachable` is called once. */
+export async function retryWhileUnreachable<T>(
+  work: () => Promise<T>,
+  onUnreachable: (fault: Fault) => Promise<void>,
+): Promise<T> {
+  for (let attempts = 0; ; attempts += 1) {
+    try {
+      return await work();
+    } catch (error) {
       if (!(error instanceof Fault) || error.code !== 'store_unavailable') throw error;
-      if (attempts === 0) {
-        logUnreachable(error.message.replace(/^Redis: /, ''), 0);
-        await onUnreachable?.(error);
-      }
+      if (attempts === 0) await onUnreachable(error);
       await pause(RETRY_MS);
     }
   }

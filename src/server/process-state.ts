@@ -2,7 +2,7 @@ import type { Settings } from '../config/schema.ts';
 import type { Rate } from '../config/units.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { createLocalRevocations } from '../grants/local-revocations.ts';
-import { createOutageTracker, type OutageTracker } from '../grants/outage-tracker.ts';
+import { OutageTracker } from '../grants/outage-tracker.ts';
 import { createPendingDeviceLimiter, type PendingDeviceLimiter } from '../grants/pending-device-limiter.ts';
 import { createPollLimiter, type PollLimiter } from '../grants/poll-limiter.ts';
 import { createRateLimiter, type RateLimiter } from '../lib/rate-limiter.ts';
@@ -39,26 +39,22 @@ export interface ProcessState {
   readonly upstreams: UpstreamRegistry;
   readonly crlFiles: CrlFiles;
   readonly issuerKeys: IssuerKeysRegistry;
-  /** Replaced only when its rate has changed. */
-  getLimiter(name: RateName, rate: Rate | undefined): RateLimiter;
+  /** A limiter is replaced only when its rate has changed. */
+  getLimiters(rates: Settings['limits']['rates']): RateLimiters;
   /** Keyed digest for the names of rate-limit buckets, with the current keys. */
   setDigest(digest: (text: string) => string): void;
   /** Must be called before the store closes. */
   stop(): Promise<void>;
 }
 
-type SharedParts = Pick<
-  ProcessState,
-  'store' | 'log' | 'now' | 'metrics' | 'isAuditAvailable' | 'isOverloaded'
->;
-
-export interface ProcessStateOptions extends SharedParts {
+export interface ProcessStateOptions
+  extends Pick<ProcessState, 'store' | 'log' | 'now' | 'metrics' | 'isAuditAvailable' | 'isOverloaded'> {
   readonly settings: Settings;
   /** Omitted: limits are local to this process. */
   readonly limits?: SharedLimits | undefined;
 }
 
-type RateName = keyof Settings['limits']['rates'];
+export type RateLimiters = Readonly<Record<keyof Settings['limits']['rates'], RateLimiter>>;
 
 /** Limits on guesses: every attempt is counted before it is allowed. */
 const STRICT_LIMITS: ReadonlySet<string> = new Set([
@@ -73,22 +69,14 @@ const STRICT_LIMITS: ReadonlySet<string> = new Set([
 /** Limits that protect the CPU of this process only. */
 const LOCAL_LIMITS: ReadonlySet<string> = new Set(['verify', 'page']);
 
-export function createProcessState({
-  settings,
-  store,
-  log,
-  now,
-  metrics,
-  isAuditAvailable,
-  limits: shared,
-  isOverloaded,
-}: ProcessStateOptions): ProcessState {
+export function createProcessState(options: ProcessStateOptions): ProcessState {
+  const { store, log, now, metrics, isAuditAvailable, isOverloaded, limits: shared } = options;
   const limiters = new Map<string, { readonly rate: string; readonly limit: RateLimiter }>();
   const revocations = createLocalRevocations({ log: store.revocations, now });
   const streams = createLiveStreams({ revocations, now, log });
   const upstreams = createUpstreamRegistry(log);
-  let current = settings;
-  const outageTracker = createOutageTracker({
+  let current = options.settings;
+  const outageTracker = new OutageTracker({
     store,
     retryWindow: () => current.tokens.refresh.retryWindow,
     onUnreadable: (fault) => log.error('store_error', errorFields(fault)),
@@ -103,6 +91,14 @@ export function createProcessState({
     shared === undefined || rate === undefined || LOCAL_LIMITS.has(name)
       ? createRateLimiter(rate, now)
       : createSharedRateLimit({ shared, name, rate, strict: STRICT_LIMITS.has(name), digestName, now });
+  const getLimiter = (name: string, rate: Rate | undefined): RateLimiter => {
+    const rateText = JSON.stringify(rate ?? 'off');
+    const existing = limiters.get(name);
+    if (existing?.rate === rateText) return existing.limit;
+    const limit = createLimiter(name, rate);
+    limiters.set(name, { rate: rateText, limit });
+    return limit;
+  };
   return {
     store: { ...store, revocations },
     streams,
@@ -141,14 +137,10 @@ export function createProcessState({
     setDigest(newDigest) {
       digest = newDigest;
     },
-    getLimiter(name, rate) {
-      const rateText = JSON.stringify(rate ?? 'off');
-      const existing = limiters.get(name);
-      if (existing?.rate === rateText) return existing.limit;
-      const limit = createLimiter(name, rate);
-      limiters.set(name, { rate: rateText, limit });
-      return limit;
-    },
+    getLimiters: (rates) =>
+      Object.fromEntries(
+        Object.entries(rates).map(([name, rate]) => [name, getLimiter(name, rate)]),
+      ) as RateLimiters,
   };
 }
 

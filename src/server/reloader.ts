@@ -1,11 +1,11 @@
 import { type InvalidConfig, type LoadedConfig, logDeprecations } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
-import { watchFiles } from '../lib/watch-files.ts';
+import { StartError } from '../lib/start-error.ts';
+import { FileWatch } from '../lib/watch-files.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { listAdminTlsFiles } from './admin-endpoint.ts';
 import type { Gateway } from './gateway.ts';
-import { StartError } from './start-error.ts';
 
 export interface ReloaderOptions {
   readonly load: () => LoadedConfig | InvalidConfig;
@@ -20,114 +20,102 @@ export interface ReloaderOptions {
   readonly onApplied?: (loaded: LoadedConfig, pendingRestart: readonly string[]) => void;
 }
 
-export interface Reloader {
-  /** Reads and applies the configuration; if it cannot be used, the last good one stays in force. */
-  reload(cause: string): Promise<void>;
-  close(): void;
-}
-
 /** Seconds until a reload that failed because of a dependency is tried again; the wait doubles up to the maximum. */
 const RETRY_SECONDS = { min: 1, max: 30 };
 
 /** Reloads when the configuration or a file that it names changes. Requests during a reload cause one more reload. */
-export function createReloader({
-  load,
-  gateway,
-  settings,
-  files,
-  log,
-  onApplied,
-  onRejected,
-}: ReloaderOptions): Reloader {
-  let running: Promise<void> | undefined;
-  let isQueued = false;
-  let isClosed = false;
-  let retryTimer: NodeJS.Timeout | undefined;
-  let failures = 0;
+export class Reloader {
+  readonly #options: ReloaderOptions;
+  readonly #watcher: FileWatch;
+  #running: Promise<void> | undefined;
+  #isQueued = false;
+  #isClosed = false;
+  #retryTimer: NodeJS.Timeout | undefined;
+  #failures = 0;
 
-  /** The watcher does not report a change twice, so without a retry the change would wait for the next one. */
-  const scheduleRetry = (): number => {
-    const seconds = Math.min(RETRY_SECONDS.max, RETRY_SECONDS.min * 2 ** failures);
-    failures += 1;
-    retryTimer = setTimeout(() => void reload('an earlier reload failed'), seconds * 1_000).unref();
-    return seconds;
-  };
+  constructor(options: ReloaderOptions) {
+    this.#options = options;
+    const { settings, files, log } = options;
+    this.#watcher = new FileWatch(listWatchedFiles(settings, files), () => this.reload('a file changed'), {
+      onError: (error) => log.warn('watch_failed', errorFields(error)),
+    });
+  }
 
-  const tryLoad = (cause: string): ReturnType<typeof load> | undefined => {
+  /** Reads and applies the configuration; if it cannot be used, the last good one stays in force. */
+  reload(cause: string): Promise<void> {
+    if (this.#running === undefined)
+      this.#running = this.#reloadUntilDone(cause).finally(() => {
+        this.#running = undefined;
+      });
+    else this.#isQueued = true;
+    return this.#running;
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#retryTimer);
+    this.#watcher.close();
+  }
+
+  async #reloadUntilDone(cause: string): Promise<void> {
+    do {
+      this.#isQueued = false;
+      await this.#reloadOnce(cause);
+    } while (this.#isQueued);
+  }
+
+  async #reloadOnce(cause: string): Promise<void> {
+    const { load, gateway, log, onApplied, onRejected } = this.#options;
+    clearTimeout(this.#retryTimer);
+    let loaded: ReturnType<typeof load>;
     try {
-      return load();
+      loaded = load();
     } catch (error) {
       // A bug in the configuration loader must not end the process.
       onRejected?.();
       log.error('reload_failed', { cause, ...errorFields(error) });
-      return undefined;
-    }
-  };
-
-  const reloadOnce = async (cause: string): Promise<void> => {
-    clearTimeout(retryTimer);
-    const loaded = tryLoad(cause);
-    if (loaded === undefined) return;
-    if (!loaded.ok) {
-      onRejected?.();
-      const problems = loaded.problems.map(({ path, message }) => `${path}: ${message}`);
-      log.error('reload_rejected', { cause, problems, note: 'the last good configuration stays in force' });
       return;
     }
+    if (!loaded.ok)
+      return this.#reject(
+        cause,
+        loaded.problems.map(({ path, message }) => `${path}: ${message}`),
+      );
     // Even if it cannot be used: a missing file may appear next.
-    watcher.update(listWatchedFiles(loaded.settings, loaded.files));
+    this.#watcher.update(listWatchedFiles(loaded.settings, loaded.files));
     try {
       const pendingRestart = await (await gateway).reload(loaded.settings);
-      failures = 0;
+      this.#failures = 0;
       log.info('reloaded', { cause, ...(pendingRestart.length > 0 && { restart_needed: pendingRestart }) });
       logDeprecations(loaded, log);
       onApplied?.(loaded, pendingRestart);
     } catch (error) {
+      if (error instanceof StartError) return this.#reject(cause, error.problems);
       onRejected?.();
-      if (error instanceof StartError)
-        log.error('reload_rejected', {
-          cause,
-          problems: error.problems,
-          note: 'the last good configuration stays in force',
-        });
-      else
-        log.error('reload_failed', {
-          cause,
-          ...errorFields(error),
-          ...(error instanceof Fault && !isClosed && { retry_in_seconds: scheduleRetry() }),
-        });
+      log.error('reload_failed', {
+        cause,
+        ...errorFields(error),
+        ...(error instanceof Fault && !this.#isClosed && { retry_in_seconds: this.#scheduleRetry() }),
+      });
     }
-  };
+  }
 
-  const reload = (cause: string): Promise<void> => {
-    if (running !== undefined) {
-      isQueued = true;
-      return running;
-    }
-    running = (async () => {
-      try {
-        do {
-          isQueued = false;
-          await reloadOnce(cause);
-        } while (isQueued);
-      } finally {
-        running = undefined;
-      }
-    })();
-    return running;
-  };
+  #reject(cause: string, problems: readonly string[]): void {
+    const { log, onRejected } = this.#options;
+    onRejected?.();
+    log.error('reload_rejected', { cause, problems, note: 'the last good configuration stays in force' });
+  }
 
-  const watcher = watchFiles(listWatchedFiles(settings, files), () => reload('a file changed'), {
-    onError: (error) => log.warn('watch_failed', errorFields(error)),
-  });
-  return {
-    reload,
-    close() {
-      isClosed = true;
-      clearTimeout(retryTimer);
-      watcher.close();
-    },
-  };
+  /** The watcher does not report a change twice, so without a retry the change would wait for the next one. */
+  #scheduleRetry(): number {
+    const seconds = Math.min(RETRY_SECONDS.max, RETRY_SECONDS.min * 2 ** this.#failures);
+    this.#failures += 1;
+    this.#retryTimer = setTimeout(
+      () => void this.reload('an earlier reload failed'),
+      seconds * 1_000,
+    ).unref();
+    return seconds;
+  }
 }
 
 /** The configuration and the files it names that are read at a reload. */

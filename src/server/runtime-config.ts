@@ -3,7 +3,9 @@ import type { Settings } from '../config/schema.ts';
 import type { GrantDeps } from '../grants/deps.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
-import { createUserDirectory, readSettingFile } from '../identity/user-directory.ts';
+import { createUserDirectory } from '../identity/user-directory.ts';
+import { readSettingFile } from '../lib/read-file.ts';
+import { StartError } from '../lib/start-error.ts';
 import { createPages } from '../pages/router.ts';
 import { sessionCookieName } from '../pages/session.ts';
 import { createTheme } from '../pages/views/theme.ts';
@@ -31,10 +33,9 @@ import {
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
 import { listKeyWarnings, openCheckedKeyring, readKeyFile } from './keys.ts';
 import { getPagesOrigin } from './pages-origin.ts';
-import type { ProcessState } from './process-state.ts';
-import { createServicePathMatcher } from './service-paths.ts';
+import type { ProcessState, RateLimiters } from './process-state.ts';
+import { ServicePaths } from './service-paths.ts';
 import { createServiceRouter } from './service-router.ts';
-import { StartError } from './start-error.ts';
 import { openTrustedIssuers } from './trusted-issuers.ts';
 
 /** Everything built from one configuration. A request uses the same one from beginning to end. */
@@ -47,6 +48,8 @@ export interface RuntimeConfig {
   readonly keyIds: string;
   /** Is this client certificate (DER) accepted now? */
   readonly isCertificateAccepted: (der: Uint8Array) => boolean;
+  /** Are the integration of a token, or its issuer and key, still configured? Throws a `Fault` while that is not known. */
+  readonly isKnownClient: (bearer: VerifiedToken) => boolean;
   handle(context: RequestContext): void | Promise<void>;
   /** Undefined where the fast path is switched off. */
   readonly fastPath: FastPathConfig | undefined;
@@ -64,6 +67,8 @@ interface BuildContext {
   readonly keyring: Keyring;
   readonly certificates: ClientCertificates;
   readonly grantDeps: GrantDeps;
+  readonly rateLimits: RateLimiters;
+  readonly trustedIssuers: TrustedIssuers | undefined;
 }
 
 const REALM = 'gatehouse';
@@ -78,7 +83,10 @@ export async function buildRuntimeConfig(
   const keyFile = readKeyFile(settings);
   const files = await loadFiles(settings, processState, previous?.files);
   const keyring = await openCheckedKeyring(settings, store, now(), keyFile);
-  const context = createBuildContext(settings, processState, files, keyring);
+  const trusted = await openTrustedIssuers(settings, processState.issuerKeys);
+  using resources = new DisposableStack();
+  resources.defer(trusted.release);
+  const context = createBuildContext(settings, processState, files, keyring, trusted.issuers);
   const service = createTokenApiService(context);
   const providers = withStartError(() => createOpenIdProviders(settings));
   const proxy = createRequestProxy(context);
@@ -87,10 +95,7 @@ export async function buildRuntimeConfig(
     service,
     oauth: {
       ...service,
-      rateLimits: {
-        ...service.rateLimits,
-        introspect: processState.getLimiter('introspect', settings.limits.rates.introspect),
-      },
+      rateLimits: context.rateLimits,
       introspection: buildIntrospection(settings),
       acceptsCertificates: files.issuers.length > 0,
     },
@@ -107,8 +112,10 @@ export async function buildRuntimeConfig(
       proxy.close(0),
       context.grantDeps.users.close(),
       ...providers.map((provider) => provider.close()),
+      trusted.release(),
     ]),
   );
+  resources.move();
   return {
     settings,
     files,
@@ -116,6 +123,10 @@ export async function buildRuntimeConfig(
     keyring,
     keyIds: [...keyring.fingerprints.keys()].toSorted().join(' '),
     isCertificateAccepted: (der) => context.certificates.isAccepted(der),
+    isKnownClient: (bearer) =>
+      bearer.issuer === undefined
+        ? context.grantDeps.integrations.has(bearer.clientId)
+        : trusted.issuers?.hasKey(bearer) === true,
     fastPath: settings.listen.fastPath
       ? {
           ...proxy.fastPath,
@@ -140,6 +151,7 @@ function createBuildContext(
   processState: ProcessState,
   files: CertificateFiles,
   keyring: Keyring,
+  trustedIssuers: TrustedIssuers | undefined,
 ): BuildContext {
   const { store, log, now } = processState;
   const { issuers, crls } = files;
@@ -186,30 +198,20 @@ function createBuildContext(
     certificateValidator,
     now,
   });
-  return { settings, processState, files, keyring, certificates, grantDeps };
+  const rateLimits = processState.getLimiters(settings.limits.rates);
+  return { settings, processState, files, keyring, certificates, grantDeps, rateLimits };
 }
 
-function createTokenApiService({
-  settings,
-  processState,
-  certificates,
-  grantDeps,
-}: BuildContext): TokenApiService {
-  const { rates, headerTimeout } = settings.limits;
+function createTokenApiService(buildContext: BuildContext): TokenApiService {
+  const { settings, processState, certificates, grantDeps, rateLimits } = buildContext;
   const [path = '/authsvc'] = settings.service.paths;
   return {
     grantDeps,
     publicUrl: settings.publicUrl,
     pagesUrl: getPagesOrigin(settings).url,
     path,
-    bodyTimeout: headerTimeout,
-    rateLimits: {
-      token: processState.getLimiter('token', rates.token),
-      certificate: processState.getLimiter('certificate', rates.certificate),
-      device: processState.getLimiter('device', rates.device),
-      revoke: processState.getLimiter('revoke', rates.revoke),
-      verify: processState.getLimiter('verify', rates.verify),
-    },
+    bodyTimeout: settings.limits.headerTimeout,
+    rateLimits,
     getCertificate: certificates.get,
     getPresentedCertificate: (context) => certificates.validate(certificates.get(context)),
     isCertificateAmbiguous: certificates.isAmbiguous,
@@ -218,11 +220,10 @@ function createTokenApiService({
 }
 
 function createConfirmationPages(
-  { settings, processState, certificates, grantDeps }: BuildContext,
+  { settings, processState, certificates, grantDeps, rateLimits }: BuildContext,
   service: TokenApiService,
   providers: readonly OpenIdProvider[],
 ): ReturnType<typeof createPages> {
-  const { rates } = settings.limits;
   return createPages({
     grantDeps,
     theme: withStartError(() => createTheme(settings.pages)),
@@ -234,14 +235,16 @@ function createConfirmationPages(
     attemptLimits: processState.attemptLimits,
     getCertificate: (context) => certificates.get(context)?.der,
     isCertificateAmbiguous: certificates.isAmbiguous,
-    rateLimits: {
-      page: processState.getLimiter('page', rates.page),
-      codeGuesses: processState.getLimiter('codeGuesses', rates.codeGuesses),
-      networkCodeGuesses: processState.getLimiter('networkCodeGuesses', rates.networkCodeGuesses),
-      allCodeGuesses: processState.getLimiter('allCodeGuesses', rates.allCodeGuesses),
-      identityCodeGuesses: processState.getLimiter('identityCodeGuesses', rates.identityCodeGuesses),
-    },
+    rateLimits,
   });
+}
+
+/** Only proxied requests accept the tokens of trusted issuers; the token API accepts its own. */
+function createTokenReader({ settings, grantDeps, trustedIssuers }: BuildContext): PolicyContext['readAccessToken'] {
+  const { tokenIssuer } = grantDeps;
+  if (trustedIssuers === undefined) return (token, at) => tokenIssuer.readAccessToken(token, at);
+  const { read } = createTrustedTokenReader(trustedIssuers, settings.tokens.cacheSize);
+  return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
 }
 
 const buildHeaderSettings = (settings: Settings) => ({
@@ -249,15 +252,10 @@ const buildHeaderSettings = (settings: Settings) => ({
   cookie: sessionCookieName(getPagesOrigin(settings).url),
 });
 
-function createRequestProxy({
-  settings,
-  processState,
-  keyring,
-  certificates,
-  grantDeps,
-}: BuildContext): Proxy {
+function createRequestProxy(buildContext: BuildContext): Proxy {
+  const { settings, processState, keyring, certificates, grantDeps } = buildContext;
   const { store, now, log, metrics } = processState;
-  const { integrations, tokenIssuer } = grantDeps;
+  const { integrations } = grantDeps;
   const rules = buildRules(settings);
   for (const { name } of rules) metrics.registerRule(name);
   for (const name of Object.keys(settings.upstreams)) metrics.upstream(name);
@@ -274,7 +272,7 @@ function createRequestProxy({
       realm: REALM,
       headers: buildHeaderSettings(settings),
       maxBodyBytes: settings.limits.body,
-      readAccessToken: (token, at) => tokenIssuer.readAccessToken(token, at),
+      readAccessToken: createTokenReader(buildContext),
       revocations: store.revocations,
       getIntegration: (clientId) => integrations.get(clientId),
       getCertificate: (context) => certificates.validate(certificates.get(context)),
@@ -288,11 +286,12 @@ function createRequestProxy({
   );
 }
 
-const createForwardAuthEndpoint = (
+function createForwardAuthEndpoint(
   { settings, processState: { now, log }, certificates }: BuildContext,
   { policy }: Proxy,
-): ReturnType<typeof createForwardAuth> =>
-  createForwardAuth({
+): ReturnType<typeof createForwardAuth> {
+  const servicePaths = new ServicePaths(settings);
+  return createForwardAuth({
     policy,
     realm: REALM,
     headers: buildHeaderSettings(settings),
@@ -300,10 +299,11 @@ const createForwardAuthEndpoint = (
     // The certificate of the connection is the front proxy's own; its client's is only in the header.
     getCertificate: (context) => certificates.validate(certificates.getForwarded(context)),
     isCertificateAmbiguous: certificates.isAmbiguous,
-    isServicePath: createServicePathMatcher(settings),
+    isServicePath: (path) => servicePaths.includes(path),
     now,
     log,
   });
+}
 
 /** Counts the requests that use a configuration; a retired one is closed with its last request. */
 function createUsageTracker(closeAll: () => Promise<unknown>) {
@@ -337,7 +337,7 @@ function createOpenIdProviders({ signIn }: Settings): readonly OpenIdProvider[] 
   return Object.entries(signIn.openid).map(([name, { ca, ...provider }]) =>
     createOpenIdProvider(name, {
       ...provider,
-      ...(ca !== undefined && { ca: readSettingFile(ca, `signIn.openid.${name}.ca`) }),
+      ...(ca !== undefined && { ca: readSettingFile(`signIn.openid.${name}.ca`, ca) }),
     }),
   );
 }

@@ -14,13 +14,7 @@ import { readRequestHead } from '../proxy/policy/request-head.ts';
 import type { Proxy } from '../proxy/proxy.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import type { PagesOrigin } from './pages-origin.ts';
-import {
-  createForwardAuthMatcher,
-  createMetadataMatcher,
-  createServicePathMatcher,
-  createServicePathParser,
-  createServicePathPrefilter,
-} from './service-paths.ts';
+import { ServicePaths } from './service-paths.ts';
 
 export interface ServiceRouterDeps {
   readonly settings: Settings;
@@ -48,11 +42,7 @@ const isBelow = (prefix: string, path: string): boolean => path === prefix || pa
 /** Dispatches to the token API, the OAuth endpoints, the pages and forward-auth; everything else goes to the proxy. */
 export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
   const { settings, service, oauth, pages, pagesOrigin, forwardAuth, proxy, keyring, now } = deps;
-  const mayBeServicePath = createServicePathPrefilter(settings);
-  const matchForwardAuth = createForwardAuthMatcher(settings);
-  const isServicePath = createServicePathMatcher(settings);
-  const stripServicePath = createServicePathParser(settings);
-  const matchMetadata = createMetadataMatcher(settings);
+  const paths = new ServicePaths(settings);
   const openApi = serializeOpenApi(settings.publicUrl, service.path);
   const publicHost = normalizeHost(new URL(settings.publicUrl).host);
 
@@ -82,28 +72,28 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
   return {
     handle(context) {
       const { url = '' } = context.request;
-      if (!mayBeServicePath(url)) return proxy.handle(context);
-      const forwardAuthPath = matchForwardAuth(url);
+      if (!paths.mayInclude(url)) return proxy.handle(context);
+      const forwardAuthPath = paths.matchForwardAuth(url);
       if (forwardAuthPath !== undefined) return forwardAuth.handle(context, forwardAuthPath);
       const target = readServiceTarget(proxy, context);
       if (target === undefined) return proxy.handle(context);
       const { path, host } = target;
-      const servicePath = stripServicePath(path);
+      const servicePath = paths.parse(path);
       // A separate host of the pages serves nothing else; the proxy rejects other requests to it.
       if (host === pagesOrigin.host && !(servicePath !== undefined && isBelow(PAGES_PATH, servicePath)))
         return proxy.handle(context);
       if (servicePath === undefined) {
-        const issuer = matchMetadata(path);
+        const issuer = paths.matchMetadata(path);
         return issuer === undefined ? proxy.handle(context) : handleMetadata(oauth, context, issuer);
       }
       return routes.find(({ matches }) => matches(servicePath))?.handle(context, servicePath, host);
     },
     isServiceTarget(url) {
-      if (!mayBeServicePath(url)) return false;
-      if (matchForwardAuth(url) !== undefined) return true;
+      if (!paths.mayInclude(url)) return false;
+      if (paths.matchForwardAuth(url) !== undefined) return true;
       const { isOwnAuthority: isServedAuthority } = proxy.policy;
       const parsed = parseTarget(url, { method: 'GET', isServedAuthority, encodedSlash: true });
-      return parsed.kind === 'target' && isServicePath(parsed.target.path);
+      return parsed.kind === 'target' && paths.includes(parsed.target.path);
     },
   };
 }

@@ -15,17 +15,6 @@ export interface TicketSecretRotationOptions {
   readonly log: Logger;
 }
 
-export interface TicketSecretRotation {
-  /** The secret of the current period. Zeroed when it is replaced. */
-  current(): Buffer;
-  /** Calls the listener with the current secret and with each new one. */
-  subscribe(listener: (secret: Buffer) => void): void;
-  /** After a change of settings or keys: checks now instead of at the next interval. */
-  check(): void;
-  /** Must be called before the store closes. */
-  stop(): Promise<void>;
-}
-
 /** Seconds. Periods start at multiples of this time, so all replicas rotate together. */
 export const ROTATION_SECONDS = 3_600;
 /** Seconds before its period that the next secret is fetched, to bridge a short outage of the store. */
@@ -35,19 +24,6 @@ const CLOCK_SKEW_SECONDS = 300;
 const CHECK_INTERVAL_MS = 1_000;
 const RETRY_SECONDS = 5;
 const SECRET_BYTES = 32;
-
-/**
- * Rotates the secret of TLS session tickets. The first process of a period generates it and stores it encrypted with a
- * sealing key; it is deleted after its period. Only one secret is valid at a time: tickets of the previous period cannot be
- * decrypted any more.
- */
-export async function startTicketSecretRotation(
-  options: TicketSecretRotationOptions,
-): Promise<TicketSecretRotation> {
-  const rotation = new SecretRotation(options);
-  await rotation.start();
-  return rotation;
-}
 
 interface NamedSecret {
   readonly name: string;
@@ -65,7 +41,12 @@ const createLocalSecret = (name: string): ActiveSecret => ({
   isShared: false,
 });
 
-class SecretRotation implements TicketSecretRotation {
+/**
+ * Rotates the secret of TLS session tickets. The first process of a period generates it and stores it encrypted with a
+ * sealing key; it is deleted after its period. Only one secret is valid at a time: tickets of the previous period cannot be
+ * decrypted any more.
+ */
+export class TicketSecretRotation {
   readonly #options: TicketSecretRotationOptions;
   #active = createLocalSecret('');
   /** The prefetched secret of the next period. */
@@ -76,25 +57,30 @@ class SecretRotation implements TicketSecretRotation {
   #listener = (_secret: Buffer): void => {};
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(options: TicketSecretRotationOptions) {
+  private constructor(options: TicketSecretRotationOptions) {
     this.#options = options;
   }
 
-  async start(): Promise<void> {
-    this.check();
-    await this.#fetching;
-    this.#timer = setInterval(() => this.check(), CHECK_INTERVAL_MS).unref();
+  static async start(options: TicketSecretRotationOptions): Promise<TicketSecretRotation> {
+    const rotation = new TicketSecretRotation(options);
+    rotation.check();
+    await rotation.#fetching;
+    rotation.#timer = setInterval(() => rotation.check(), CHECK_INTERVAL_MS).unref();
+    return rotation;
   }
 
+  /** The secret of the current period. Zeroed when it is replaced. */
   current(): Buffer {
     return this.#active.secret;
   }
 
+  /** Calls the listener with the current secret and with each new one. */
   subscribe(listener: (secret: Buffer) => void): void {
     this.#listener = listener;
     listener(this.#active.secret);
   }
 
+  /** After a change of settings or keys: checks now instead of at the next interval. */
   check(): void {
     const { now, keyring } = this.#options;
     try {
@@ -107,6 +93,7 @@ class SecretRotation implements TicketSecretRotation {
     }
   }
 
+  /** Must be called before the store closes. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     await this.#fetching;

@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
 import { createHttpClient } from '../lib/http-client.ts';
+import { readSettingFile } from '../lib/read-file.ts';
+import { StartError } from '../lib/start-error.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { createScopeMapping } from '../tokens/trusted-issuers/claim-mapping.ts';
 import { fetchKeys } from '../tokens/trusted-issuers/fetch-keys.ts';
@@ -8,8 +10,6 @@ import { IssuerKeys } from '../tokens/trusted-issuers/issuer-keys.ts';
 import { type IssuerKey, parseKeySet } from '../tokens/trusted-issuers/key-set.ts';
 import { TrustedIssuer } from '../tokens/trusted-issuers/trusted-issuer.ts';
 import { TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
-import { readSettingFile } from './read-setting-file.ts';
-import { StartError } from './start-error.ts';
 
 type IssuerSettings = Settings['trustedIssuers'][string];
 

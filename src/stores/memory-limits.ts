@@ -4,20 +4,20 @@ import { createTokenBuckets } from '../lib/rate-limiter.ts';
 import { COUNT_SLICE_SECONDS, type SharedLimits } from '../ports/shared-limits.ts';
 import { createPendingNetworks, type PendingNetworks } from './pending-networks.ts';
 
+const MAX_NAMES = 50_000;
+
 /** Counters in the memory of one process, for itself or its workers. The least recently used names are evicted. */
 export function createMemoryLimits({
   now,
   processCount = () => 1,
-  maxNames = 50_000,
 }: {
   readonly now: () => Epoch;
   readonly processCount?: () => number;
-  readonly maxNames?: number;
 }): SharedLimits {
-  const buckets = createTokenBuckets(now, maxNames);
-  /** One per client, and one for all: not bounded by `maxNames`, since a limit in use must not be evicted. */
+  const buckets = createTokenBuckets(now, MAX_NAMES);
+  /** One per client, and one for all: not bounded by `MAX_NAMES`, since a limit in use must not be evicted. */
   const pendingByLimit = new Map<string, PendingNetworks>();
-  const windows = createBoundedCache<string, Map<number, number>>(maxNames);
+  const windows = createBoundedCache<string, Map<number, number>>(MAX_NAMES);
   return {
     take: async (bucket, rate, amount, allowDebt) => buckets.consume(bucket, rate, amount, allowDebt),
     async count(name, { max = Number.POSITIVE_INFINITY, seconds }, amount) {

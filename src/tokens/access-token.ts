@@ -36,9 +36,9 @@ export function createAccessTokenReader(keyring: Keyring, issuer: string, cacheS
     const payload = await verifyJws(token, key);
     return payload && readClaims(payload, issuer, key.kid, now);
   };
-  return createTokenCache({
+  const { read, readUnlimited } = createTokenCache({
     cacheSize,
-    isAcceptedKey: keyring.isVerificationKey,
+    isAcceptedKey: ({ keyId }, now) => keyring.isVerificationKey(keyId, now),
     prepare(token, now) {
       if (token.length > MAX_LENGTH) return undefined;
       // The header must equal that of one of our keys: algorithm, key and type are never read from the token.
@@ -50,6 +50,7 @@ export function createAccessTokenReader(keyring: Keyring, issuer: string, cacheS
         : undefined;
     },
   });
+  return { read, open: readUnlimited };
 }
 
 function readClaims(

@@ -12,19 +12,16 @@ export interface TokenIssuerOptions {
   readonly publicUrl: string;
   /** Verified access tokens that are cached, of each format. */
   readonly cacheSize: number;
-  /** Omitted: no opaque token is valid. */
-  readonly grants?: Pick<RecordStore<Grant>, 'read'>;
+  readonly grants: Pick<RecordStore<Grant>, 'read'>;
 }
-
-const NO_GRANTS: Pick<RecordStore<Grant>, 'read'> = { read: () => Promise.resolve(undefined) };
 
 export function createTokenIssuer({
   keyring,
   publicUrl,
   cacheSize,
-  grants = NO_GRANTS,
+  grants,
 }: TokenIssuerOptions): TokenIssuer {
-  const readJwt = createAccessTokenReader(keyring, publicUrl, cacheSize);
+  const jwts = createAccessTokenReader(keyring, publicUrl, cacheSize);
   const opaqueTokens = createOpaqueTokenReader({ keyring, issuer: publicUrl, cacheSize, grants });
   return {
     getCurrentKeyIds: (now) => keyring.current(now),
@@ -42,9 +39,7 @@ export function createTokenIssuer({
     },
     openRefreshToken: (token, now) => verifyRefreshToken(keyring, token, now),
     // A JWT contains no equals sign, so no token has both forms.
-    readAccessToken: (token, now) =>
-      isOpaqueToken(token) ? opaqueTokens.read(token, now) : readJwt(token, now),
-    openAccessToken: (token, now) =>
-      isOpaqueToken(token) ? opaqueTokens.open(token, now) : readJwt(token, now),
+    readAccessToken: (token, now) => (isOpaqueToken(token) ? opaqueTokens : jwts).read(token, now),
+    openAccessToken: (token, now) => (isOpaqueToken(token) ? opaqueTokens : jwts).open(token, now),
   };
 }

@@ -10,9 +10,9 @@ import {
   readFileSync,
   realpathSync,
   renameSync,
+  rmSync,
   statSync,
-  unlinkSync,
-  writeSync,
+  writeFileSync,
 } from 'node:fs';
 import { dirname } from 'node:path';
 import { z } from 'zod';
@@ -108,11 +108,7 @@ function isMountedSecret(path: string): boolean {
 }
 
 /** proc_pid_mountinfo(5): `id parent device root point options … - type source …`. */
-function readMounts(): {
-  readonly mountPoint: string;
-  readonly fsType: string;
-  readonly isReadOnly: boolean;
-}[] {
+function readMounts() {
   let text: string;
   try {
     text = readFileSync('/proc/self/mountinfo', 'utf8');
@@ -150,11 +146,12 @@ export function writeKeyringFile(
     fchmodSync(fd, 0o600);
     // After a rotation by root, the user of the service must still own it.
     if (existsSync(path)) copyOwner(fd, path);
-    writeSync(fd, `${JSON.stringify(file, null, 2)}\n`);
+    // Not `writeSync`, which may write only a part, as on a full disk.
+    writeFileSync(fd, `${JSON.stringify(file, null, 2)}\n`);
     fsyncSync(fd);
     renameSync(temporaryPath, path);
   } catch (error) {
-    if (existsSync(temporaryPath)) unlinkSync(temporaryPath);
+    rmSync(temporaryPath, { force: true });
     throw error;
   } finally {
     closeSync(fd);

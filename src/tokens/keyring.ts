@@ -5,13 +5,7 @@ import { importJWK } from 'jose/key/import';
 import type { Epoch } from '../domain/epoch.ts';
 import type { KeyIds } from '../domain/grant.ts';
 import type { KeyringFile, SigningAlgorithm, SigningEntry } from './keyring-file.ts';
-import {
-  findNewestActive,
-  isAcceptedAt,
-  type KeyValidity,
-  openSealingKeys,
-  type SealingKeys,
-} from './sealing-keys.ts';
+import { findNewestActive, isAcceptedAt, type KeyValidity, openSealingKeys } from './sealing-keys.ts';
 
 export interface SigningKey extends KeyValidity {
   readonly alg: SigningAlgorithm;
@@ -22,25 +16,13 @@ export interface SigningKey extends KeyValidity {
   readonly header: string;
 }
 
-/** The keys that create and verify tokens. A key is published, then active, then verifies only, then retires. */
-export interface Keyring extends SealingKeys {
-  readonly signingKeys: readonly SigningKey[];
-  /** The keys that create tokens now. */
-  current(now: Epoch): KeyIds;
-  getSigningKey(kid: string): SigningKey | undefined;
-  getCurrentSigningKey(now: Epoch): SigningKey;
-  /** The signing key whose access tokens have this header, if they are accepted now. */
-  findByHeader(header: string, now: Epoch): SigningKey | undefined;
-  /** Are tokens of this signing key accepted now? */
-  readonly isVerificationKey: (kid: string, now: Epoch) => boolean;
-  /** All keys by id. */
-  readonly fingerprints: ReadonlyMap<string, Pick<KeyValidity, 'fingerprint' | 'retireAt'>>;
-}
-
 /** RFC 9068 §2.1. */
 export const ACCESS_TOKEN_TYPE = 'at+jwt';
 
-export async function openKeyring(file: KeyringFile): Promise<Keyring> {
+export type Keyring = Awaited<ReturnType<typeof openKeyring>>;
+
+/** The keys that create and verify tokens. A key is published, then active, then verifies only, then retires. */
+export async function openKeyring(file: KeyringFile) {
   const sealing = openSealingKeys(file);
   const signingKeys = await Promise.all(file.signing.map(importSigningKey));
   const byId = new Map(signingKeys.map((key) => [key.kid, key]));
@@ -49,21 +31,25 @@ export async function openKeyring(file: KeyringFile): Promise<Keyring> {
   return {
     ...sealing,
     signingKeys,
-    current: (now) => ({
+    /** The keys that create tokens now. */
+    current: (now: Epoch): KeyIds => ({
       signing: getCurrentSigningKey(now).kid,
       sealing: sealing.getCurrentSealingKey(now).kid,
     }),
-    getSigningKey: (kid) => byId.get(kid),
+    getSigningKey: (kid: string) => byId.get(kid),
     getCurrentSigningKey,
-    findByHeader(header, now) {
+    /** The signing key whose access tokens have this header, if they are accepted now. */
+    findByHeader(header: string, now: Epoch): SigningKey | undefined {
       const key = byHeader.get(header);
       return key && isAcceptedAt(key, now) ? key : undefined;
     },
-    isVerificationKey: (kid, now) => {
+    /** Are tokens of this signing key accepted now? */
+    isVerificationKey: (kid: string, now: Epoch): boolean => {
       const key = byId.get(kid);
       return key !== undefined && isAcceptedAt(key, now);
     },
-    fingerprints: new Map(
+    /** All keys by id. */
+    fingerprints: new Map<string, Pick<KeyValidity, 'fingerprint' | 'retireAt'>>(
       [...signingKeys, ...sealing.sealingKeys].map(({ kid, fingerprint, retireAt }) => [
         kid,
         { fingerprint, retireAt },

@@ -153,22 +153,20 @@ export function createOpaqueTokenReader({ keyring, issuer, cacheSize, grants }: 
     return found && toVerifiedToken(handle, found.record);
   };
 
-  return {
-    read: createTokenCache({
-      cacheSize,
-      isAcceptedKey(keyId, now) {
-        const key = keyring.getSealingKey(keyId);
-        return key !== undefined && isAcceptedAt(key, now);
-      },
-      prepare(token, now) {
-        const handle = open(token, now);
-        return handle === undefined || expiredTokens.has(token)
-          ? undefined
-          : () => readGrant(token, handle, now);
-      },
-    }),
-    open,
-  };
+  const { read } = createTokenCache({
+    cacheSize,
+    isAcceptedKey({ keyId }, now) {
+      const key = keyring.getSealingKey(keyId);
+      return key !== undefined && isAcceptedAt(key, now);
+    },
+    prepare(token, now) {
+      const handle = open(token, now);
+      return handle === undefined || expiredTokens.has(token)
+        ? undefined
+        : () => readGrant(token, handle, now);
+    },
+  });
+  return { read, open };
 }
 
 function toVerifiedToken(

@@ -1,6 +1,6 @@
-import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
-import type { SealingKey, SealingKeys } from './sealing-keys.ts';
+import { isEqualConstantTime } from '../lib/constant-time.ts';
+import { computeMac, type SealingKey, type SealingKeys } from './sealing-keys.ts';
 
 /**
  * `ghr_<kid>.<grant>.<generation>.<mac>`. The store holds no secret, a forged token is rejected without I/O, and the
@@ -9,34 +9,22 @@ import type { SealingKey, SealingKeys } from './sealing-keys.ts';
 const TOKEN_PATTERN =
   /^ghr_([A-Za-z0-9]{4,32})\.([A-Za-z0-9_-]{22})\.([1-9][0-9]{0,9})\.([A-Za-z0-9_-]{43})$/;
 
+const PURPOSE = 'refresh';
+
 const formatBody = (kid: string, grantId: string, generation: number): string =>
   `${kid}.${grantId}.${generation}`;
 
-const computeMac = (key: SealingKey, text: string): string =>
-  createHmac('sha256', key.secret).update(`refresh\n${text}`).digest('base64url');
-
 export function createRefreshToken(key: SealingKey, grantId: string, generation: number): string {
   const text = formatBody(key.kid, grantId, generation);
-  return `ghr_${text}.${computeMac(key, text)}`;
+  return `ghr_${text}.${computeMac(key, PURPOSE, text)}`;
 }
 
-export interface RefreshTokenClaims {
-  readonly grantId: string;
-  readonly generation: number;
-}
-
-export function verifyRefreshToken(
-  keyring: SealingKeys,
-  token: string,
-  now: Epoch,
-): RefreshTokenClaims | undefined {
+export function verifyRefreshToken(keyring: SealingKeys, token: string, now: Epoch) {
   const [, kid = '', grantId = '', digits = '', presentedMac = ''] = TOKEN_PATTERN.exec(token) ?? [];
   const key = keyring.getSealingKey(kid);
   if (key === undefined || now >= key.retireAt) return undefined;
   const generation = Number(digits);
+  const expected = computeMac(key, PURPOSE, formatBody(kid, grantId, generation));
   // Compared as text, so that only the canonical spelling of the MAC is accepted.
-  const expected = computeMac(key, formatBody(kid, grantId, generation));
-  return timingSafeEqual(Buffer.from(expected), Buffer.from(presentedMac))
-    ? { grantId, generation }
-    : undefined;
+  return isEqualConstantTime(expected, presentedMac) ? { grantId, generation } : undefined;
 }

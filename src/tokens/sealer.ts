@@ -1,12 +1,9 @@
-import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
+import { isEqualConstantTime } from '../lib/constant-time.ts';
 import type { Sealer } from '../ports/sealer.ts';
-import { isAcceptedAt, type SealingKey, type SealingKeys } from './sealing-keys.ts';
+import { computeMac, isAcceptedAt, type SealingKeys } from './sealing-keys.ts';
 
 const SEALED_PATTERN = /^ghs_([A-Za-z0-9]{4,32})\.([A-Za-z0-9_-]*)\.([A-Za-z0-9_-]{43})$/;
-
-const computeMac = (key: SealingKey, purpose: string, text: string): string =>
-  createHmac('sha256', key.secret).update(`${purpose}\n${text}`).digest('base64url');
 
 /** Authenticates small values that clients hold, such as the session cookie of the confirmation pages. */
 export function createSealer(keyring: SealingKeys, now: () => Epoch): Sealer {
@@ -21,7 +18,7 @@ export function createSealer(keyring: SealingKeys, now: () => Epoch): Sealer {
       const key = keyring.getSealingKey(kid);
       if (key === undefined || now() >= key.retireAt) return undefined;
       const expected = computeMac(key, `sealed ${purpose}`, `${kid}.${encoded}`);
-      if (!timingSafeEqual(Buffer.from(expected), Buffer.from(presentedMac))) return undefined;
+      if (!isEqualConstantTime(expected, presentedMac)) return undefined;
       return Buffer.from(encoded, 'base64url').toString();
     },
     digest: (purpose, text) => computeMac(keyring.getCurrentSealingKey(now()), `digest ${purpose}`, text),

@@ -16,21 +16,17 @@ export interface SealingKey extends KeyValidity {
   readonly secret: KeyObject;
 }
 
-/** The symmetric keys of refresh tokens, opaque tokens, sessions and stored records. */
-export interface SealingKeys {
-  readonly sealingKeys: readonly SealingKey[];
-  getSealingKey(kid: string): SealingKey | undefined;
-  /** Throws a `Fault` when none is active. */
-  getCurrentSealingKey(now: Epoch): SealingKey;
-}
+export type SealingKeys = ReturnType<typeof openSealingKeys>;
 
-export function openSealingKeys({ sealing }: Pick<KeyringFile, 'sealing'>): SealingKeys {
-  const sealingKeys = sealing.map(importSealingKey);
+/** The symmetric keys of refresh tokens, opaque tokens, sessions and stored records. */
+export function openSealingKeys({ sealing }: Pick<KeyringFile, 'sealing'>) {
+  const sealingKeys: readonly SealingKey[] = sealing.map(importSealingKey);
   const byId = new Map(sealingKeys.map((key) => [key.kid, key]));
   return {
     sealingKeys,
-    getSealingKey: (kid) => byId.get(kid),
-    getCurrentSealingKey: (now) => findNewestActive(sealingKeys, now, 'sealing'),
+    getSealingKey: (kid: string) => byId.get(kid),
+    /** Throws a `Fault` when none is active. */
+    getCurrentSealingKey: (now: Epoch) => findNewestActive(sealingKeys, now, 'sealing'),
   };
 }
 
@@ -44,6 +40,10 @@ function importSealingKey({
   const mac = createHmac('sha256', bytes).update('gatehouse sealing key').digest('base64url');
   return { kid, secret: createSecretKey(bytes), activeFrom, retireAt, fingerprint: mac.slice(0, 22) };
 }
+
+/** HMAC-SHA-256 for one purpose, base64url. */
+export const computeMac = ({ secret }: SealingKey, purpose: string, text: string): string =>
+  createHmac('sha256', secret).update(`${purpose}\n${text}`).digest('base64url');
 
 /** Also true shortly before activation: a replica whose clock is ahead uses a new key earlier. */
 export const isAcceptedAt = ({ activeFrom, retireAt }: KeyValidity, now: Epoch): boolean =>

@@ -9,12 +9,12 @@ type Verification = Promise<VerifiedToken | undefined>;
 export interface TokenCacheOptions {
   readonly cacheSize: number;
   /** A cached token is rejected once its key has been removed or retired. */
-  readonly isAcceptedKey: (keyId: string, now: Epoch) => boolean;
+  readonly isAcceptedKey: (token: VerifiedToken, now: Epoch) => boolean;
   /** Undefined: the token is rejected by its form alone. Otherwise the function completes the verification. */
   readonly prepare: (token: string, now: Epoch) => (() => Verification) | undefined;
 }
 
-/** Limits memory while the store stalls. */
+/** Limits memory while the store stalls or forged tokens arrive faster than they are rejected. */
 const MAX_VERIFICATIONS = 10_000;
 
 /**
@@ -26,27 +26,34 @@ export function createTokenCache({ cacheSize, isAcceptedKey, prepare }: TokenCac
   const inFlight = new Map<string, Verification>();
 
   const verifyAndCache = async (token: string, verify: () => Verification): Verification => {
-    try {
-      const verified = await verify();
-      // A flat copy: a substring would keep the request it was cut from in memory.
-      if (verified !== undefined) cache.set(flattenString(token), verified);
-      return verified;
-    } finally {
-      inFlight.delete(token);
-    }
+    const verified = await verify();
+    // A flat copy: a substring would keep the request it was cut from in memory.
+    if (verified !== undefined) cache.set(flattenString(token), verified);
+    return verified;
   };
-
-  return (token: string, now: Epoch): VerifiedToken | undefined | Verification => {
-    const cached = cache.get(token);
-    if (cached !== undefined) return isAcceptedKey(cached.keyId, now) ? cached : undefined;
-    const shared = inFlight.get(token);
-    if (shared !== undefined) return shared;
-    const verify = prepare(token, now);
-    if (verify === undefined) return undefined;
+  const verifyLimited = (token: string, verify: () => Verification): Verification => {
     if (inFlight.size >= MAX_VERIFICATIONS)
       throw new Fault('overloaded', 'too many access tokens are being verified at once');
-    const verification = verifyAndCache(token, verify);
+    // `finally` runs later even if `verify` throws synchronously, so the entry is always removed after it was added.
+    const verification = verifyAndCache(token, verify).finally(() => inFlight.delete(token));
     inFlight.set(token, verification);
     return verification;
+  };
+  const createReader =
+    (startVerification: typeof verifyLimited) =>
+    (token: string, now: Epoch): VerifiedToken | undefined | Verification => {
+      const cached = cache.get(token);
+      if (cached !== undefined) return isAcceptedKey(cached, now) ? cached : undefined;
+      const shared = inFlight.get(token);
+      if (shared !== undefined) return shared;
+      const verify = prepare(token, now);
+      return verify && startVerification(token, verify);
+    };
+
+  return {
+    /** Throws a `Fault` if too many tokens are being verified. */
+    read: createReader(verifyLimited),
+    /** For revocations, which are never shed under load: neither subject to the limit nor counted in it. */
+    readUnlimited: createReader(verifyAndCache),
   };
 }

@@ -1,4 +1,4 @@
-import { createHash, type KeyObject, X509Certificate } from 'node:crypto';
+import { hash, type KeyObject, X509Certificate } from 'node:crypto';
 import type { NameSource } from '../ports/directory.ts';
 import { type CertificateFacts, KEY_USAGE, readCertificateFacts } from './certificate-facts.ts';
 import { DerError } from './der.ts';
@@ -16,23 +16,19 @@ export interface ApprovedIssuer {
   readonly identityFrom: NameSource;
 }
 
-interface IssuerOptions {
-  readonly name: string;
-  readonly certificate: X509Certificate | string | Buffer;
-  readonly directory: string;
-  readonly identityFrom: NameSource;
-}
+export type IssuerSettings = Pick<ApprovedIssuer, 'name' | 'directory' | 'identityFrom'>;
 
 const computeKeyFingerprint = (key: KeyObject): string =>
-  createHash('sha256')
-    .update(key.export({ type: 'spki', format: 'der' }))
-    .digest('base64url');
+  hash('sha256', key.export({ type: 'spki', format: 'der' }), 'base64url');
 
 /** May be critical: without effect on certificates that the issuer signs directly. */
 const IGNORABLE_EXTENSIONS: ReadonlySet<string> = new Set(['2.5.29.32' /* certificatePolicies */]);
 
 /** Throws an `Error` whose message completes "<file> ...". */
-export function approveIssuer({ certificate, ...rest }: IssuerOptions): ApprovedIssuer {
+export function approveIssuer({
+  certificate,
+  ...settings
+}: IssuerSettings & { readonly certificate: X509Certificate | string | Buffer }): ApprovedIssuer {
   const parsed = certificate instanceof X509Certificate ? certificate : parseCertificate(certificate);
   const facts = readFacts(parsed);
   const key = parsed.publicKey;
@@ -46,7 +42,7 @@ export function approveIssuer({ certificate, ...rest }: IssuerOptions): Approved
   const unknown = facts.unknownCritical.filter((oid) => !IGNORABLE_EXTENSIONS.has(oid));
   if (unknown.length > 0)
     throw new Error(`has critical extensions that are not supported: ${unknown.join(', ')}`);
-  return { ...rest, certificate: parsed, key, keyFingerprint: computeKeyFingerprint(key), facts };
+  return { ...settings, certificate: parsed, key, keyFingerprint: computeKeyFingerprint(key), facts };
 }
 
 function parseCertificate(source: string | Buffer): X509Certificate {

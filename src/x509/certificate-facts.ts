@@ -39,7 +39,6 @@ export interface CertificateFacts {
   readonly keyUsage: ReadonlySet<number> | undefined;
   readonly extendedKeyUsage: ReadonlySet<string> | undefined;
   readonly isCa: boolean;
-  readonly pathLength: number | undefined;
   /** Critical extensions that are not read here. */
   readonly unknownCritical: readonly string[];
   /** RFC 5280 §4.2.1.10. */
@@ -109,7 +108,7 @@ export function readCertificateFacts(bytes: Uint8Array): CertificateFacts {
     ...readAlternativeNames(readExtension(EXTENSION.subjectAltName, TAG.sequence)),
     keyUsage: usage && readNamedBits(usage),
     extendedKeyUsage: purposes && new Set(children(purposes).map(readOid)),
-    ...readBasicConstraints(constraints),
+    isCa: readIsCa(constraints),
     unknownCritical: [...extensions]
       .filter(([oid, { critical }]) => critical && !SUPPORTED_EXTENSIONS.has(oid))
       .map(([oid]) => oid),
@@ -167,12 +166,11 @@ function readPrincipalName(wrapped: Element): DecodedText {
   return value.tag === TAG.utf8String ? decodeText(value) : { ok: false, problem: 'it is not a UTF8String' };
 }
 
-function readBasicConstraints(
-  constraints: Element | undefined,
-): Pick<CertificateFacts, 'isCa' | 'pathLength'> {
+function readIsCa(constraints: Element | undefined): boolean {
   const parts = constraints === undefined ? [] : children(constraints);
   const isCa = parts[0]?.tag === TAG.boolean && readBoolean(parts.shift());
-  const pathLength = parts.length > 0 ? readSmallInteger(parts.shift()) : undefined;
+  // Any path length allows the certificates that the CA signs directly.
+  if (parts.length > 0) readSmallInteger(parts.shift());
   if (parts.length > 0) throw new DerError('unknown basic constraints');
-  return { isCa, pathLength };
+  return isCa;
 }

@@ -1,23 +1,15 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
-import { readFileBytes } from '../lib/read-file.ts';
-import type { NameSource } from '../ports/directory.ts';
-import { type ApprovedIssuer, approveIssuer } from './approved-issuer.ts';
+import { ProblemsError } from '../lib/problems-error.ts';
+import { type ApprovedIssuer, approveIssuer, type IssuerSettings } from './approved-issuer.ts';
 import { type CrlFiles, createCrlFiles } from './crl-files.ts';
-import { MAX_FILE_BYTES } from './crl-reader.ts';
+import { readBytes } from './crl-reader.ts';
 import { type Crl, type CrlSet, createCrlSet } from './crl-set.ts';
-import { PemError, parsePem } from './pem.ts';
+import { TAG } from './der.ts';
+import { parsePem } from './pem.ts';
 
 /** Each problem names its file. */
-export class CertificateFilesError extends Error {
-  readonly problems: readonly string[];
-
-  constructor(problems: readonly string[]) {
-    super(problems.join('; '));
-    this.name = 'CertificateFilesError';
-    this.problems = problems;
-  }
-}
+export class CertificateFilesError extends ProblemsError {}
 
 interface ServerCertificate {
   /** The chain, PEM. */
@@ -35,12 +27,7 @@ export interface CertificateFiles {
 
 export interface CertificateFilePaths {
   readonly server?: { readonly certificate: string; readonly key: string };
-  readonly issuers: readonly {
-    readonly name: string;
-    readonly file: string;
-    readonly directory: string;
-    readonly identityFrom: NameSource;
-  }[];
+  readonly issuers: readonly (IssuerSettings & { readonly file: string })[];
   readonly crls: readonly string[];
 }
 
@@ -175,59 +162,50 @@ function loadServerCertificate(
   keyText: string,
   now: Epoch,
 ): ServerCertificate {
-  const fail = (file: string, problem: string): never => {
-    throw new CertificateFilesError([`${file}: ${problem}`]);
-  };
-  const [leaf] = parseCertificates(files.certificate, Buffer.from(chain));
-  if (leaf === undefined) return fail(files.certificate, 'contains no certificate');
+  const [leaf] = parseCertificates(Buffer.from(chain));
   let key: KeyObject;
   try {
     key = createPrivateKey(keyText);
   } catch {
     // Without the message of OpenSSL, which may quote the key.
-    return fail(files.key, 'is not an unencrypted private key in PEM');
+    throw new CertificateFilesError([`${files.key}: is not an unencrypted private key in PEM`]);
   }
   if (!leaf.checkPrivateKey(key))
-    fail(files.key, `is not the private key of the certificate in ${files.certificate}`);
+    throw new CertificateFilesError([
+      `${files.key}: is not the private key of the certificate in ${files.certificate}`,
+    ]);
   const notAfter = leaf.validToDate.getTime() / 1_000;
-  if (now > notAfter) fail(files.certificate, `expired on ${leaf.validToDate.toISOString()}`);
+  if (now > notAfter) throw new Error(`expired on ${leaf.validToDate.toISOString()}`);
   if (now < leaf.validFromDate.getTime() / 1_000)
-    fail(files.certificate, `is not valid before ${leaf.validFromDate.toISOString()}`);
+    throw new Error(`is not valid before ${leaf.validFromDate.toISOString()}`);
   return { certificate: chain, key: keyText, notAfter };
 }
 
 /** A file may contain several issuers (a CA that is replacing its key), which share its name. */
-function loadIssuers(issuer: CertificateFilePaths['issuers'][number], now: Epoch): ApprovedIssuer[] {
-  const { file, ...rest } = issuer;
-  const certificates = parseCertificates(file, readBytes(file));
-  if (certificates.length === 0) throw new CertificateFilesError([`${file}: contains no certificate`]);
-  const approved = certificates.map((certificate) => {
-    try {
-      return approveIssuer({ ...rest, certificate });
-    } catch (error) {
-      throw new CertificateFilesError([`${file}: ${(error as Error).message}`]);
-    }
-  });
+function loadIssuers(
+  { file, ...settings }: CertificateFilePaths['issuers'][number],
+  now: Epoch,
+): ApprovedIssuer[] {
+  const certificates = parseCertificates(readBytes(file));
+  const approved = certificates.map((certificate) => approveIssuer({ ...settings, certificate }));
   // An expired issuer may be kept beside its successor, but not alone.
   if (approved.every(({ facts }) => now > facts.notAfter))
-    throw new CertificateFilesError([`${file}: expired on ${formatTime(approved[0]?.facts.notAfter ?? 0)}`]);
+    throw new Error(`expired on ${formatTime(approved[0]?.facts.notAfter ?? 0)}`);
   return approved;
 }
 
-function parseCertificates(file: string, bytes: Buffer): X509Certificate[] {
+/** At least one certificate. Throws an `Error` whose message completes "<file> ...". */
+function parseCertificates(bytes: Buffer): [X509Certificate, ...X509Certificate[]] {
+  const ders =
+    bytes[0] === TAG.sequence
+      ? [bytes]
+      : parsePem(bytes)
+          .filter(({ label }) => label === 'CERTIFICATE')
+          .map(({ decode }) => decode());
+  if (ders.length === 0) throw new Error('contains no certificate');
   try {
-    const ders =
-      bytes[0] === 0x30
-        ? [bytes]
-        : parsePem(bytes)
-            .filter(({ label }) => label === 'CERTIFICATE')
-            .map(({ decode }) => decode());
-    return ders.map((der) => new X509Certificate(der));
-  } catch (error) {
-    const problem =
-      error instanceof PemError ? error.message : 'contains a certificate that cannot be parsed';
-    throw new CertificateFilesError([`${file}: ${problem}`]);
+    return ders.map((der) => new X509Certificate(der)) as [X509Certificate, ...X509Certificate[]];
+  } catch (cause) {
+    throw new Error('contains a certificate that cannot be parsed', { cause });
   }
 }
-
-const readBytes = (file: string): Buffer => readFileBytes(file, undefined, MAX_FILE_BYTES);

@@ -1,4 +1,4 @@
-import { createHash, X509Certificate } from 'node:crypto';
+import { hash, X509Certificate } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
@@ -41,7 +41,7 @@ export function createCertificateValidator(options: ValidatorOptions): Certifica
   const cache = createBoundedCache<string, Outcome<VerifiedCertificate>>(options.cacheSize ?? 5_000);
   return {
     validate(der, now) {
-      const fingerprint = createHash('sha256').update(der).digest('base64url');
+      const fingerprint = hash('sha256', der, 'base64url');
       let verified = cache.get(fingerprint);
       if (verified === undefined) {
         verified = verifyCertificate(Buffer.from(der), options);

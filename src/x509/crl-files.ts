@@ -5,21 +5,6 @@ import type { ApprovedIssuer } from './approved-issuer.ts';
 import { type CrlReadResult, type CrlReadTask, readCrlFiles } from './crl-reader.ts';
 import type { Crl } from './crl-set.ts';
 
-/**
- * Revocation lists from files. A file is parsed only when its content has changed; large ones in a worker thread, since
- * parsing a million entries takes seconds (docs/decisions/0029-revocation-lists.md).
- */
-export interface CrlFiles {
-  /** Problems are in the form "<file>: ...". */
-  load(
-    files: readonly string[],
-    issuers: readonly ApprovedIssuer[],
-  ): Promise<{ readonly lists: readonly Crl[]; readonly problems: readonly string[] }>;
-  readonly parseCount: number;
-  /** Terminates running workers, so that the process can exit. */
-  stop(): Promise<void>;
-}
-
 /** Parsed within a few milliseconds. */
 const SMALL_BYTES = 131_072;
 
@@ -28,20 +13,31 @@ interface CachedFile {
   readonly lists: readonly Crl[];
 }
 
-export function createCrlFiles(): CrlFiles {
+export type CrlFiles = ReturnType<typeof createCrlFiles>;
+
+/**
+ * Revocation lists from files. A file is parsed only when its content has changed; large ones in a worker thread, since
+ * parsing a million entries takes seconds (docs/decisions/0029-revocation-lists.md).
+ */
+export function createCrlFiles() {
   let cache: ReadonlyMap<string, CachedFile> = new Map();
   /** The issuers that verified the cached lists. */
   let cachedIssuersDigest = '';
   let parseCount = 0;
   const workers = new Set<Worker>();
   return {
-    get parseCount() {
+    get parseCount(): number {
       return parseCount;
     },
-    async stop() {
+    /** Terminates running workers, so that the process can exit. */
+    async stop(): Promise<void> {
       await Promise.all([...workers].map((worker) => worker.terminate()));
     },
-    async load(files, issuers) {
+    /** Problems are in the form "<file>: ...". */
+    async load(
+      files: readonly string[],
+      issuers: readonly ApprovedIssuer[],
+    ): Promise<{ readonly lists: readonly Crl[]; readonly problems: readonly string[] }> {
       if (files.length === 0) return { lists: [], problems: [] };
       const issuersDigest = computeIssuersDigest(issuers);
       const previous: typeof cache = issuersDigest === cachedIssuersDigest ? cache : new Map();

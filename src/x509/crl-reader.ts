@@ -1,11 +1,13 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { statSync } from 'node:fs';
 import { readFileBytes } from '../lib/read-file.ts';
 import { approveIssuer } from './approved-issuer.ts';
 import { type Crl, parseCrlFile } from './crl-set.ts';
 import { readPipe } from './read-pipe.ts';
 
-export const MAX_FILE_BYTES = 64 * 1_048_576;
+const MAX_FILE_BYTES = 64 * 1_048_576;
+
+export const readBytes = (file: string): Buffer => readFileBytes(file, MAX_FILE_BYTES);
 
 /** Plain data: it is sent to the worker thread. */
 export interface CrlReadTask {
@@ -44,8 +46,6 @@ const isPipe = (file: string): boolean => {
   }
 };
 
-const readBytes = (file: string): Buffer => readFileBytes(file, undefined, MAX_FILE_BYTES);
-
 export function readCrlFiles({ files, issuers }: CrlReadTask, read = readBytes): CrlReadResult[] {
   // The name source does not matter for the signature of a list.
   const approved = issuers.map(({ name, der }) =>
@@ -54,7 +54,7 @@ export function readCrlFiles({ files, issuers }: CrlReadTask, read = readBytes):
   return files.map(({ file, digest: previousDigest }) => {
     try {
       const bytes = read(file);
-      const digest = createHash('sha256').update(bytes).digest('base64');
+      const digest = hash('sha256', bytes, 'base64');
       if (digest === previousDigest) return { file, kind: 'unchanged' };
       return { file, kind: 'parsed', digest, lists: parseCrlFile(file, bytes, approved) };
     } catch (error) {

@@ -36,22 +36,13 @@ export interface Crl {
 /** `none`: no list of this issuer is loaded. `unknown`: none of its lists is valid now. */
 type RevocationStatus = 'good' | 'revoked' | 'unknown' | 'none';
 
-export interface CrlSet {
-  readonly lists: readonly Crl[];
-  getStatus(issuerKey: string, serial: string, now: Epoch): RevocationStatus;
-  /** The last second in which the same list of this issuer applies as now. */
-  getStatusExpiry(issuerKey: string, now: Epoch): Epoch;
-  /** The list that applies now, for each issuer. */
-  getCurrent(now: Epoch): { readonly issuer: string; readonly nextUpdate: Epoch }[];
-  /** About lists that have expired, or soon will. */
-  getWarnings(now: Epoch): string[];
-}
-
 /** Seconds by which the clock of a CA may be ahead. */
 const CLOCK_SKEW = 300;
 const WARN_AFTER_FRACTION = 0.8;
 
-export function createCrlSet(lists: readonly Crl[]): CrlSet {
+export type CrlSet = ReturnType<typeof createCrlSet>;
+
+export function createCrlSet(lists: readonly Crl[]) {
   const byIssuer = Map.groupBy(
     lists.toSorted((a, b) => b.thisUpdate - a.thisUpdate || b.nextUpdate - a.nextUpdate),
     ({ issuerKey }) => issuerKey,
@@ -62,21 +53,25 @@ export function createCrlSet(lists: readonly Crl[]): CrlSet {
 
   return {
     lists,
-    getStatus(issuerKey, serial, now) {
+    getStatus(issuerKey: string, serial: string, now: Epoch): RevocationStatus {
       if (!byIssuer.has(issuerKey)) return 'none';
       const list = findCurrent(issuerKey, now);
       if (list !== undefined && hasSerial(list.serials, serial)) return 'revoked';
       return list === undefined || now > list.nextUpdate ? 'unknown' : 'good';
     },
-    getStatusExpiry(issuerKey, now) {
+    /** The last second in which the same list of this issuer applies as now. */
+    getStatusExpiry(issuerKey: string, now: Epoch): Epoch {
       const ends = (byIssuer.get(issuerKey) ?? []).map(({ thisUpdate, nextUpdate }) =>
         // A list applies from a whole second on, but `now` has fractions: in the second before it, only `now` is certain.
         thisUpdate <= now + CLOCK_SKEW ? nextUpdate : Math.max(now, thisUpdate - CLOCK_SKEW - 1),
       );
       return Math.min(...ends.filter((end) => end >= now));
     },
-    getCurrent: (now) => [...byIssuer.keys()].flatMap((issuerKey) => findCurrent(issuerKey, now) ?? []),
-    getWarnings(now) {
+    /** The list that applies now, for each issuer. */
+    getCurrent: (now: Epoch): readonly Crl[] =>
+      [...byIssuer.keys()].flatMap((issuerKey) => findCurrent(issuerKey, now) ?? []),
+    /** About lists that have expired, or soon will. */
+    getWarnings(now: Epoch): string[] {
       return [...byIssuer.entries()].flatMap(([issuerKey, [newest]]) => {
         const list = findCurrent(issuerKey, now) ?? newest;
         if (list === undefined) return [];

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { foldFieldName } from '../http/fold-field-name.ts';
 
 /**
@@ -122,9 +122,7 @@ function parseEnvoyHeader(value: string): Buffer | undefined {
   const [certificate] = certificates;
   if (certificate === undefined || certificates.length > 1 || hashes.length > 1) return undefined;
   const der = parseEscapedPem(certificate[1]);
-  const hash = hashes[0]?.[1].toLowerCase();
-  if (der === undefined || hash === undefined) return undefined;
-  return createHash('sha256').update(der).digest('hex') === hash ? der : undefined;
+  return der !== undefined && hash('sha256', der) === hashes[0]?.[1].toLowerCase() ? der : undefined;
 }
 
 const PAIR = /([A-Za-z]+)=(?:"((?:[^"\\]|\\.)*)"|([^",;]*))/y;

@@ -94,9 +94,8 @@ export function verifySignature(signed: SignedStructure, scheme: SignatureScheme
   try {
     switch (scheme.key) {
       case 'rsa':
-        return type === 'rsa' && verify(scheme.hash, signed.bytes, key, signed.signature);
       case 'ec':
-        return type === 'ec' && verify(scheme.hash, signed.bytes, key, signed.signature);
+        return type === scheme.key && verify(scheme.hash, signed.bytes, key, signed.signature);
       case 'rsa-pss':
         return (
           (type === 'rsa' || type === 'rsa-pss') &&

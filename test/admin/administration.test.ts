@@ -18,14 +18,14 @@ afterAll(() => gateway.close());
 
 type AdminReply = Pick<Reply, 'status' | 'headers' | 'json'>;
 
-/** A request to the admin listener, with the token unless told otherwise. */
+/** A request to the admin listener, by default with the admin token. */
 function admin(
   method: string,
   path: string,
   {
     headers = { authorization: `Bearer ${token}` },
     body,
-  }: { readonly headers?: Readonly<Record<string, string | string[]>>; readonly body?: string } = {},
+  }: { readonly headers?: Readonly<Record<string, string | string[]>>; readonly body?: string | Buffer } = {},
 ): Promise<AdminReply> {
   return sendRequest({
     port: gateway.adminPort,
@@ -57,6 +57,7 @@ test('without the token no admin path reveals or changes anything', async () => 
     { authorization: `Bearer ${token}x` },
     { authorization: `Bearer ${token.slice(0, -1)}` },
     { authorization: `Bearer  ${token}` },
+    { authorization: `Bearer =${token}` },
     { authorization: [`Bearer ${token}`, `Bearer ${token}`] },
     { authorization: `Bearer ${grant.access_token}` },
     { 'x-authorization': `Bearer ${token}` },
@@ -81,7 +82,7 @@ test('without the token no admin path reveals or changes anything', async () => 
   expect((await gateway.api('/files/a', grant.access_token)).status).toBe(200);
 });
 
-test('the administration is not reached through the public port', async () => {
+test('the admin API is not reachable through the public port', async () => {
   const reply = await gateway.request({
     path: '/admin/v1/grants',
     headers: { authorization: `Bearer ${token}` },
@@ -98,6 +99,13 @@ test('an empty or missing token file allows no access; a new token in it applies
   expect((await admin('GET', '/grants')).status).toBe(401);
   token = 'another-token-of-an-operator';
   writeFileSync(file, token, { mode: 0o600 });
+  expect((await admin('GET', '/grants')).status).toBe(200);
+  // RFC 6750 §2.1: equals signs only at the end, and any length.
+  writeFileSync(file, 'a-token=with-an-equals-sign-inside');
+  const headers = { authorization: 'Bearer a-token=with-an-equals-sign-inside' };
+  expect((await admin('GET', '/grants', { headers })).status).toBe(401);
+  token = `${'x'.repeat(600)}==`;
+  writeFileSync(file, token);
   expect((await admin('GET', '/grants')).status).toBe(200);
 });
 
@@ -195,6 +203,7 @@ test.each([
   ['POST', '/revoke', '{"client":7}', 400],
   ['POST', '/revoke', '[]', 400],
   ['POST', '/revoke', 'client=a', 400],
+  ['POST', '/revoke', Buffer.from('{"identity":"local:\xff"}', 'latin1'), 400],
   ['POST', '/revoke', `{"client":"${'a'.repeat(5_000)}"}`, 400],
 ])('%s %s %s is %i', async (method, path, body, status) => {
   const reply = await admin(method, path, {
@@ -211,9 +220,14 @@ test('a client cannot be revoked by a form: a page in a browser cannot send JSON
     body: '{"client":"other-app"}',
   });
   expect(reply.status).toBe(400);
+  const repeated = await admin('POST', '/revoke', {
+    headers: { authorization: `Bearer ${token}`, 'content-type': ['application/json', 'text/plain'] },
+    body: '{"client":"other-app"}',
+  });
+  expect(repeated.status).toBe(400);
 });
 
-test('revoking everything of an unknown integration is a typing error: 404, and nothing is recorded', async () => {
+test('revoking all grants of an unknown integration is 404 and revokes nothing', async () => {
   const grant = await gateway.grant();
   const body = JSON.stringify({ client: 'report-runer' });
   const reply = await admin('POST', '/revoke', {
@@ -227,7 +241,7 @@ test('revoking everything of an unknown integration is a typing error: 404, and 
   expect((await gateway.api('/files/a', grant.access_token)).status).toBe(200);
 });
 
-test('a person is named by the user name too: listed, and ended', async () => {
+test('grants can be listed and revoked by user name', async () => {
   const end = (body: object): Promise<AdminReply> =>
     admin('POST', '/revoke', {
       headers: { authorization: `Bearer ${token}`, ...JSON_TYPE },
@@ -249,7 +263,7 @@ test('a person is named by the user name too: listed, and ended', async () => {
   expect((await gateway.api('/files/a', other.access_token)).status).toBe(200);
 });
 
-test('a user name that several directories know is not guessed: 409 with the identities', async () => {
+test('a user name in several directories is ambiguous: 409 with the identities', async () => {
   const deps = { findIdentities: async () => ['local:{a}', 'staff:{b}'] } as unknown as AdminApiDeps;
   const reply = await handleAdminRequest(deps, {
     method: 'GET',

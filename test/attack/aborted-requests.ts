@@ -6,7 +6,7 @@ import type { AttackGateway } from './attack-gateway.ts';
 
 const AT_ONCE = 50;
 
-/** X12: this many clients send a part of a request, or all of it, and abort; every second request is never answered. */
+/** X12: `count` clients send part or all of a request and abort; the upstream responds to every second request only. */
 export async function abortRequests(attack: AttackGateway, count: number): Promise<void> {
   const { upstream, gateway, token } = attack;
   const message = attack.write({ line: 'GET /files/1 HTTP/1.1' });
@@ -21,22 +21,25 @@ export async function abortRequests(attack: AttackGateway, count: number): Promi
     seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648;
     return seed / 2_147_483_648;
   };
-  let whole = 0;
+  let completeRequests = 0;
   for (let sent = 0; sent < count; sent += AT_ONCE) {
     const clients = await Promise.all(Array.from({ length: AT_ONCE }, () => attack.client()));
     try {
       for (const client of clients) {
         const bytes = message.slice(0, Math.ceil(random() * 1.5 * message.length));
-        if (bytes.length === message.length) whole += 1;
+        if (bytes.length === message.length) completeRequests += 1;
         client.send(bytes);
       }
-      await until('the upstream has all whole requests', () => upstream.requests.length === whole);
+      await until(
+        'the upstream has received all complete requests',
+        () => upstream.requests.length === completeRequests,
+      );
     } finally {
       for (const client of clients) client.destroy();
     }
   }
   expect(openSockets.size).toBeGreaterThan(0);
-  await until('connections with an unanswered request are closed', () =>
+  await until('upstream connections without a response are closed', () =>
     [...openSockets].every(({ destroyed }) => destroyed),
   );
   upstream.respondWith(respondOk);

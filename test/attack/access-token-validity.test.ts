@@ -14,22 +14,22 @@ import {
 } from '../support/test-gateway.ts';
 import { sendInvalidTokens } from './invalid-tokens.ts';
 
-/** Rows T11, T15, T17, T19, T20: changes while a token is cached, and tokens that are only meant to use resources. */
+/** Rows T11, T15, T17, T19, T20: changes while a token is cached, and tokens meant to exhaust resources. */
 freezeClock();
 let gateway: TestGateway;
-const opened: TestGateway[] = [];
-const open = async (): Promise<void> => {
+const gateways: TestGateway[] = [];
+const openGateway = async (): Promise<void> => {
   gateway = await startGateway();
-  opened.push(gateway);
+  gateways.push(gateway);
 };
-beforeAll(open);
+beforeAll(openGateway);
 afterAll(async () => {
-  for (const one of opened) await one.close();
+  for (const started of gateways) await started.close();
 });
 
 const call = async (token: string, path = '/files/1'): Promise<number> =>
   (await gateway.api(path, token)).status;
-const read = async (token: string): Promise<TokenGrant> => {
+const refresh = async (token: string): Promise<TokenGrant> => {
   const reply = await gateway.refresh(token);
   expect(reply.status, reply.text).toBe(200);
   return reply.json as unknown as TokenGrant;
@@ -41,7 +41,7 @@ async function reload(change: SettingsChange): Promise<void> {
     return change(settings);
   });
 }
-/** Rotates the key file as `gatehouse keys rotate` does, and has it read. */
+/** Rotates the key file as `gatehouse keys rotate` does, and reloads. */
 async function rotate({
   publishBefore = 300,
   keep = 7_200,
@@ -55,7 +55,7 @@ async function rotate({
 
 describe('keys', () => {
   // Each test rotates the keys of its gateway.
-  afterEach(open);
+  afterEach(openGateway);
 
   test('T11: a token signed by a key that is published but not active is refused', async () => {
     const { access_token } = await gateway.grant();
@@ -66,7 +66,7 @@ describe('keys', () => {
     expect(await call(early)).toBe(401);
     expect(decodeJwt((await gateway.grant()).access_token).header['kid']).not.toBe(after);
     gateway.clock.advance(301);
-    expect(await call(early), 'it was not remembered as refused').toBe(200);
+    expect(await call(early), 'the refusal was not cached').toBe(200);
     expect(decodeJwt((await gateway.grant()).access_token).header['kid']).toBe(after);
   });
 
@@ -103,7 +103,7 @@ describe('cached tokens', () => {
     expect(await call(access_token)).toBe(401);
   });
 
-  test('T19: the integration is narrowed: the next request is refused, and what is left still works', async () => {
+  test('T19: the scope of the integration is reduced: the next request is refused, and the remaining scope still works', async () => {
     const { access_token } = await gateway.grant({ scope: 'files:read;reports:write' });
     expect(await call(access_token, '/reports/1')).toBe(200);
     await reload(withIntegration('report-runner', { scope: 'files:read' }));
@@ -139,14 +139,14 @@ describe('cached tokens', () => {
   test('T17: a certificate-bound token without its certificate, or with another, is refused, also when it is cached', async () => {
     await reload(withIntegration('report-runner', { bindToCertificate: true }));
     const { access_token, refresh_token } = await gateway.grant();
-    const as = async (user?: 'alice' | 'bob'): Promise<number> =>
+    const callAs = async (user?: 'alice' | 'bob'): Promise<number> =>
       (await gateway.api('/files/1', access_token, user === undefined ? {} : { as: gateway.users[user] }))
         .status;
-    expect(await as()).toBe(401);
-    expect(await as('alice')).toBe(200);
-    expect(await as('bob')).toBe(401);
-    expect(await as()).toBe(401);
-    expect(await as('alice')).toBe(200);
+    expect(await callAs()).toBe(401);
+    expect(await callAs('alice')).toBe(200);
+    expect(await callAs('bob')).toBe(401);
+    expect(await callAs()).toBe(401);
+    expect(await callAs('alice')).toBe(200);
     expect((await gateway.refresh(refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
   });
 
@@ -168,7 +168,7 @@ describe('resource use', () => {
     const { access_token } = await gateway.grant();
     expect(await call(`${access_token}${'A'.repeat(9_000)}`)).toBe(401);
     for (const length of [17_000, 1_000_000]) {
-      // The listener may close while a head of this size is still on its way.
+      // The listener may close the connection before the whole head has been sent.
       const agent = new Agent({ keepAlive: false, ca: gateway.ca.pem });
       onTestFinished(() => agent.destroy());
       const status = await gateway
@@ -180,16 +180,17 @@ describe('resource use', () => {
     expect(await call(access_token)).toBe(200);
   });
 
-  test('T15: claims nested ten thousand deep, or as deep as fits, are refused', async () => {
-    const nested = (depth: number): string =>
+  test('T15: claims nested 10,000 levels deep, or as deep as a head allows, are refused', async () => {
+    const signNestedClaims = (depth: number): string =>
       signJwtWith(loadKeyring(gateway), '{"a":'.repeat(depth) + '1' + '}'.repeat(depth));
     const issuer = createTokenIssuer({
       keyring: await openKeyring(loadKeyring(gateway)),
       publicUrl: 'https://localhost:8443',
       cacheSize: 100,
+      grants: gateway.server.store.grants,
     });
-    expect(await issuer.readAccessToken(nested(10_000), gateway.clock.now())).toBeUndefined();
-    expect(await call(nested(900))).toBe(401);
+    expect(await issuer.readAccessToken(signNestedClaims(10_000), gateway.clock.now())).toBeUndefined();
+    expect(await call(signNestedClaims(900))).toBe(401);
   });
 
   test('T20: 3,000 invalid tokens are all refused, the token cache stays bounded, and a valid token still works', () =>
@@ -200,6 +201,7 @@ describe('resource use', () => {
       keyring: await openKeyring(loadKeyring(gateway)),
       publicUrl: 'https://localhost:8443',
       cacheSize: 20,
+      grants: gateway.server.store.grants,
     });
     const now = gateway.clock.now();
     const grant = await gateway.grant();
@@ -207,12 +209,12 @@ describe('resource use', () => {
     expect(await issuer.readAccessToken(grant.access_token, now)).toBe(first);
     let { refresh_token } = grant;
     for (let attempt = 0; attempt < 30; attempt += 1) {
-      const next = await read(refresh_token);
+      const next = await refresh(refresh_token);
       ({ refresh_token } = next);
       await issuer.readAccessToken(next.access_token, now);
     }
-    const again = await issuer.readAccessToken(grant.access_token, now);
-    expect(again).toEqual(first);
-    expect(again).not.toBe(first);
+    const cachedAgain = await issuer.readAccessToken(grant.access_token, now);
+    expect(cachedAgain).toEqual(first);
+    expect(cachedAgain).not.toBe(first);
   });
 });

@@ -5,7 +5,7 @@ import { base64url, decodeJwt, loadKeyring, signJwtWith } from '../support/forge
 import { freezeClock } from '../support/frozen-clock.ts';
 import { startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
-/** Rows T01–T14: tokens that gatehouse did not issue, or not in this form. What is signed is signed with the real key. */
+/** Rows T01–T14: tokens that gatehouse did not issue, or not in this form. Signed tokens use the real key. */
 freezeClock();
 let gateway: TestGateway;
 let good: TokenGrant;
@@ -17,26 +17,26 @@ afterAll(() => gateway.close());
 
 const call = async (token: string, path = '/files/1'): Promise<number> =>
   (await gateway.api(path, token)).status;
-const refused = async (token: string, why = ''): Promise<void> => {
+const expectRefused = async (token: string, why = ''): Promise<void> => {
   const reply = await gateway.api('/files/1', token);
   expect(reply.status, `${why} ${token.slice(0, 80)}`).toBe(401);
   expect(reply.headers['www-authenticate'], why).toContain('error="invalid_token"');
 };
-/** What a token made now would say. */
+/** Claims of a token issued now. */
 const claims = (): Readonly<Record<string, unknown>> => {
   const now = Math.floor(gateway.clock.now());
   return { ...decodeJwt(good.access_token).claims, iat: now, exp: now + 600 };
 };
-/** The good token with some claims changed, under its real header and key. */
-const signed = (changed: Readonly<Record<string, unknown>>): string =>
+/** The valid token with some claims changed, with the real header and key. */
+const signWithClaims = (changed: Readonly<Record<string, unknown>>): string =>
   signJwtWith(loadKeyring(gateway), JSON.stringify({ ...claims(), ...changed }));
-const headed = (changed: Readonly<Record<string, unknown>>): string =>
+const signWithHeader = (changed: Readonly<Record<string, unknown>>): string =>
   signJwtWith(loadKeyring(gateway), JSON.stringify(claims()), changed);
 const kid = (): string => loadKeyring(gateway).signing[0]?.kid ?? '';
 const publicKey = () => createPublicKey({ key: loadKeyring(gateway).signing[0]?.jwk ?? {}, format: 'jwk' });
 
-test('a token signed by these tests without a change is accepted: the refusals below are due to the change alone', async () => {
-  expect(await call(signed({}))).toBe(200);
+test('a token signed by these tests without changes is accepted, so the refusals below are due to the change alone', async () => {
+  expect(await call(signWithClaims({}))).toBe(200);
   expect(await call(good.access_token)).toBe(200);
 });
 
@@ -45,7 +45,8 @@ describe('header', () => {
     const [, payload, signature] = decodeJwt(good.access_token).parts;
     for (const alg of ['none', 'None', 'nOnE', 'NONE', ''])
       for (const header of [{ alg, typ: 'at+jwt', kid: kid() }, { alg }])
-        for (const last of ['', signature]) await refused(`${base64url(header)}.${payload}.${last}`, alg);
+        for (const last of ['', signature])
+          await expectRefused(`${base64url(header)}.${payload}.${last}`, alg);
   });
 
   test('T02: HS256 keyed with the public key', async () => {
@@ -59,7 +60,7 @@ describe('header', () => {
         { alg: 'EdDSA', typ: 'at+jwt', kid: kid() },
       ]) {
         const input = `${base64url(header)}.${payload}`;
-        await refused(`${input}.${createHmac('sha256', secret).update(input).digest('base64url')}`);
+        await expectRefused(`${input}.${createHmac('sha256', secret).update(input).digest('base64url')}`);
       }
   });
 
@@ -71,7 +72,7 @@ describe('header', () => {
       ['RS256', generateKeyPairSync('rsa', { modulusLength: 2_048 }).privateKey],
     ] as const;
     for (const [alg, key] of keys)
-      await refused(
+      await expectRefused(
         await new CompactSign(body).setProtectedHeader({ alg, typ: 'at+jwt', kid: kid() }).sign(key),
         alg,
       );
@@ -89,35 +90,35 @@ describe('header', () => {
       '__proto__',
       null,
     ])
-      await refused(headed({ kid: wrong }), String(wrong));
+      await expectRefused(signWithHeader({ kid: wrong }), String(wrong));
   });
 
   test('T05: a key supplied in jwk, jku, x5u or x5c', async () => {
-    const own = generateKeyPairSync('ed25519');
-    const jwk = await exportJWK(own.publicKey);
+    const ownKey = generateKeyPairSync('ed25519');
+    const jwk = await exportJWK(ownKey.publicKey);
     const body = Buffer.from(JSON.stringify(claims()));
-    for (const brought of [
+    for (const suppliedKey of [
       { jwk },
       { jku: 'https://127.0.0.1:1/jwks.json' },
       { x5u: 'https://127.0.0.1:1/x.pem' },
       { x5c: [gateway.ca.der.toString('base64')] },
     ]) {
-      const header = { alg: 'EdDSA', typ: 'at+jwt', kid: kid(), ...brought };
-      await refused(await new CompactSign(body).setProtectedHeader(header).sign(own.privateKey));
+      const header = { alg: 'EdDSA', typ: 'at+jwt', kid: kid(), ...suppliedKey };
+      await expectRefused(await new CompactSign(body).setProtectedHeader(header).sign(ownKey.privateKey));
       // Even with a valid signature: gatehouse never writes such a header.
-      await refused(headed(brought));
+      await expectRefused(signWithHeader(suppliedKey));
     }
   });
 
   test('T06: crit and b64', async () => {
     for (const more of [{ crit: ['x'], x: 1 }, { crit: ['b64'], b64: false }, { crit: [] }, { b64: true }])
-      await refused(headed(more), JSON.stringify(more));
+      await expectRefused(signWithHeader(more), JSON.stringify(more));
   });
 
   test('T08: a typ that is missing, JWT or rt+jwt; a refresh token as access token; an access token as refresh token', async () => {
     for (const typ of [undefined, 'JWT', 'jwt', 'rt+jwt', 'AT+JWT', 'application/at+jwt'])
-      await refused(headed({ typ }), String(typ));
-    await refused(good.refresh_token);
+      await expectRefused(signWithHeader({ typ }), String(typ));
+    await expectRefused(good.refresh_token);
     expect(await gateway.refresh(good.access_token)).toMatchObject({
       status: 400,
       json: { Error: 'invalid_grant' },
@@ -127,18 +128,18 @@ describe('header', () => {
 
 describe('claims', () => {
   test('T07: iss wrong, aud wrong, aud an array of the right one and another', async () => {
-    const ours = String(claims()['iss']);
-    for (const iss of [`${ours}/`, ours.toUpperCase(), 'https://evil.test', undefined, [ours], null])
-      await refused(signed({ iss }), `iss ${String(iss)}`);
+    const issuer = String(claims()['iss']);
+    for (const iss of [`${issuer}/`, issuer.toUpperCase(), 'https://evil.test', undefined, [issuer], null])
+      await expectRefused(signWithClaims({ iss }), `iss ${String(iss)}`);
     for (const aud of [
       'https://evil.test',
       undefined,
-      [ours, 'https://evil.test'],
-      [ours],
-      `${ours} x`,
+      [issuer, 'https://evil.test'],
+      [issuer],
+      `${issuer} x`,
       null,
     ])
-      await refused(signed({ aud }), `aud ${String(aud)}`);
+      await expectRefused(signWithClaims({ aud }), `aud ${String(aud)}`);
   });
 
   test('T09: exp now, a second ago, as a string, absent, infinite, negative, a fraction', async () => {
@@ -155,7 +156,7 @@ describe('claims', () => {
       true,
       [now + 600],
     ])
-      await refused(signed({ exp }), `exp ${String(exp)}`);
+      await expectRefused(signWithClaims({ exp }), `exp ${String(exp)}`);
   });
 
   test('T09: a token works up to the second before exp and not at exp', async () => {
@@ -163,25 +164,25 @@ describe('claims', () => {
     gateway.clock.advance(expires - gateway.clock.now() - 0.5);
     expect(await call(access_token)).toBe(200);
     gateway.clock.advance(0.5);
-    await refused(access_token);
+    await expectRefused(access_token);
   });
 
   test('T10: nbf or iat 4 s ahead is allowed, 60 s ahead is not', async () => {
     const now = Math.floor(gateway.clock.now());
     for (const name of ['nbf', 'iat']) {
-      expect(await call(signed({ [name]: now + 4 })), name).toBe(200);
-      await refused(signed({ [name]: now + 60 }), name);
-      await refused(signed({ [name]: String(now) }), name);
+      expect(await call(signWithClaims({ [name]: now + 4 })), name).toBe(200);
+      await expectRefused(signWithClaims({ [name]: now + 60 }), name);
+      await expectRefused(signWithClaims({ [name]: String(now) }), name);
     }
-    const later = signed({ iat: now + 60 });
-    await refused(later);
+    const later = signWithClaims({ iat: now + 60 });
+    await expectRefused(later);
     gateway.clock.advance(60);
-    expect(await call(later), 'it was not remembered as refused').toBe(200);
+    expect(await call(later), 'the refusal was not cached').toBe(200);
   });
 
   test('T14: a duplicate claim name', async () => {
     const text = JSON.stringify(claims());
-    const twice = (more: string): string =>
+    const signWithDuplicate = (more: string): string =>
       signJwtWith(loadKeyring(gateway), text.replace(/}$/, `,${more}}`));
     expect(await call(signJwtWith(loadKeyring(gateway), text))).toBe(200);
     for (const more of [
@@ -191,12 +192,12 @@ describe('claims', () => {
       '"exp":9999999999',
       '"\\u0065xp":9999999999',
     ])
-      await refused(twice(more), more);
+      await expectRefused(signWithDuplicate(more), more);
   });
 
   test('T14: claims that are not one JSON object of the right types', async () => {
     for (const text of ['', 'null', '[]', '7', '"x"', '{}', '{', '\u{feff}{}'])
-      await refused(signJwtWith(loadKeyring(gateway), text), text);
+      await expectRefused(signJwtWith(loadKeyring(gateway), text), text);
     for (const changed of [
       { sub: 7 },
       { sub: undefined },
@@ -209,15 +210,15 @@ describe('claims', () => {
       { cnf: 'x' },
       { cnf: null },
     ])
-      await refused(signed(changed), JSON.stringify(changed));
+      await expectRefused(signWithClaims(changed), JSON.stringify(changed));
   });
 
   test('T16: scopes match by whole words: the resource in any case, the permission exactly, never by prefix', async () => {
-    const opened = async (scope: string): Promise<number> => call(signed({ scope }));
-    expect(await opened('Files:read')).toBe(200);
-    expect(await opened('files:read;reports:write')).toBe(200);
+    const callWithScope = async (scope: string): Promise<number> => call(signWithClaims({ scope }));
+    expect(await callWithScope('Files:read')).toBe(200);
+    expect(await callWithScope('files:read;reports:write')).toBe(200);
     for (const scope of ['files:readwrite', 'files:rea', 'files', 'file:read', 'filesx:read', 'reports:read'])
-      expect(await opened(scope), scope).toBe(403);
+      expect(await callWithScope(scope), scope).toBe(403);
     for (const scope of [
       'files:Read',
       'files:read,',
@@ -229,11 +230,11 @@ describe('claims', () => {
       'files:read ',
       'reports:read files:read',
     ])
-      expect(await opened(scope), scope).toBe(401);
+      expect(await callWithScope(scope), scope).toBe(401);
   });
 
   test('T16: a token with more scope than its integration is limited to the scope of the integration', async () => {
-    const wide = signed({ client_id: 'other-app', scope: 'files:read;reports:write' });
+    const wide = signWithClaims({ client_id: 'other-app', scope: 'files:read;reports:write' });
     expect(await call(wide, '/other/1')).toBe(200);
     expect(await call(wide, '/reports/1')).toBe(403);
   });
@@ -260,7 +261,7 @@ describe('encoding', () => {
       ['two paddings', `${token}==`],
       ['padding inside', `${header}=.${payload}.${signature}`],
       ['four segments', `${token}.`],
-      ['four segments with one', `${token}.e30`],
+      ['four segments, the last not empty', `${token}.e30`],
       ['five segments', `${token}..`],
       ['leading dot', `.${token}`],
       ['empty header', `.${payload}.${signature}`],
@@ -287,19 +288,19 @@ describe('encoding', () => {
 
   test('T12: every other spelling of a valid token is refused, before and after the valid one was cached', async () => {
     const fresh = await gateway.grant();
-    for (const [name, spelled] of spellings(fresh.access_token)) await refused(spelled, name);
+    for (const [name, spelled] of spellings(fresh.access_token)) await expectRefused(spelled, name);
     expect(await call(fresh.access_token)).toBe(200);
-    for (const [name, spelled] of spellings(fresh.access_token)) await refused(spelled, name);
+    for (const [name, spelled] of spellings(fresh.access_token)) await expectRefused(spelled, name);
   });
 
-  test('T12: white space is accepted only after the field value', async () => {
+  test('T12: white space is accepted only around the field value', async () => {
     const { access_token } = await gateway.grant();
     for (const [name, write] of RAW) {
       const { status } = await gateway.request({
         path: '/files/1',
         headers: { authorization: write(access_token) },
       });
-      // RFC 9110 §5.5: white space around a field value is not part of it; a parser takes it off.
+      // RFC 9110 §5.5: white space around a field value is not part of it, so the parser removes it.
       expect(status, name).toBe(name.startsWith('trailing') ? 200 : 401);
     }
   });
@@ -316,8 +317,8 @@ describe('encoding', () => {
     expect(await call(access_token)).toBe(200);
     const headers = { authorization: `Bearer ${access_token}` };
     expect((await gateway.request({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
-    await refused(access_token);
-    for (const [name, spelled] of spellings(access_token)) await refused(spelled, name);
+    await expectRefused(access_token);
+    for (const [name, spelled] of spellings(access_token)) await expectRefused(spelled, name);
     for (const [name, write] of RAW) {
       const { status } = await gateway.request({
         path: '/files/1',

@@ -11,8 +11,8 @@ import { createCa, type IssuedCertificate, issue, issueServer } from '../support
 
 let ca: IssuedCertificate;
 let server: IssuedCertificate;
-/** Paths of the administrative calls that were carried out. */
-let acts: string[] = [];
+/** Paths of the admin requests that were handled. */
+let handledPaths: string[] = [];
 let storeFails = false;
 let admin: Awaited<ReturnType<typeof openAdminListener>>;
 const tls = () => ({ certificate: server.pem, key: server.keyPem });
@@ -27,7 +27,7 @@ beforeAll(async () => {
     tls: { ...tls(), clientCa: ca.pem },
     handleAdminRequest: async ({ path }) => {
       if (storeFails) throw new Fault('store_unavailable', 'unreachable');
-      acts.push(path);
+      handledPaths.push(path);
       return { status: 200, body: {} };
     },
   });
@@ -44,7 +44,7 @@ test('H22 a method in lower case is refused by the admin listener', async () => 
     socket.write('delete /admin/v1/grants HTTP/1.1\r\nHost: localhost\r\n\r\n');
   });
   expect(text).toMatch(/^HTTP\/1\.1 400 /);
-  expect(acts).toEqual([]);
+  expect(handledPaths).toEqual([]);
 });
 
 test('a web page cannot call the admin API, even in the browser of an operator with a certificate', async () => {
@@ -54,21 +54,21 @@ test('a web page cannot call the admin API, even in the browser of an operator w
   const post = async (headers: Record<string, string>): Promise<number> =>
     (await sendRequest({ port: admin.port, path, method: 'POST', headers, ...identity })).status;
   onTestFinished(() => {
-    acts = [];
+    handledPaths = [];
     storeFails = false;
   });
   expect(await post({ origin: 'https://elsewhere.example', 'sec-fetch-site': 'cross-site' })).toBe(403);
   expect(await post({ origin: 'null' })).toBe(403);
   expect(await post({ 'sec-fetch-site': 'same-site' })).toBe(403);
-  expect(acts).toEqual([]);
+  expect(handledPaths).toEqual([]);
   expect(await post({})).toBe(200);
-  expect(acts).toHaveLength(1);
+  expect(handledPaths).toHaveLength(1);
   storeFails = true;
   expect(await post({})).toBe(503);
 });
 
-/** One request on a TLS connection of its own, perhaps resuming a session. */
-async function ask(
+/** Sends one request on a new TLS connection, resuming `session` if given. */
+async function requestGrants(
   maxVersion: 'TLSv1.2' | 'TLSv1.3',
   presented: { readonly cert?: string; readonly key?: string },
   session?: Buffer,
@@ -103,14 +103,14 @@ test('a client certificate of another CA, or none, is refused on every connectio
   const other = await issue(await createCa({ name: 'CN=Another CA' }), { commonName: 'operator' });
   for (const version of ['TLSv1.2', 'TLSv1.3'] as const)
     for (const presented of [{ cert: other.pem, key: other.keyPem }, {}]) {
-      const first = await ask(version, presented);
+      const first = await requestGrants(version, presented);
       expect(first.head).toMatch(/^HTTP\/1\.1 401 /);
-      const again = await ask(version, presented, first.session);
+      const second = await requestGrants(version, presented, first.session);
       // The admin listener issues no session tickets: each connection authenticates anew.
-      expect(again.reused).toBe(false);
-      expect(again.head).toMatch(/^HTTP\/1\.1 401 /);
+      expect(second.reused).toBe(false);
+      expect(second.head).toMatch(/^HTTP\/1\.1 401 /);
     }
-  expect(acts).toEqual([]);
+  expect(handledPaths).toEqual([]);
 });
 
 test('a reload cannot remove the client CA of the admin listener: it applies until the restart', () => {
@@ -124,8 +124,8 @@ test('an empty admin token, left by a start on a full disk, is replaced', () => 
   const file = join(folder, 'admin-token');
   writeFileSync(file, '', { mode: 0o600 });
   ensureAdminToken(file);
-  const made = readFileSync(file, 'utf8');
-  expect(made).toMatch(/^[A-Za-z0-9_-]{43}\n$/);
+  const token = readFileSync(file, 'utf8');
+  expect(token).toMatch(/^[A-Za-z0-9_-]{43}\n$/);
   ensureAdminToken(file);
-  expect(readFileSync(file, 'utf8')).toBe(made);
+  expect(readFileSync(file, 'utf8')).toBe(token);
 });

@@ -66,7 +66,7 @@ afterAll(async () => {
   folder.remove();
 });
 
-const ask = (path: string, headers: readonly string[] = [], host = 'localhost'): Promise<RawResponse> =>
+const get = (path: string, headers: readonly string[] = [], host = 'localhost'): Promise<RawResponse> =>
   rawRequest(
     admin.port,
     [
@@ -87,84 +87,84 @@ test('X01 many concurrent probes query the store once', async () => {
     checks += 1;
     return store.promise;
   };
-  const own = await openAdminListener({ ...options(), checks: [{ name: 'store', check }] });
-  const client = await connectRaw(own.port);
+  const listener = await openAdminListener({ ...options(), checks: [{ name: 'store', check }] });
+  const client = await connectRaw(listener.port);
   try {
     client.send('GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(50));
-    await until('they have arrived', () => checks > 0);
+    await until('the probes have arrived', () => checks > 0);
     for (let iterations = 0; iterations < 20; iterations += 1) await new Promise(setImmediate);
     store.resolve();
     await client.until((text) => text.split('HTTP/1.1 200').length > 50);
     expect(checks).toBeLessThan(5);
   } finally {
     client.destroy();
-    await own.close();
+    await listener.close();
   }
 });
 
 test('X01 probes get responses while more slow connections are open than allowed', async () => {
-  const held: Socket[] = [];
+  const sockets: Socket[] = [];
   try {
     for (let count = 0; count < 300; count += 1) {
       const socket = connect(admin.port, '127.0.0.1');
       socket.on('error', () => {});
-      held.push(socket);
+      sockets.push(socket);
       await once(socket, 'connect');
       socket.write('GET /livez HTTP/1.1\r\nHost: a\r\nX-Slow: ');
     }
     for (const path of ['/livez', '/readyz', '/metrics'])
-      expect([path, (await ask(path)).status]).toEqual([path, 200]);
-    // The oldest were closed for the newest.
-    await until('the excess is closed', () => held.filter(({ closed }) => closed).length >= 300 - 256);
-    expect(held.at(-1)?.closed).toBe(false);
+      expect([path, (await get(path)).status]).toEqual([path, 200]);
+    // The oldest connections are closed to make room for new ones.
+    await until('the excess is closed', () => sockets.filter(({ closed }) => closed).length >= 300 - 256);
+    expect(sockets.at(-1)?.closed).toBe(false);
   } finally {
-    for (const socket of held) socket.destroy();
+    for (const socket of sockets) socket.destroy();
   }
 });
 
-test('over TLS only open connections count, and handshakes that are not finished are closed first', async () => {
+test('over TLS only open connections count towards the limit, and unfinished handshakes are closed first', async () => {
   const ca = await createCa();
   const { pem: cert, keyPem: key } = await issueServer(ca);
   const server = createSecureServer({ cert, key }, (_request, response) => void response.end('here'));
   limitConnections(server, 4);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
-  const opened: { destroy(): void }[] = [];
+  const openClients: { destroy(): void }[] = [];
   try {
-    const ask = async (more = ''): Promise<RawClient> => {
+    const openClient = async (more = ''): Promise<RawClient> => {
       const client = await connectRawTls(port, ca.pem);
-      opened.push(client);
+      openClients.push(client);
       client.send(`GET / HTTP/1.1\r\nHost: localhost\r\n${more}\r\n`);
       await client.until((text) => text.includes('here'));
       return client;
     };
-    const kept = await ask();
-    for (let count = 0; count < 8; count += 1) await (await ask('Connection: close\r\n')).closed();
-    expect(kept.closeKind()).toBeUndefined();
+    const idleClient = await openClient();
+    for (let count = 0; count < 8; count += 1) await (await openClient('Connection: close\r\n')).closed();
+    expect(idleClient.closeKind()).toBeUndefined();
     const raw = Array.from({ length: 6 }, () => connect(port, '127.0.0.1').on('error', () => {}));
-    opened.push(...raw);
+    openClients.push(...raw);
     await until('the excess is closed', () => raw.filter(({ closed }) => closed).length >= 2);
-    await ask();
+    await openClient();
   } finally {
-    for (const one of opened) one.destroy();
+    for (const client of openClients) client.destroy();
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
   }
 });
 
-test('a response that is not read does not keep its connection from being closed for a probe', async () => {
-  const held: Socket[] = [];
+test('a connection with an unread response can still be closed to make room for a probe', async () => {
+  const sockets: Socket[] = [];
   try {
     for (let count = 0; count < 300; count += 1) {
       const socket = connect(admin.port, '127.0.0.1');
       socket.on('error', () => {}).pause();
-      held.push(socket);
+      sockets.push(socket);
       await once(socket, 'connect');
       socket.write('GET /readyz?verbose HTTP/1.1\r\nHost: a\r\n\r\n');
     }
-    expect((await ask('/livez')).status).toBe(200);
+    expect((await get('/livez')).status).toBe(200);
   } finally {
-    for (const socket of held) socket.destroy();
+    for (const socket of sockets) socket.destroy();
   }
 });
 
@@ -184,24 +184,24 @@ test.each([
   ['[fd00::17]', 200],
   ['gatehouse.internal.example:9443', 200],
   ['gatehouse.internal.example.', 200],
-])('metrics and the administration under the host name "%s": %i', async (host, status) => {
-  expect((await ask('/metrics', [], host)).status).toBe(status);
-  expect((await ask('/admin/v1/grants', [bearer], host)).status).toBe(status);
+])('/metrics and the admin API with the Host "%s": %i', async (host, status) => {
+  expect((await get('/metrics', [], host)).status).toBe(status);
+  expect((await get('/admin/v1/grants', [bearer], host)).status).toBe(status);
   expect(request).toHaveLength(status === 200 ? 1 : 0);
 });
 
 test('a rejected host name is logged once, with rate-limited log lines, and the response states the remedy', async () => {
-  const own = await openAdminListener(options());
+  const listener = await openAdminListener(options());
   warned.length = 0;
-  const under = (host: string) =>
-    rawRequest(own.port, `GET /metrics HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+  const requestWithHost = (host: string) =>
+    rawRequest(listener.port, `GET /metrics HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
   try {
-    const { status, body } = await under('Prometheus.example:9443');
+    const { status, body } = await requestWithHost('Prometheus.example:9443');
     expect([status, body]).toEqual([
       421,
       expect.stringContaining('add the name to admin.hostNames and restart gatehouse'),
     ]);
-    await under('prometheus.example:9443');
+    await requestWithHost('prometheus.example:9443');
     expect(warned).toEqual([
       {
         event: 'admin_host_refused',
@@ -210,15 +210,15 @@ test('a rejected host name is logged once, with rate-limited log lines, and the 
         setting: 'admin.hostNames',
       },
     ]);
-    for (let count = 0; count < 30; count += 1) await under(`name-${count}.example`);
+    for (let count = 0; count < 30; count += 1) await requestWithHost(`name-${count}.example`);
     expect(warned.length).toBeLessThan(20);
   } finally {
-    await own.close();
+    await listener.close();
   }
 });
 
 test('two Host fields are refused; HTTP/1.0 without one is served', async () => {
-  expect((await ask('/metrics', ['Host: attacker.example'])).status).toBeGreaterThanOrEqual(400);
+  expect((await get('/metrics', ['Host: attacker.example'])).status).toBeGreaterThanOrEqual(400);
   expect((await rawRequest(admin.port, 'GET /metrics HTTP/1.0\r\n\r\n').catch(() => undefined))?.status).toBe(
     200,
   );
@@ -245,23 +245,23 @@ test('over TLS the names of the certificate are accepted too', async () => {
   }
 });
 
-test('requests of web pages are refused, for metrics as for the administration', async () => {
+test('requests sent by web pages are refused, for /metrics and the admin API', async () => {
   for (const header of ['Origin: https://attacker.example', 'Origin: null', 'Sec-Fetch-Site: cross-site'])
     for (const path of ['/metrics', '/admin/v1/grants'])
-      expect([header, path, (await ask(path, [header, bearer])).status]).toEqual([header, path, 403]);
+      expect([header, path, (await get(path, [header, bearer])).status]).toEqual([header, path, 403]);
   expect(request).toEqual([]);
-  // An address that was typed.
-  expect((await ask('/metrics', ['Sec-Fetch-Site: none'])).status).toBe(200);
+  // A browser sends `none` for an address typed by the user.
+  expect((await get('/metrics', ['Sec-Fetch-Site: none'])).status).toBe(200);
 });
 
-test('probes respond under any host name, and give details only under a known one', async () => {
+test('probes respond to any Host, and give details only if the Host is known', async () => {
   isReady = false;
   for (const host of ['attacker.example', 'localhost'])
     for (const path of ['/readyz', '/readyz?verbose']) {
-      const { status, body } = await ask(path, [], host);
+      const { status, body } = await get(path, [], host);
       expect([host, status, body.includes('a detail')]).toEqual([host, 503, host === 'localhost']);
     }
-  expect((await ask('/livez', [], 'attacker.example')).status).toBe(200);
+  expect((await get('/livez', [], 'attacker.example')).status).toBe(200);
 });
 
 test.each([
@@ -276,14 +276,14 @@ test.each([
   '/metrics/../admin/v1/grants',
   '//admin/v1/grants',
   'http://localhost/admin/v1/grants',
-])('the path %s is not normalised: without the token it opens nothing', async (path) => {
-  const { status } = await ask(path);
+])('the path %s is not normalised: without the token it gives no access', async (path) => {
+  const { status } = await get(path);
   expect([401, 404]).toContain(status);
   expect(request).toEqual([]);
 });
 
 test('a question mark within the query is part of the query', async () => {
-  expect((await ask('/admin/v1/grants?identity=local:a?b&state=all', [bearer])).status).toBe(200);
+  expect((await get('/admin/v1/grants?identity=local:a?b&state=all', [bearer])).status).toBe(200);
   expect(request).toEqual(['/grants?identity=local%3Aa%3Fb&state=all']);
 });
 
@@ -292,14 +292,14 @@ test('a token file that other users can read is refused: at start, and while run
     chmodSync(tokenFile, mode);
     expect(() => ensureAdminToken(tokenFile)).toThrow(`(mode ${mode.toString(8)}); run chmod 600`);
     expect(statSync(tokenFile).mode & 0o777).toBe(mode);
-    expect((await ask('/admin/v1/grants', [bearer])).status).toBe(401);
+    expect((await get('/admin/v1/grants', [bearer])).status).toBe(401);
   }
-  // Reported, and not once for each request.
+  // Logged once, not for every request.
   expect(logged).toEqual(['admin_token_refused']);
-  // As a kubelet leaves it that applies fsGroup to a volume.
+  // The mode that a kubelet sets when it applies fsGroup to a volume.
   chmodSync(tokenFile, 0o660);
-  expect((await ask('/admin/v1/grants', [bearer])).status).toBe(401);
+  expect((await get('/admin/v1/grants', [bearer])).status).toBe(401);
   ensureAdminToken(tokenFile, { warn: (event) => void logged.push(event) });
   expect([logged.at(-1), statSync(tokenFile).mode & 0o777]).toEqual(['admin_token_restricted', 0o600]);
-  expect((await ask('/admin/v1/grants', [bearer])).status).toBe(200);
+  expect((await get('/admin/v1/grants', [bearer])).status).toBe(200);
 });

@@ -4,8 +4,11 @@ import { parseTarget } from '../../src/domain/request-target.ts';
 import { isCompleteResponse, parseRawResponse, type RawClient } from '../support/raw-client.ts';
 import type { AttackGateway } from './attack-gateway.ts';
 
-/** One connection after another, each for as long as the gateway keeps it. */
-function connectionKeeper(attack: AttackGateway): { request(bytes: string): Promise<number>; close(): void } {
+/** Sends requests on one connection, and opens a new one whenever the gateway has closed it. */
+function createPersistentClient(attack: AttackGateway): {
+  request(bytes: string): Promise<number>;
+  close(): void;
+} {
   let client: RawClient | undefined;
   return {
     async request(bytes) {
@@ -35,28 +38,28 @@ const targets = fc
   .map(([start, parts]) => start + parts.join(''));
 
 export function testAnyTarget(attack: AttackGateway, parameters: fc.Parameters<[string]>): void {
-  // More targets are read in test/domain/request-target.test.ts; these go over the wire.
+  // test/domain/request-target.test.ts parses more targets without a network.
   test(`P20 ${parameters.numRuns} random targets: the upstream gets the canonical target, or nothing`, {
     timeout: 600_000,
   }, async () => {
-    const connections = connectionKeeper(attack);
+    const client = createPersistentClient(attack);
     attack.upstream.reset();
     try {
       await fc.assert(
         fc.asyncProperty(targets, async (raw) => {
           attack.upstream.requests.length = 0;
-          const reading = parseTarget(raw, {
+          const parsed = parseTarget(raw, {
             method: 'GET',
             encodedSlash: true,
             isServedAuthority: () => false,
           });
-          const status = await connections.request(attack.write({ line: `GET ${raw} HTTP/1.1` }));
+          const status = await client.request(attack.write({ line: `GET ${raw} HTTP/1.1` }));
           const seen = attack.upstream.requests.map(({ target }) => target);
-          if (reading.kind !== 'target') {
+          if (parsed.kind !== 'target') {
             expect([raw, status, seen]).toEqual([raw, 400, []]);
             return;
           }
-          const { path, query, segments } = reading.target;
+          const { path, query, segments } = parsed.target;
           const mayPass = segments[0] === 'public' || segments[0] === 'packages';
           // A path with ';' or '%2F' may fit no rule although its first segment does.
           expect(mayPass ? [200, 400, 404] : [400, 403, 404]).toContain(status);
@@ -65,7 +68,7 @@ export function testAnyTarget(attack: AttackGateway, parameters: fc.Parameters<[
         parameters,
       );
     } finally {
-      connections.close();
+      client.close();
     }
     await attack.expectHealthy();
   });

@@ -12,8 +12,8 @@ import { type Message, writeMessage } from './framing-cases.ts';
 import { matrixSettings } from './matrix-settings.ts';
 
 /**
- * The whole gateway under attack: its real TLS listener in front, an upstream that keeps every byte behind, and in
- * between nothing that a test could have made up.
+ * A complete gateway with its real TLS listener, in front of an upstream that records every byte. Nothing in between is
+ * mocked.
  */
 export interface AttackGateway {
   readonly gateway: TestGateway;
@@ -21,20 +21,20 @@ export interface AttackGateway {
   /** Token `A`: alice's, with `files:read` and nothing else. */
   readonly token: string;
   client(protocols?: string[]): Promise<RawClient>;
-  /** A request with token `A`, unless the message says otherwise. */
+  /** Serializes a request with token `A`, unless the message sets another token. */
   write(message: Message): string;
-  /** Sends these bytes on a connection of their own, perhaps in several pieces, and waits for one answer. */
+  /** Sends the bytes on a new connection, optionally in several pieces, and waits for one response. */
   send(bytes: string, options?: SendOptions): Promise<RawResponse>;
   request(message: Message): Promise<RawResponse>;
-  /** Status given, connection closed, nothing upstream, and the gateway goes on: whole, and in small pieces. */
+  /** Expects one of these statuses, a closed connection and no upstream request, for the bytes in one piece and in nine. */
   expectRejected(statuses: readonly number[], bytes: string): Promise<void>;
-  /** The gateway goes on: the next good request passes, nothing of ours broke, and no secret stands in the log. */
+  /** Expects that the next valid request succeeds, no error was logged, and the log contains no secret. */
   expectHealthy(...secrets: readonly string[]): Promise<void>;
 }
 
 export interface SendOptions {
   readonly pieces?: number;
-  /** Wait for the other side to close as well. */
+  /** Also wait until the gateway closes the connection. */
   readonly untilClosed?: boolean;
 }
 
@@ -106,32 +106,32 @@ async function startAttackGateway(
   };
 }
 
-/** One house for all tests of a file; it is there when they run. */
+/** Starts one gateway for all tests of a file; it is usable only inside hooks and tests. */
 export function useAttackGateway(change?: SettingsChange): AttackGateway {
-  let opened: Awaited<ReturnType<typeof startAttackGateway>> | undefined;
+  let started: Awaited<ReturnType<typeof startAttackGateway>> | undefined;
   beforeAll(async () => {
-    opened = await startAttackGateway(change);
+    started = await startAttackGateway(change);
   });
-  afterAll(() => opened?.close());
-  const getOpened = (): AttackGateway => {
-    if (opened === undefined) throw new Error('the gateway is started before the tests run');
-    return opened;
+  afterAll(() => started?.close());
+  const getStarted = (): AttackGateway => {
+    if (started === undefined) throw new Error('the gateway is started before the tests run');
+    return started;
   };
   return {
     get gateway() {
-      return getOpened().gateway;
+      return getStarted().gateway;
     },
     get upstream() {
-      return getOpened().upstream;
+      return getStarted().upstream;
     },
     get token() {
-      return getOpened().token;
+      return getStarted().token;
     },
-    client: (protocols) => getOpened().client(protocols),
-    write: (message) => getOpened().write(message),
-    send: (bytes, options) => getOpened().send(bytes, options),
-    request: (message) => getOpened().request(message),
-    expectRejected: (statuses, bytes) => getOpened().expectRejected(statuses, bytes),
-    expectHealthy: (...secrets) => getOpened().expectHealthy(...secrets),
+    client: (protocols) => getStarted().client(protocols),
+    write: (message) => getStarted().write(message),
+    send: (bytes, options) => getStarted().send(bytes, options),
+    request: (message) => getStarted().request(message),
+    expectRejected: (statuses, bytes) => getStarted().expectRejected(statuses, bytes),
+    expectHealthy: (...secrets) => getStarted().expectHealthy(...secrets),
   };
 }

@@ -7,7 +7,7 @@ import { type ProxyHarness, rule, startProxyHarness } from '../support/proxy-har
 import { connectRaw, type RawClient } from '../support/raw-client.ts';
 import { until } from '../support/until.ts';
 
-/** Request bodies that are buffered before a connection is used: docs/decisions/0031-slow-clients.md */
+/** Request bodies that are buffered before an upstream connection is taken: docs/decisions/0031-slow-clients.md */
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -21,7 +21,7 @@ interface ProxySetup {
   readonly harness: ProxyHarness;
   /** Method, path and body of the requests that the upstream received completely. */
   readonly seen: string[];
-  /** Requests to `/public/held` that it received. */
+  /** Number of requests to `/public/held`, which the upstream never responds to. */
   readonly held: () => number;
   revoke(): void;
   client(): Promise<RawClient>;
@@ -81,7 +81,7 @@ const head = (method: string, path: string, ...fields: string[]): string =>
   `${[`${method} ${path} HTTP/1.1`, 'Host: gate.test', ...fields].join('\r\n')}\r\n\r\n`;
 const statuses = (text: string): string[] => text.match(/HTTP\/1\.1 \d+/g) ?? [];
 
-/** Bytes that one more client could have in memory now. */
+/** Bytes that another client could buffer now. */
 function freeMemory(): number {
   const buffer = new BodyBuffer('DELETE', 0, 'one more');
   const part = Buffer.alloc(262_144);
@@ -93,7 +93,7 @@ function freeMemory(): number {
 
 describe.each(KINDS)('%s', (kind) => {
   test.each(['POST', 'DELETE'])(
-    'a %s body in chunks that arrives at once is forwarded whole, however little is buffered',
+    'a chunked %s body that arrives at once is forwarded completely, however small the buffer is',
     async (method) => {
       const proxy = await startProxySetup(kind, { bodyBuffer: 10 });
       const client = await proxy.client();
@@ -109,14 +109,14 @@ describe.each(KINDS)('%s', (kind) => {
     },
   );
 
-  test('a request pipelined after a body whose request is rejected gets a response', async () => {
+  test('a request pipelined after the body of a rejected request gets a response', async () => {
     const proxy = await startProxySetup(kind, { connections: 1, maxPending: 0 });
     const other = await proxy.client();
     other.send(head('GET', '/public/held'));
-    await until('it has the connection', () => proxy.held() === 1);
+    await until('the held request has the connection', () => proxy.held() === 1);
     const client = await proxy.client();
     client.send(`${head('POST', '/public/1', 'Content-Length: 10')}01234`);
-    await until('it has begun', () => proxy.harness.notes.length === 2);
+    await until('the request has started', () => proxy.harness.notes.length === 2);
     client.send(`56789${head('GET', '/public/2')}`);
     const text = await client.until((all) => statuses(all).length === 2);
     expect(statuses(text)).toEqual(['HTTP/1.1 503', 'HTTP/1.1 503']);
@@ -128,7 +128,7 @@ describe.each(KINDS)('%s', (kind) => {
       const proxy = await startProxySetup(kind);
       const client = await proxy.client();
       client.send(`${head(method, '/files/1', 'Authorization: Bearer A', 'Content-Length: 10')}01234`);
-      await until('it has begun', () => proxy.harness.notes.length === 1);
+      await until('the request has started', () => proxy.harness.notes.length === 1);
       proxy.revoke();
       client.send('56789');
       expect(statuses(await client.until((text) => text.includes('request_id')))).toEqual(['HTTP/1.1 401']);
@@ -141,10 +141,10 @@ describe.each(KINDS)('%s', (kind) => {
     const proxy = await startProxySetup(kind, { connections: 1 });
     const other = await proxy.client();
     other.send(head('GET', '/public/held'));
-    await until('it has the connection', () => proxy.held() === 1);
+    await until('the held request has the connection', () => proxy.held() === 1);
     const client = await proxy.client();
     client.send(head('GET', '/files/1', 'Authorization: Bearer A'));
-    await until('it waits', () => proxy.harness.notes.length === 2);
+    await until('the request waits', () => proxy.harness.notes.length === 2);
     proxy.revoke();
     other.destroy();
     expect(statuses(await client.until((text) => text.includes('request_id')))).toEqual(['HTTP/1.1 401']);
@@ -156,7 +156,7 @@ describe.each(KINDS)('%s', (kind) => {
     const proxy = await startProxySetup(kind, { connections: 1, maxPending: 16 });
     const other = await proxy.client();
     other.send(head('GET', '/public/held'));
-    await until('it has the connection', () => proxy.held() === 1);
+    await until('the held request has the connection', () => proxy.held() === 1);
 
     const size = 8 * 1_048_576;
     const waiting = await Promise.all(
@@ -168,39 +168,39 @@ describe.each(KINDS)('%s', (kind) => {
       }),
     );
     await until(
-      'both have arrived',
+      'both bodies have arrived',
       () =>
         proxy.harness.notes.filter(({ transfer }) => transfer !== undefined && transfer.bytesIn >= size)
           .length === 2,
     );
     expect(freeMemory()).toBeLessThan(before - size);
 
-    // One client leaves while its request waits, one while its body arrives, and one is served.
+    // One client disconnects while its request waits, one while its body arrives, and one is served.
     waiting[0]?.destroy();
     const slow = await proxy.client();
     slow.send(`${head('POST', '/public/slow', 'Content-Length: 1000')}0`);
-    await until('it has begun', () => proxy.harness.notes.length >= 4);
+    await until('the request has started', () => proxy.harness.notes.length >= 4);
     slow.destroy();
     other.destroy();
     await waiting[1]?.until((text) => text.endsWith('ok'));
     expect(proxy.seen).toEqual([`DELETE /public/2 ${size}`]);
-    await until('nothing is counted', () => freeMemory() === before);
+    await until('no buffered bytes are counted', () => freeMemory() === before);
   });
 });
 
-test('one client cannot use up what slow readers of all clients may have read ahead', () => {
+test('one client cannot use up the read-ahead limit that all clients share', () => {
   const held: ReadAheadPermit[] = [];
-  const allows = (client: string): boolean => {
-    const ahead = new ReadAheadPermit();
-    if (!ahead.tryAcquire(0, client)) return false;
-    held.push(ahead);
+  const tryAcquire = (client: string): boolean => {
+    const permit = new ReadAheadPermit();
+    if (!permit.tryAcquire(0, client)) return false;
+    held.push(permit);
     return true;
   };
   try {
-    while (allows('a'));
-    expect(allows('b')).toBe(true);
+    while (tryAcquire('a'));
+    expect(tryAcquire('b')).toBe(true);
   } finally {
-    for (const ahead of held) ahead.release();
+    for (const permit of held) permit.release();
   }
 });
 
@@ -210,25 +210,25 @@ describe('memory for bodies', () => {
   afterEach(() => {
     for (const buffer of buffers.splice(0)) buffer.free();
   });
-  const made = (method: string, client: string): BodyBuffer => {
+  const createBuffer = (method: string, client: string): BodyBuffer => {
     const buffer = new BodyBuffer(method, 65_536, client);
     buffers.push(buffer);
     return buffer;
   };
 
   test('one client cannot use all of it', () => {
-    const hoard = made('DELETE', 'a');
-    while (hoard.add(part) !== 'full');
-    expect(made('DELETE', 'a').add(Buffer.alloc(1))).toBe('full');
-    expect(made('POST', 'a').add(Buffer.alloc(1))).toBe('enough');
-    expect(made('DELETE', 'b').add(part)).toBe('more');
-    expect(made('POST', 'b').add(Buffer.alloc(1))).toBe('more');
+    const largest = createBuffer('DELETE', 'a');
+    while (largest.add(part) !== 'full');
+    expect(createBuffer('DELETE', 'a').add(Buffer.alloc(1))).toBe('full');
+    expect(createBuffer('POST', 'a').add(Buffer.alloc(1))).toBe('enough');
+    expect(createBuffer('DELETE', 'b').add(part)).toBe('more');
+    expect(createBuffer('POST', 'b').add(Buffer.alloc(1))).toBe('more');
   });
 
   test('a large body is not copied again for each of its parts', () => {
     const copies = vi.spyOn(Buffer, 'allocUnsafeSlow');
     try {
-      const buffer = made('DELETE', 'a');
+      const buffer = createBuffer('DELETE', 'a');
       for (let sent = 0; sent < 1_024; sent += 1) buffer.add(Buffer.alloc(16_384));
       expect(copies.mock.calls.length).toBeLessThan(40);
     } finally {

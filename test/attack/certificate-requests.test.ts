@@ -62,7 +62,7 @@ describe('C17: a valid certificate alone does not give a grant', () => {
     expect([reply.status, reply.json['Error']]).toEqual([status, error]);
   });
 
-  test('a scope beyond the access entries of the person', async () => {
+  test('a scope beyond the access entries of the user', async () => {
     const body = { client_id: 'report-runner', scope: 'reports:read' };
     const reply = await gateway.post('/Authorize/Certificate', body, { as: gateway.users.bob });
     expect([reply.status, reply.json['Error']]).toEqual([400, 'invalid_scope']);

@@ -45,14 +45,14 @@ const json =
   (response) =>
     void response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
 
-/** A token service on a loopback address that responds to everything in one way. */
-async function service(respond: Respond): Promise<string> {
+/** Starts a token service on a loopback address that handles every request with `respond`. */
+async function startService(respond: Respond): Promise<string> {
   const { port, close } = await listenTcp(createServer((request, response) => respond(response, request)));
   onTestFinished(close);
   return `http://127.0.0.1:${port}`;
 }
 
-function clientOf(url: string, more: Partial<Parameters<typeof createClient>[0]> = {}): Client {
+function createTestClient(url: string, more: Partial<Parameters<typeof createClient>[0]> = {}): Client {
   const certificate = { cert: alice.pem, key: alice.keyPem };
   const client = createClient({ url, clientId: 'report-runner', scope: 'files:read', certificate, ...more });
   onTestFinished(() => client.close());
@@ -60,8 +60,8 @@ function clientOf(url: string, more: Partial<Parameters<typeof createClient>[0]>
 }
 
 describe('a token response', () => {
-  test('with every field in its form becomes a grant', async () => {
-    const grant = await clientOf(await service(json(GRANT))).login();
+  test('with valid fields becomes a grant', async () => {
+    const grant = await createTestClient(await startService(json(GRANT))).login();
     expect(grant).toMatchObject({
       accessToken: GRANT.access_token,
       refreshToken: 'r.1',
@@ -92,7 +92,7 @@ describe('a token response', () => {
     ...[`alice${ESCAPE}`, 'a\nb', '\u202ealice', '', 7].map((identity) => ({ identity })),
   ])('is refused with %j', async (wrong) => {
     const store = memoryCredentialStore();
-    const client = clientOf(await service(json({ ...GRANT, ...wrong })), { store });
+    const client = createTestClient(await startService(json({ ...GRANT, ...wrong })), { store });
     await expect(client.login()).rejects.toMatchObject({
       name: 'ServiceUnavailableError',
       message: 'the response is not that of a gatehouse token service',
@@ -110,21 +110,23 @@ describe('a token response', () => {
     ],
     ['too long', (response) => void response.end(JSON.stringify(GRANT) + ' '.repeat(70_000))],
     [
-      'with a member twice',
+      'with a duplicate member',
       (response) => void response.end(`{"access_token":"x",${JSON.stringify(GRANT).slice(1)}`),
     ],
-    ['nested without end', (response) => void response.end('['.repeat(60_000))],
+    ['nested 60,000 levels deep', (response) => void response.end('['.repeat(60_000))],
   ])('is refused when it is %s', async (_what, respond) => {
-    await expect(clientOf(await service(respond)).login()).rejects.toMatchObject({
+    await expect(createTestClient(await startService(respond)).login()).rejects.toMatchObject({
       name: 'ServiceUnavailableError',
     });
   });
 });
 
 describe('a device authorization response', () => {
-  const promptOf = async (wrong: object): Promise<unknown> => {
+  const getPrompt = async (wrong: object): Promise<unknown> => {
     let shown: unknown;
-    const client = clientOf(await service(json({ ...CODES, ...wrong })), { certificate: undefined });
+    const client = createTestClient(await startService(json({ ...CODES, ...wrong })), {
+      certificate: undefined,
+    });
     const stop = new AbortController();
     await client
       .login({
@@ -140,8 +142,8 @@ describe('a device authorization response', () => {
     return shown;
   };
 
-  test('with every field in its form is shown', async () => {
-    expect(await promptOf({})).toEqual({
+  test('with valid fields is shown', async () => {
+    expect(await getPrompt({})).toEqual({
       userCode: CODES.user_code,
       verificationUri: CODES.verification_uri,
       verificationUriComplete: CODES.verification_uri_complete,
@@ -164,11 +166,11 @@ describe('a device authorization response', () => {
     ].flatMap((uri) => [{ verification_uri: uri }, { verification_uri_complete: uri }]),
     ...['600', -1, 0, 1e300].map((expires_in) => ({ expires_in })),
   ])('is refused with %j', async (wrong) => {
-    await expect(promptOf(wrong)).rejects.toMatchObject({ name: 'ServiceUnavailableError' });
+    await expect(getPrompt(wrong)).rejects.toMatchObject({ name: 'ServiceUnavailableError' });
   });
 });
 
-test('a token file whose tokens have another form is refused', async () => {
+test('a token file with malformed tokens is refused', async () => {
   const folder = tempFolder('client-keep');
   onTestFinished(() => folder.remove());
   const grant: StoredGrant = {
@@ -189,7 +191,7 @@ test('a token file whose tokens have another form is refused', async () => {
 });
 
 describe('commands', () => {
-  const home = (url: string) => {
+  const createHome = (url: string) => {
     const folder = tempFolder('client-home');
     onTestFinished(() => folder.remove());
     mkdirSync(folder.file('home'));
@@ -199,18 +201,18 @@ describe('commands', () => {
     return { folder, env: { GATEHOUSE_HOME: folder.file('home') } };
   };
 
-  test('`token` prints nothing that is not a token', async () => {
-    const { env } = home(await service(json({ ...GRANT, access_token: 'a\nrm -rf x' })));
+  test('`token` does not print a malformed token', async () => {
+    const { env } = createHome(await startService(json({ ...GRANT, access_token: 'a\nrm -rf x' })));
     expect(await runCommand(['token'], { env })).toMatchObject({ code: 69, stdout: '' });
   });
 
-  test('text of a server is printed with escapes, as text and as JSON', async () => {
+  test('text from a server is printed with escapes, in text and JSON output', async () => {
     const hostile = `x${ESCAPE}\u009b31m\u202e\u2028y`;
-    const url = await service((response, request) => {
+    const url = await startService((response, request) => {
       if (request.url?.includes('Verify') !== true) return json(GRANT)(response, request);
       json({ identity: hostile, application: hostile, scope: ['deep', { er: hostile }] })(response, request);
     });
-    const { env } = home(url);
+    const { env } = createHome(url);
     const text = await runCommand(['whoami'], { env });
     expect(text.stdout).toContain('x\\u{1b}[2J\\u{9b}31m\\u{202e}\\u{2028}y');
     expect(text.stdout).not.toMatch(/[^\P{C}\n]|[\p{Zl}\p{Zp}]/u);
@@ -219,9 +221,9 @@ describe('commands', () => {
     expect(JSON.parse(inJson.stdout)).toMatchObject({ identity: hostile });
   });
 
-  test('an error of a server is one line of printable text', async () => {
-    const { env } = home(
-      await service(json({ error: `denied${ESCAPE}`, error_description: `no${ESCAPE}\u2028no` }, 400)),
+  test('an error from a server is printed as one line of printable text', async () => {
+    const { env } = createHome(
+      await startService(json({ error: `denied${ESCAPE}`, error_description: `no${ESCAPE}\u2028no` }, 400)),
     );
     const { code, stderr } = await runCommand(['token'], { env });
     expect(code).toBe(77);
@@ -229,8 +231,8 @@ describe('commands', () => {
     expect(stderr).toMatch(/^[^\p{C}\p{Zl}\p{Zp}]+\n$/u);
   });
 
-  test('`call` prints control characters of a body as escapes', async () => {
-    const url = await service((response) => void response.end(`a\tb\r\n${ESCAPE}c\rd\n`));
+  test('`call` prints control characters in a body as escapes', async () => {
+    const url = await startService((response) => void response.end(`a\tb\r\n${ESCAPE}c\rd\n`));
     expect(await runCommand(['call', url])).toMatchObject({
       code: 0,
       stdout: 'a\tb\r\n\\u{1b}[2Jc\\u{d}d\n',
@@ -269,7 +271,7 @@ describe('commands', () => {
     ['health', ['health', '--url']],
     ['call', ['call']],
     ['login', ['login', '--client', 'x', '--scope', 'y', '--url']],
-  ])('%s: an address with user information is refused, and not quoted', async (_what, args) => {
+  ])('%s: a URL with user information is refused, and not printed', async (_what, args) => {
     const { code, stderr } = await runCommand([...args, 'https://user:hunter2@127.0.0.1:9'], {
       input: 'token',
       env: { GATEHOUSE_HOME: '/nowhere' },
@@ -279,8 +281,8 @@ describe('commands', () => {
     expect(stderr).not.toContain('hunter2');
   });
 
-  test('`grants` refuses a response that is nested without end', async () => {
-    const url = await service(
+  test('`grants` refuses a deeply nested response', async () => {
+    const url = await startService(
       (response) => void response.end(`{"x":${'['.repeat(50_000)}${']'.repeat(50_000)}}`),
     );
     const args = ['grants', 'show', 'a'.repeat(22), '--token-file', '-', '--url', url];
@@ -293,21 +295,23 @@ describe('commands', () => {
 
   test('`grants` follows no redirect with the admin token', async () => {
     let requests = 0;
-    const elsewhere = await service((response) => {
+    const elsewhere = await startService((response) => {
       requests += 1;
       response.end('{}');
     });
-    const url = await service((response) => void response.writeHead(307, { location: elsewhere }).end());
-    const ended = await runCommand(['grants', 'list', '--token-file', '-', '--url', url], { input: 'token' });
-    expect(ended.code).toBe(69);
+    const url = await startService((response) => void response.writeHead(307, { location: elsewhere }).end());
+    const result = await runCommand(['grants', 'list', '--token-file', '-', '--url', url], {
+      input: 'token',
+    });
+    expect(result.code).toBe(69);
     expect(requests).toBe(0);
   });
 });
 
-test('no environment variable turns off the check of a server certificate', async () => {
-  const names: string[] = [];
+test('no environment variable disables the verification of server certificates', async () => {
+  const requestedPaths: string[] = [];
   const tls = createTlsServer({ cert: server.pem, key: server.keyPem }, (request, response) => {
-    names.push(request.url ?? '');
+    requestedPaths.push(request.url ?? '');
     json(GRANT)(response, request);
   });
   const { port, close } = await listenTcp(tls);
@@ -319,7 +323,7 @@ test('no environment variable turns off the check of a server certificate', asyn
     else process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = before;
   });
   const url = `https://localhost:${port}`;
-  await expect(clientOf(url).login()).rejects.toThrow(/is not trusted/);
+  await expect(createTestClient(url).login()).rejects.toThrow(/is not trusted/);
   for (const args of [
     ['grants', 'list', '--token-file', '-', '--url', url],
     ['call', url],
@@ -328,5 +332,5 @@ test('no environment variable turns off the check of a server certificate', asyn
     expect(code).toBe(69);
     expect(stderr).toContain('is not trusted');
   }
-  expect(names).toEqual([]);
+  expect(requestedPaths).toEqual([]);
 });

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { decideRefresh, type Grant } from '../../src/domain/grant.ts';
 import { createSlewedClock } from '../../src/stores/embedded/sweep.ts';
+import { createDeviceClient } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { useAttackGateway } from './attack-gateway.ts';
 
@@ -67,12 +68,12 @@ describe('refresh tokens', () => {
       accessLifetime: 3_600,
       keys,
     };
-    const after = (began: number, ended: number) =>
+    const decideAfterOutage = (began: number, ended: number) =>
       decideRefresh(grant, { ...attempt, outages: () => [{ began, ended }] }).kind;
-    expect(after(NOW + DAY, NOW + DAY + 60)).toBe('reused');
-    expect(after(NOW - 40, NOW + DAY)).toBe('reused');
+    expect(decideAfterOutage(NOW + DAY, NOW + DAY + 60)).toBe('reused');
+    expect(decideAfterOutage(NOW - 40, NOW + DAY)).toBe('reused');
     // After a small correction of the clock, a client's retry is not mistaken for a replay.
-    expect(after(NOW - 55, NOW + 2)).toBe('retried');
+    expect(decideAfterOutage(NOW - 55, NOW + 2)).toBe('retried');
   });
 
   test('a used refresh token is rejected after the clock was set back, and its grant stays valid', async () => {
@@ -86,10 +87,25 @@ describe('refresh tokens', () => {
   });
 });
 
+test('a device that polled before the clock was set back need not wait until the clock catches up', async () => {
+  const { gateway } = attack;
+  const device = createDeviceClient(gateway);
+  const { device_code } = await device.requestCodes();
+  /** Undefined: the poll was accepted. */
+  const getWait = async () => (await device.exchange(device_code)).headers['retry-after'];
+  expect(await getWait()).toBeUndefined();
+  const wait = await getWait();
+  expect(Number(wait)).toBeGreaterThan(0);
+  gateway.clock.advance(-3_600);
+  expect(await getWait()).toBeUndefined();
+  expect(await getWait()).toBe(wait);
+  gateway.clock.advance(3_600);
+});
+
 describe('the sweeper of expired records', () => {
   test('does not trust a clock that is a year ahead for a minute, and keeps revocations', () => {
     let [now, steady] = [NOW, 0];
-    const pass = (seconds: number): void => {
+    const advance = (seconds: number): void => {
       now += seconds;
       steady += seconds * 1_000;
     };
@@ -97,10 +113,10 @@ describe('the sweeper of expired records', () => {
       () => now,
       () => steady,
     );
-    pass(60);
+    advance(60);
     expect(trusted()).toBe(now);
     now += 365 * DAY;
-    pass(60);
+    advance(60);
     // The revocation of a grant is kept for a day longer than the grant.
     expect(trusted()).toBeLessThan(NOW + DAY);
     now -= 365 * DAY;

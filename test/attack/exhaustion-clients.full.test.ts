@@ -6,7 +6,7 @@ const attack = useAttackGateway();
 const COUNT = Number(process.env['ROW_COUNT'] ?? 10_000);
 
 test(
-  `X12 ${COUNT} requests that their clients abort at a random byte leave no connection to the upstream behind`,
+  `X12 ${COUNT} requests aborted by their clients at a random byte leave no upstream connection open`,
   {
     timeout: 60_000 + COUNT * 60,
   },

@@ -11,21 +11,21 @@ import { FLAG, FRAME, frame, frameClient, requestFields } from './h2-frames.ts';
 import { OWN } from './matrix-settings.ts';
 import { waitUntilSettled } from './wait-until-settled.ts';
 
-/** Rows X03, X05, X06, X08, X09, X12 and X13: how much of the gateway one client can use. X01, X02: stalled-connections. */
+/** Rows X03, X05, X06, X08, X09, X12 and X13: resources that one client can use. X01, X02: stalled-connections. */
 const attack = useAttackGateway((settings) => ({
   ...settings,
   limits: { ...settings.limits, connections: 200, headers: '16KiB' },
 }));
 
-const opened: { destroy(): void }[] = [];
+const openClients: { destroy(): void }[] = [];
 afterEach(() => {
-  for (const one of opened.splice(0)) one.destroy();
+  for (const client of openClients.splice(0)) client.destroy();
   attack.upstream.reset();
 });
 
 const MiB = 1_048_576;
 
-test('X03 for ten clients that read nothing of a large response, the upstream has to wait and the gateway buffers little', async () => {
+test('X03 while ten clients read nothing of a large response, the upstream is throttled and the gateway buffers little', async () => {
   const part = Buffer.alloc(65_536, 'x');
   const total = 256 * MiB;
   let written = 0;
@@ -51,18 +51,18 @@ test('X03 for ten clients that read nothing of a large response, the upstream ha
       servername: 'localhost',
       ca: gateway.ca.pem,
     });
-    opened.push(socket);
+    openClients.push(socket);
     socket.on('error', () => {});
     await once(socket, 'secureConnect');
     socket.pause();
     socket.write(`GET /files/1 HTTP/1.1\r\nHost: ${OWN}\r\nAuthorization: Bearer ${token}\r\n\r\n`);
   }
   await waitUntilSettled(() => written, gateway, '/authsvc/Authorize/Verify');
-  // Mostly the buffers of the sockets, both ends of which are in this process.
+  // Most of it is in socket buffers; both ends of each socket are in this process.
   expect(written).toBeLessThan(10 * 24 * MiB);
   expect(process.memoryUsage().rss - before).toBeLessThan(150 * MiB);
-  for (const one of opened.splice(0)) one.destroy();
-  await until('the upstream is free', () => attack.upstream.openConnections() === 0);
+  for (const client of openClients.splice(0)) client.destroy();
+  await until('the upstream connections are closed', () => attack.upstream.openConnections() === 0);
   await attack.expectHealthy();
 });
 
@@ -87,18 +87,18 @@ describe('sizes', () => {
       headers: { 'content-type': 'application/json', 'transfer-encoding': 'chunked' },
     });
     expect(chunked.status).toBe(413);
-    const one = await frameClient(gateway.port, { ca: gateway.ca.pem });
-    opened.push(one);
-    const stream = one.request(
+    const client = await frameClient(gateway.port, { ca: gateway.ca.pem });
+    openClients.push(client);
+    const stream = client.request(
       [...requestFields('/authsvc/Authorize/Token', 'POST'), ['content-type', 'application/json']],
       { end: false },
     );
-    one.send(
+    client.send(
       frame(FRAME.data, 0, stream, Buffer.alloc(10_000, 'x')),
       frame(FRAME.data, FLAG.endStream, stream, Buffer.alloc(10_000, 'x')),
     );
-    await one.until(() => one.outcome(stream) !== undefined);
-    expect(one.outcome(stream)).toEqual({ status: 413 });
+    await client.until(() => client.outcome(stream) !== undefined);
+    expect(client.outcome(stream)).toEqual({ status: 413 });
     await attack.expectHealthy();
   });
 
@@ -130,21 +130,24 @@ describe('sizes', () => {
   });
 });
 
-test('X08 connections beyond the limit are closed, those within it are served, and closed ones free their place', async () => {
-  // The clients of the harness hold a few connections.
+test('X08 connections beyond the limit are closed, those within it are served, and closed ones make room for new ones', async () => {
+  // The clients of the harness have a few connections open.
   const many = await Promise.allSettled(
     Array.from({ length: 260 }, async () => {
       const socket = connectNet(attack.gateway.port, '127.0.0.1');
-      opened.push(socket);
+      openClients.push(socket);
       socket.on('error', () => {}).resume();
       await once(socket, 'connect');
       return socket;
     }),
   );
-  const sockets = many.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
-  await until('those beyond the limit are closed', () => sockets.filter((one) => one.destroyed).length >= 60);
-  expect(sockets.filter((one) => !one.destroyed).length).toBeLessThanOrEqual(200);
-  for (const one of opened.splice(0)) one.destroy();
+  const sockets = many.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+  await until(
+    'connections beyond the limit are closed',
+    () => sockets.filter((socket) => socket.destroyed).length >= 60,
+  );
+  expect(sockets.filter((socket) => !socket.destroyed).length).toBeLessThanOrEqual(200);
+  for (const client of openClients.splice(0)) client.destroy();
   await until('a new connection is accepted', async () => {
     try {
       return (await attack.gateway.api('/files/1', attack.token)).status === 200;
@@ -159,7 +162,7 @@ test('X08 connections beyond the limit are closed, those within it are served, a
   await attack.expectHealthy();
 });
 
-test('X09 JSON that is nested thousands deep, or has thousands of names, is refused', async () => {
+test('X09 JSON nested thousands of levels deep, or with thousands of names, is refused', async () => {
   const deep = '{"a":'.repeat(3_000);
   const wide = `{${Array.from({ length: 1_200 }, (_, index) => `"${'k'.repeat(3)}${index}":1`).join(',')}}`;
   const twice = '{"client_id":"a","client_id":"b"}';
@@ -175,10 +178,10 @@ test('X09 JSON that is nested thousands deep, or has thousands of names, is refu
   await attack.expectHealthy();
 });
 
-test('X12 a hundred requests that their clients abort at a random byte leave no connection to the upstream behind', () =>
+test('X12 a hundred requests aborted by their clients at a random byte leave no upstream connection open', () =>
   abortRequests(attack, 100));
 
-test('X13 fifty thousand names do not make the rate limiter grow, and a name over its limit is still refused', () => {
+test('X13 the rate limiter stays bounded with 50,000 names, and still limits each name', () => {
   let now = 0;
   const limit = createRateLimiter({ burst: 2, perSecond: 1 }, () => now, 1_000);
   const before = heapAfterCollection();

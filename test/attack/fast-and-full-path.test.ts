@@ -7,7 +7,7 @@ import { useAttackGateway } from './attack-gateway.ts';
 import { writeMessage } from './framing-cases.ts';
 import { matrixSettings } from './matrix-settings.ts';
 
-/** What was once wrong on the fast path or the full path, and must hold on both. */
+/** Regressions of the fast path or the full path, tested on both. */
 const attack = useAttackGateway((settings) => ({
   ...settings,
   tokens: { ...settings.tokens, endStreams: 'all' },
@@ -18,7 +18,7 @@ const attack = useAttackGateway((settings) => ({
   ],
 }));
 
-const times = (text: string, part: string): number => text.split(part).length - 1;
+const countOccurrences = (text: string, part: string): number => text.split(part).length - 1;
 
 describe('the rest of a request whose body was not read to its end', () => {
   test('is not read as a request when its token is revoked meanwhile', async () => {
@@ -35,7 +35,9 @@ describe('the rest of a request whose body was not read to its end', () => {
         token,
       }),
     );
-    await until('the upstream has the beginning', () => attack.upstream.bytes().includes('body'));
+    await until('the upstream has received the beginning of the body', () =>
+      attack.upstream.bytes().includes('body'),
+    );
     const revoked = await attack.gateway.api('/authsvc/Revoke/Token', token);
     expect(revoked.status).toBe(200);
     await client.until((text) => isCompleteResponse(text));
@@ -60,7 +62,9 @@ describe('a response whose Connection field names Content-Length', () => {
     onTestFinished(() => client.destroy());
     for (const target of ['/public/one', '/public/two'])
       client.send(attack.write({ line: `GET ${target} HTTP/1.1`, token: null }));
-    const text = await client.until((all) => times(all, 'HTTP/1.1 200') === 2 && all.includes('/public/two'));
+    const text = await client.until(
+      (all) => countOccurrences(all, 'HTTP/1.1 200') === 2 && all.includes('/public/two'),
+    );
     const [, first = '', second = ''] = text.split('HTTP/1.1 200 OK\r\n');
     for (const [response, body] of [
       [first, '/public/one'],
@@ -74,7 +78,7 @@ describe('a response whose Connection field names Content-Length', () => {
 });
 
 describe('a response field whose value ends in a non-ASCII letter', () => {
-  test('arrives to the last byte', async () => {
+  test('is forwarded to the last byte', async () => {
     attack.upstream.reset();
     const name = Buffer.from('voilà', 'utf8').toString('latin1');
     attack.upstream.respondWith((socket) =>
@@ -144,7 +148,7 @@ describe('names of forwarded fields used as values', () => {
     expect(attack.upstream.requests).toHaveLength(1);
     const names = attack.upstream.requests[0]?.headers.map(([name]) => name) ?? [];
     for (const name of ['traceparent', 'x-request-id', 'x-forwarded-host'])
-      expect([name, names.filter((one) => one === name).length]).toEqual([name, 1]);
+      expect([name, names.filter((other) => other === name).length]).toEqual([name, 1]);
     await attack.expectHealthy();
   });
 });
@@ -173,12 +177,12 @@ describe('a reload while an opaque token is being read from the store', () => {
     expect(before.openConnections()).toBe(1);
     const { grants } = gateway.server.store;
     const read = grants.read.bind(grants);
-    const proxy = Promise.withResolvers<void>();
+    const release = Promise.withResolvers<void>();
     const received = Promise.withResolvers<void>();
     Object.assign(grants, {
       read: async (id: string) => {
         received.resolve();
-        await proxy.promise;
+        await release.promise;
         return read(id);
       },
     });
@@ -187,10 +191,13 @@ describe('a reload while an opaque token is being read from the store', () => {
     await gateway.reload((settings) => ({ ...settings, upstreams: { default: { url: after.url } } }));
     const { text } = await gateway.api('/public/second');
     expect([text, after.requests.length, before.openConnections()]).toEqual(['/public/second', 1, 1]);
-    proxy.resolve();
+    release.resolve();
     const response = await client.until((all) => isCompleteResponse(all));
     expect(parseRawResponse(response)).toMatchObject({ status: 200, body: '/files/looked-up' });
     expect(before.requests.map(({ target }) => target)).toEqual(['/public/first', '/files/looked-up']);
-    await until('the former configuration is closed', () => before.openConnections() === 0);
+    await until(
+      'the connections of the previous configuration are closed',
+      () => before.openConnections() === 0,
+    );
   });
 });

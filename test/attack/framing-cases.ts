@@ -1,16 +1,16 @@
 /**
- * Rows H01–H31 as bytes: messages that are refused, and messages that are one request however they look. The proxy
- * alone, the whole gateway and the fuzzer read the same table.
+ * Rows H01–H31 as bytes: messages that are refused, and messages that must be read as a single request. Used by the
+ * proxy tests, the gateway tests and the fuzzer.
  */
 export interface Message {
   readonly line: string;
   readonly headers?: readonly string[];
   readonly body?: string;
-  /** Null: none is sent. */
+  /** Null: no Authorization field is sent. */
   readonly token?: string | null;
 }
 
-/** A request to the letter. Host and Authorization are added, Host only where the message brings none of its own. */
+/** Serializes a request without normalising it. Adds Authorization, and Host unless the message has one. */
 export const writeMessage = ({ line, headers = [], body = '', token = 'A' }: Message): string =>
   [
     line,
@@ -24,12 +24,12 @@ export const writeMessage = ({ line, headers = [], body = '', token = 'A' }: Mes
 export const CHUNKED = 'Transfer-Encoding: chunked';
 export const chunk = (text: string): string => `${text.length.toString(16)}\r\n${text}\r\n`;
 export const END = '0\r\n\r\n';
-/** What somebody would like the upstream to take for a request of its own. */
+/** A request that an attacker tries to smuggle to the upstream. */
 export const SMUGGLED = 'GET /admin/x HTTP/1.1\r\nHost: a\r\n\r\n';
 
 export interface RefusedRow {
   readonly statuses: readonly number[];
-  /** Each input of the row, carrying this token. */
+  /** The inputs of the row, with this token. */
   readonly inputs: (token: string) => readonly string[];
 }
 
@@ -47,7 +47,7 @@ const lines =
   (token) =>
     list.map((line) => writeMessage({ line, token }));
 
-/** Status given, connection closed, nothing upstream. */
+/** Rejected with one of the statuses; the connection is closed and nothing reaches the upstream. */
 export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
   'H01 a length and a transfer coding': {
     statuses: [400],
@@ -57,7 +57,7 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
     statuses: [400],
     inputs: each(POST, [['Transfer-Encoding: chunked, identity']], END),
   },
-  'H03 a transfer coding beside chunked': {
+  'H03 a transfer coding in addition to chunked': {
     statuses: [400, 501],
     inputs: each(POST, [['Transfer-Encoding: identity, chunked']], END),
   },
@@ -90,7 +90,7 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
       END,
     ),
   },
-  'H06 a transfer coding behind a space, a control character or a line break': {
+  'H06 a transfer coding after a space, a control character or a line break': {
     statuses: [400],
     inputs: each(
       POST,
@@ -134,7 +134,7 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
     statuses: [400],
     inputs: each(GET, [['X-A: a\x00b'], ['X-A: a\x01b'], ['X-A: \x00']]),
   },
-  'H10 lines that are no header fields': {
+  'H10 lines that are not header fields': {
     statuses: [400],
     inputs: (token) => [
       ...each(GET, [['X A: b'], [': b'], ['no colon here']])(token),
@@ -185,7 +185,7 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
   },
 };
 
-/** Bodies that break off in the middle of a request that was let in. */
+/** Malformed chunks in the body of an authorized request. */
 export const BROKEN_CHUNKS: Readonly<Record<string, string>> = {
   'a plus sign before the size': '+2\r\nab\r\n',
   'a size in C notation': '0x2\r\nab\r\n',
@@ -197,7 +197,7 @@ export const BROKEN_CHUNKS: Readonly<Record<string, string>> = {
   'LF in an extension': '2;a\nb\r\nab\r\n',
 };
 
-/** Methods whose body other proxies have forgotten to frame. */
+/** Methods whose body other proxies did not frame correctly. */
 export const BODIED_METHODS = [
   ['H30', 'DELETE'],
   ['H31', 'OPTIONS'],

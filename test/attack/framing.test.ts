@@ -17,14 +17,14 @@ import {
   SMUGGLED,
 } from './framing-cases.ts';
 
-/** Rows H01–H26 and H30–H32, through TLS, listener, admission and forwarder. H27, H28: HTTP/2. H33: upstreams. */
+/** Rows H01–H26 and H30–H32 through a complete gateway. H27 and H28 are HTTP/2 tests, H33 is an upstream test. */
 const attack = useAttackGateway();
 
 const POST: Message = { line: 'POST /files/1 HTTP/1.1' };
 const GET: Message = { line: 'GET /files/1 HTTP/1.1' };
 const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
 
-async function onConnection<T>(run: (client: RawClient) => Promise<T>): Promise<T> {
+async function withClient<T>(run: (client: RawClient) => Promise<T>): Promise<T> {
   const client = await attack.client();
   try {
     return await run(client);
@@ -50,7 +50,7 @@ describe('an ambiguous head is refused', () => {
       await attack.expectHealthy();
     });
 
-  test('H03 a transfer coding that is not served, on a path of the token service: 501, and nothing is done', async () => {
+  test('H03 a transfer coding that is not served, on a path of the token service: 501 without any effect', async () => {
     const { access_token: token } = await attack.gateway.grant();
     const revoke = 'GET /authsvc/Revoke/Token HTTP/1.1';
     for (const coding of ['identity', 'gzip, chunked']) {
@@ -69,11 +69,11 @@ describe('an ambiguous head is refused', () => {
     attack.upstream.respondWith((socket, request) => {
       respond = () => respondOk(socket, request);
     });
-    await onConnection(async (client) => {
+    await withClient(async (client) => {
       client.send(
         attack.write(GET) + attack.write({ ...POST, headers: ['Transfer-Encoding: identity'], body: END }),
       );
-      await until('the first is upstream', () => attack.upstream.requests.length === 1);
+      await until('the upstream has the first request', () => attack.upstream.requests.length === 1);
       respond();
       const text = await client.closed();
       expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 501']);
@@ -85,28 +85,30 @@ describe('an ambiguous head is refused', () => {
     attack.expectRejected([405], attack.write({ line: 'CONNECT a:443 HTTP/1.1' })));
 });
 
-describe('a truncated chunked body', () => {
+describe('a malformed chunked body', () => {
   for (const [what, body] of Object.entries(BROKEN_CHUNKS))
     test(`H14 ${what}: refused, and the upstream connection is not reused`, async () => {
       const head = attack.write({ ...POST, headers: [CHUNKED] });
-      // Together with its head; and when the upstream has the head already.
-      for (const together of [true, false])
-        await onConnection(async (client) => {
+      // In one write with its head, and after the upstream has received the head.
+      for (const isOneWrite of [true, false])
+        await withClient(async (client) => {
           attack.upstream.reset();
-          client.send(head + chunk('good') + (together ? body + END : ''));
-          if (!together) {
-            await until('the upstream has the beginning', () => attack.upstream.bytes().includes('good'));
+          client.send(head + chunk('good') + (isOneWrite ? body + END : ''));
+          if (!isOneWrite) {
+            await until('the upstream has received the beginning of the body', () =>
+              attack.upstream.bytes().includes('good'),
+            );
             client.send(body + END);
           }
           const text = await client.closed();
-          expect([together, parseRawResponse(text).status]).toEqual([together, 400]);
+          expect([isOneWrite, parseRawResponse(text).status]).toEqual([isOneWrite, 400]);
           expect(attack.upstream.requests).toEqual([]);
-          // On a connection with half a chunk on it, the next request would be read as the rest of the chunk.
+          // If the connection were reused, the upstream would read the next request as the rest of the chunk.
           await attack.expectHealthy();
         });
     });
 
-  test('H14 in the same read as a head whose response was sent at once: the response arrives, then the end', async () => {
+  test('H14 in the same read as a head that is rejected at once: the response arrives, then the connection is closed', async () => {
     const headers = [CHUNKED];
     const body = `${chunk('good')}+2\r\nab\r\n`;
     const sent = attack.write({ line: `POST /files/${'a'.repeat(9_000)} HTTP/1.1`, headers, body });
@@ -157,7 +159,7 @@ describe('several requests on one connection', () => {
 
   test('H18 a request without a token is refused after one with a token on the same connection', async () => {
     attack.upstream.reset();
-    await onConnection(async (client) => {
+    await withClient(async (client) => {
       client.send(attack.write(GET) + attack.write({ line: 'GET /files/2 HTTP/1.1', token: null }));
       const text = await client.until((all) => all.includes('"request_id"'));
       expect(statuses(text)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 401']);
@@ -184,7 +186,7 @@ describe('several requests on one connection', () => {
 
   test('H26 a GET with a body is framed correctly, and so is the request after it', async () => {
     attack.upstream.reset();
-    await onConnection(async (client) => {
+    await withClient(async (client) => {
       client.send(attack.write({ ...GET, headers: ['Content-Length: 3'], body: 'abc' }));
       const first = await client.until((text) => isCompleteResponse(text));
       client.send(attack.write({ line: 'GET /files/2 HTTP/1.1' }));
@@ -202,7 +204,7 @@ describe('expectations and upgrades', () => {
   test('H20 100 Continue is sent only after authorisation', async () => {
     attack.upstream.reset();
     const waiting = { ...POST, headers: ['Expect: 100-continue', 'Content-Length: 5'] };
-    await onConnection(async (client) => {
+    await withClient(async (client) => {
       client.send(attack.write(waiting));
       expect(await client.until((text) => text.includes('\r\n\r\n'))).toBe(CONTINUE);
       client.send('hello');
@@ -219,7 +221,7 @@ describe('expectations and upgrades', () => {
     attack.upstream.reset();
     const spoofed = ['X-Gatehouse-Identity: evil', 'X-Forwarded-User: evil', 'X_Forwarded_User: evil'];
     const headers = ['Expect: 100-continue', 'Content-Length: 2', ...spoofed];
-    await onConnection(async (client) => {
+    await withClient(async (client) => {
       client.send(attack.write({ ...POST, headers, body: 'ok' }));
       await client.until((text) => isCompleteResponse(text.slice(CONTINUE.length)));
     });
@@ -260,17 +262,17 @@ describe('expectations and upgrades', () => {
       if (request.target === '/socket') received.resolve(socket);
       else respondOk(socket, request);
     });
-    await onConnection(async (client) => {
+    await withClient(async (client) => {
       client.send(`${attack.write(handshake)}EARLY${SMUGGLED}`);
       const upstream = await received.promise;
-      // A later request has passed, and the earlier bytes have not.
+      // A later request has been forwarded, the earlier bytes have not.
       expect((await attack.request(GET)).status).toBe(200);
       expect(attack.upstream.bytes()).not.toMatch(/EARLY|admin/);
       const accept = createHash('sha1').update(`${KEY}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
       upstream.write(
         `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`,
       );
-      await until('the bytes are upstream', () => attack.upstream.bytes().includes(`EARLY${SMUGGLED}`));
+      await until('the upstream has the bytes', () => attack.upstream.bytes().includes(`EARLY${SMUGGLED}`));
     });
     await attack.expectHealthy();
   });

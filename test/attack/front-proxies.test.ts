@@ -54,7 +54,7 @@ test('a proxy removed from trustedProxies by a reload can no longer name the cli
   const clientAddress = async (path: string): Promise<unknown> => {
     await gateway.api(path, undefined, { headers: { 'x-forwarded-for': '203.0.113.9' } });
     const line = await until('the request is logged', () =>
-      gateway.log.find((one) => one.event === 'request' && one['path'] === path),
+      gateway.log.find((entry) => entry.event === 'request' && entry['path'] === path),
     );
     return line['from'];
   };
@@ -66,7 +66,7 @@ test('a proxy removed from trustedProxies by a reload can no longer name the cli
   expect(await clientAddress('/removed')).toBe('127.0.0.1');
 });
 
-describe('a front proxy that overwrites the certificate header, and passes other spellings of it on', () => {
+describe('a front proxy that overwrites the certificate header but forwards other spellings of it', () => {
   const onPath =
     (fastPath: boolean): SettingsChange =>
     (settings) =>
@@ -78,7 +78,7 @@ describe('a front proxy that overwrites the certificate header, and passes other
         }),
       );
   const value = (certificate: IssuedCertificate): string => `:${certificate.der.toString('base64')}:`;
-  const boundToken = async (): Promise<string> => {
+  const getBoundToken = async (): Promise<string> => {
     const body = { client_id: 'bound-app', scope: 'files:read' };
     const { json } = await gateway.post('/Authorize/Certificate', body, {
       headers: clientCert(gateway.users.alice),
@@ -97,7 +97,7 @@ describe('a front proxy that overwrites the certificate header, and passes other
     ['GET', '/authsvc/device', {}, '', 400],
     ['GET', '/files/a', { authorization: `Bearer ${token}` }, '', 400],
     ['GET', '/health', {}, '', 400],
-    // Gateways know no 400 there (docs/forward-auth.md).
+    // Gateways do not expect 400 from a forward-auth endpoint (docs/forward-auth.md).
     [
       'GET',
       '/authsvc/check',
@@ -121,7 +121,7 @@ describe('a front proxy that overwrites the certificate header, and passes other
     ['full', false],
   ] as const)('HTTP/1.1, %s path: the request is refused, and not forwarded', (_name, fastPath) =>
     withSettings(gateway, onPath(fastPath), async () => {
-      const token = await boundToken();
+      const token = await getBoundToken();
       const before = gateway.upstream.requests.length;
       for (const [method, path, headers, body, status] of requests(token))
         for (const spelled of spellings(gateway.users.alice)) {
@@ -141,10 +141,10 @@ describe('a front proxy that overwrites the certificate header, and passes other
 
   test('HTTP/2: the request is refused, and not forwarded', () =>
     withSettings(gateway, onPath(true), async () => {
-      const token = await boundToken();
+      const token = await getBoundToken();
       const session = connectHttp2(`https://localhost:${gateway.port}`, { ca: gateway.ca.pem });
       onTestFinished(() => session.destroy());
-      const ask = (
+      const send = (
         method: string,
         path: string,
         headers: Record<string, string | string[]>,
@@ -160,18 +160,18 @@ describe('a front proxy that overwrites the certificate header, and passes other
       for (const [method, path, headers, body, status] of requests(token))
         for (const spelled of spellings(gateway.users.alice)) {
           const given = { ...headers, ...(spelled as Record<string, string>) };
-          expect([path, spelled, await ask(method, path, given, body)]).toEqual([path, spelled, status]);
+          expect([path, spelled, await send(method, path, given, body)]).toEqual([path, spelled, status]);
         }
       expect(gateway.upstream.requests.length).toBe(before);
       for (const [method, path, headers, body] of requests(token)) {
         const given = { ...headers, ...clientCert(gateway.users.alice) };
-        expect([path, await ask(method, path, given, body)]).toEqual([path, 200]);
+        expect([path, await send(method, path, given, body)]).toEqual([path, 200]);
       }
     }));
 
-  test('HTTP/2: a certificate in a joined value, a pseudo field, another form or trailers is not trusted', () =>
+  test('HTTP/2: a certificate in a joined value, a pseudo-header, another format or trailers is not trusted', () =>
     withSettings(gateway, onPath(true), async () => {
-      const token = await boundToken();
+      const token = await getBoundToken();
       const [alice, bob] = [value(gateway.users.alice), value(gateway.users.bob)];
       const client = await frameClient(gateway.port, { ca: gateway.ca.pem });
       onTestFinished(() => client.destroy());
@@ -180,18 +180,18 @@ describe('a front proxy that overwrites the certificate header, and passes other
         await client.until(() => client.outcome(stream) !== undefined || client.isOver());
         return client.outcome(stream);
       };
-      const ask = (...fields: readonly (readonly [string, string])[]) =>
+      const send = (...fields: readonly (readonly [string, string])[]) =>
         outcome(client.request([...requestFields('/files/a'), bearer, ...fields]));
-      expect(await ask(['client-cert', alice])).toEqual({ status: 200 });
-      expect(await ask(['client-cert', `${alice}, ${bob}`])).toEqual({ status: 401 });
-      expect(await ask(['client-cert', `${bob}, ${alice}`])).toEqual({ status: 401 });
-      expect(await ask(['x-ssl-client-cert', encodeURIComponent(gateway.users.alice.pem)])).toEqual({
+      expect(await send(['client-cert', alice])).toEqual({ status: 200 });
+      expect(await send(['client-cert', `${alice}, ${bob}`])).toEqual({ status: 401 });
+      expect(await send(['client-cert', `${bob}, ${alice}`])).toEqual({ status: 401 });
+      expect(await send(['x-ssl-client-cert', encodeURIComponent(gateway.users.alice.pem)])).toEqual({
         status: 401,
       });
-      expect(await ask(['client-cert', alice], ['client-cert', bob])).toEqual({ status: 400 });
+      expect(await send(['client-cert', alice], ['client-cert', bob])).toEqual({ status: 400 });
       const pseudo = client.request([[':client-cert', alice], ...requestFields('/files/a'), bearer]);
       expect((await outcome(pseudo))?.status).not.toBe(200);
-      // A body after which the certificate follows.
+      // The certificate is in the trailers, after the body.
       const trailing = client.request([...requestFields('/files/a'), bearer], { end: false });
       const trailers = headerBlock([['client-cert', alice]]);
       client.send(
@@ -199,7 +199,7 @@ describe('a front proxy that overwrites the certificate header, and passes other
         frame(FRAME.headers, FLAG.endStream | FLAG.endHeaders, trailing, trailers),
       );
       expect((await outcome(trailing))?.status).not.toBe(200);
-      expect(await ask()).toEqual({ status: 401 });
+      expect(await send()).toEqual({ status: 401 });
     }));
 });
 
@@ -245,7 +245,7 @@ describe('the PROXY protocol before a front proxy that is trusted for certificat
     Buffer.from(`${'00'.repeat(10)}ffffc0000201${'00'.repeat(20)}`, 'hex'),
   ]);
 
-  test('an IPv4-mapped source is the listed IPv4 address; UNKNOWN and LOCAL are no listed proxy', async () => {
+  test('an IPv4-mapped source is the listed IPv4 address; UNKNOWN and LOCAL never match a listed proxy', async () => {
     const other = await startGateway((settings) => ({
       ...settings,
       listen: { ...settings.listen, proxyProtocol: ['127.0.0.1'] },
@@ -257,7 +257,7 @@ describe('the PROXY protocol before a front proxy that is trusted for certificat
       },
     }));
     onTestFinished(() => other.close());
-    const authorized = async (header: Buffer | string): Promise<number> => {
+    const authorizeBehind = async (header: Buffer | string): Promise<number> => {
       const raw = connectNet(other.port, '127.0.0.1');
       await once(raw, 'connect');
       raw.write(header);
@@ -278,14 +278,14 @@ describe('the PROXY protocol before a front proxy that is trusted for certificat
       for await (const part of socket) text += String(part);
       return Number(text.slice(9, 12));
     };
-    expect(await authorized(mapped)).toBe(200);
-    expect(await authorized('PROXY TCP6 ::ffff:c000:0201 ::1 4096 443\r\n')).toBe(200);
-    expect(await authorized('PROXY TCP6 0:0:0:0:0:FFFF:192.0.2.1 ::1 4096 443\r\n')).toBe(200);
-    expect(await authorized('PROXY TCP4 192.0.2.1 10.0.0.1 4096 443\r\n')).toBe(200);
-    // It is the load balancer that is listed, and no one knows for whom it relays.
-    expect(await authorized('PROXY UNKNOWN\r\n')).toBe(401);
-    expect(await authorized(local)).toBe(401);
-    expect(await authorized('PROXY TCP4 192.0.2.2 10.0.0.1 4096 443\r\n')).toBe(401);
+    expect(await authorizeBehind(mapped)).toBe(200);
+    expect(await authorizeBehind('PROXY TCP6 ::ffff:c000:0201 ::1 4096 443\r\n')).toBe(200);
+    expect(await authorizeBehind('PROXY TCP6 0:0:0:0:0:FFFF:192.0.2.1 ::1 4096 443\r\n')).toBe(200);
+    expect(await authorizeBehind('PROXY TCP4 192.0.2.1 10.0.0.1 4096 443\r\n')).toBe(200);
+    // Only the load balancer's own address is listed; the source behind it is unknown.
+    expect(await authorizeBehind('PROXY UNKNOWN\r\n')).toBe(401);
+    expect(await authorizeBehind(local)).toBe(401);
+    expect(await authorizeBehind('PROXY TCP4 192.0.2.2 10.0.0.1 4096 443\r\n')).toBe(401);
     const from = other.log.filter(({ event }) => event === 'request').map((line) => line['from']);
     expect(from).toEqual([
       ...Array.from({ length: 4 }, () => '203.0.113.9'),

@@ -3,8 +3,8 @@ import { connect, type TLSSocket } from 'node:tls';
 import { createEventWaiter } from '../support/until.ts';
 
 /**
- * HTTP/2 written by hand, frame by frame (RFC 9113), for what no client library would send. Header blocks are literals
- * without Huffman coding and without indexing (RFC 7541 §6.2.2), so that a field can hold anything.
+ * An HTTP/2 client that sends frames one by one (RFC 9113), also those that no client library would send. Header blocks
+ * are literals without Huffman coding or indexing (RFC 7541 §6.2.2), so that a field can contain any bytes.
  */
 export const FRAME = {
   data: 0,
@@ -49,7 +49,7 @@ export const uint32 = (value: number): Buffer => {
 };
 
 /** RFC 7541 §5.1, with a prefix of seven bits. */
-function length(value: number): Buffer {
+function encodeLength(value: number): Buffer {
   if (value < 127) return Buffer.from([value]);
   const bytes = [127];
   let rest = value - 127;
@@ -63,9 +63,9 @@ export const headerBlock = (fields: readonly Field[]): Buffer =>
   Buffer.concat(
     fields.flatMap(([name, value]) => [
       Buffer.from([0]),
-      length(name.length),
+      encodeLength(name.length),
       Buffer.from(name, 'latin1'),
-      length(value.length),
+      encodeLength(value.length),
       Buffer.from(value, 'latin1'),
     ]),
   );
@@ -81,18 +81,18 @@ export interface FrameClient {
   readonly socket: TLSSocket;
   readonly frames: readonly Frame[];
   send(...parts: readonly Buffer[]): void;
-  /** Sends the head of a request; tells the stream it is on. */
+  /** Sends the head of a request and returns its stream id. */
   request(fields: readonly Field[], more?: { readonly end?: boolean; readonly stream?: number }): number;
-  /** Waits for a condition, or the end of the connection; fails after a time. */
+  /** Waits for a condition or the end of the connection; fails after `ms`. */
   until(condition: () => boolean, ms?: number): Promise<void>;
-  /** How a stream was answered: a status, or how it was reset; undefined while it is neither. */
+  /** The final status of a stream or the error code of its reset; undefined while there is neither. */
   outcome(stream: number): { readonly status?: number; readonly reset?: number } | undefined;
-  /** Did the stream end as a whole answer does? */
+  /** Whether the response on this stream was ended with END_STREAM. */
   endedCleanly(stream: number): boolean;
   body(stream: number): string;
   goAway(): number | undefined;
   closed(): boolean;
-  /** The other side will do nothing more here. */
+  /** Whether the connection is closed or a GOAWAY was received. */
   isOver(): boolean;
   destroy(): void;
 }
@@ -109,7 +109,7 @@ export async function frameClient(
   if (socket.alpnProtocol !== 'h2') throw new Error(`not HTTP/2 but ${socket.alpnProtocol}`);
   const frames: Frame[] = [];
   const { wake, until } = createEventWaiter(() => `the last frames: ${JSON.stringify(frames.slice(-5))}`);
-  let waiting: Buffer = Buffer.alloc(0);
+  let unparsed: Buffer = Buffer.alloc(0);
   let closed = false;
   let next = 1;
   const send = (...parts: readonly Buffer[]): void => {
@@ -121,16 +121,16 @@ export async function frameClient(
     wake();
   });
   socket.on('data', (part: Buffer) => {
-    waiting = Buffer.concat([waiting, part]);
-    while (waiting.length >= 9) {
-      const size = 9 + waiting.readUIntBE(0, 3);
-      if (waiting.length < size) break;
-      const [type = 0, flags = 0] = waiting.subarray(3, 5);
-      const stream = waiting.readUInt32BE(5) & 0x7fff_ffff;
-      const read = { type, flags, stream, payload: Buffer.from(waiting.subarray(9, size)) };
-      // Of floods only what tells something is kept.
+    unparsed = Buffer.concat([unparsed, part]);
+    while (unparsed.length >= 9) {
+      const size = 9 + unparsed.readUIntBE(0, 3);
+      if (unparsed.length < size) break;
+      const [type = 0, flags = 0] = unparsed.subarray(3, 5);
+      const stream = unparsed.readUInt32BE(5) & 0x7fff_ffff;
+      const read = { type, flags, stream, payload: Buffer.from(unparsed.subarray(9, size)) };
+      // Floods: keep a limited number of frames, and the GOAWAY.
       if (frames.length < 5_000 || type === FRAME.goAway) frames.push(read);
-      waiting = waiting.subarray(size);
+      unparsed = unparsed.subarray(size);
       if (type === FRAME.settings && (flags & FLAG.ack) === 0) send(frame(FRAME.settings, FLAG.ack, 0));
     }
     wake();
@@ -141,7 +141,7 @@ export async function frameClient(
     frame(FRAME.settings, 0, 0, Buffer.concat(pairs)),
   );
 
-  const of = (stream: number): Frame[] => frames.filter((one) => one.stream === stream);
+  const framesOn = (stream: number): Frame[] => frames.filter((received) => received.stream === stream);
   const goAway = (): number | undefined =>
     frames.find(({ type }) => type === FRAME.goAway)?.payload.readUInt32BE(4);
   return {
@@ -156,21 +156,21 @@ export async function frameClient(
     },
     until: (condition, ms) => until(() => condition() || closed, ms),
     outcome(stream) {
-      for (const { type, payload } of of(stream)) {
+      for (const { type, payload } of framesOn(stream)) {
         if (type === FRAME.reset) return { reset: payload.readUInt32BE(0) };
-        const status = type === FRAME.headers ? statusIn(payload) : undefined;
+        const status = type === FRAME.headers ? decodeStatus(payload) : undefined;
         if (status !== undefined && status >= 200) return { status };
       }
       return undefined;
     },
     endedCleanly: (stream) =>
-      of(stream).some(
+      framesOn(stream).some(
         ({ type, flags }) =>
           (type === FRAME.headers || type === FRAME.data) && (flags & FLAG.endStream) !== 0,
       ),
     body: (stream) =>
       Buffer.concat(
-        of(stream).flatMap(({ type, payload }) => (type === FRAME.data ? [payload] : [])),
+        framesOn(stream).flatMap(({ type, payload }) => (type === FRAME.data ? [payload] : [])),
       ).toString('latin1'),
     goAway,
     closed: () => closed,
@@ -189,8 +189,8 @@ const STATIC_STATUS: Readonly<Record<number, number>> = {
   14: 500,
 };
 
-/** The status in a header block, which comes first; digits are all that must be read. */
-function statusIn(block: Buffer): number | undefined {
+/** The status in a header block, where it is the first field. */
+function decodeStatus(block: Buffer): number | undefined {
   let at = 0;
   // Dynamic table size updates (RFC 7541 §6.3).
   while (((block[at] ?? 0) & 0xe0) === 0x20) at += 1;
@@ -199,11 +199,11 @@ function statusIn(block: Buffer): number | undefined {
   // A literal with the name of entry 8 to 14, indexed or not.
   const size = block[at + 1] ?? 0;
   const value = block.subarray(at + 2, at + 2 + (size & 0x7f));
-  return Number((size & 0x80) === 0 ? value.toString('latin1') : huffmanDigits(value));
+  return Number((size & 0x80) === 0 ? value.toString('latin1') : decodeHuffmanDigits(value));
 }
 
-/** RFC 7541 appendix B, as far as digits go: 0, 1 and 2 in five bits, the others in six. */
-function huffmanDigits(bytes: Buffer): string {
+/** RFC 7541 appendix B, digits only: 0, 1 and 2 have five bits, the others six. */
+function decodeHuffmanDigits(bytes: Buffer): string {
   const bits = [...bytes].map((byte) => byte.toString(2).padStart(8, '0')).join('');
   let text = '';
   for (let at = 0; at + 5 <= bits.length; ) {

@@ -21,7 +21,7 @@ for (const path of ['fast', 'full'] as const)
     describe(`the ${path} path, ${tls ? 'TLS' : 'plain'}`, () => {
       let upstream: RecordingUpstream;
       let proxy: ProxyHarness;
-      /** What is read of the token `late`. */
+      /** The verification result of the token `late`. */
       let lateToken = Promise.withResolvers<VerifiedToken>();
       beforeAll(async () => {
         upstream = await startRecordingUpstream();
@@ -44,144 +44,147 @@ for (const path of ['fast', 'full'] as const)
         await upstream.close();
       });
 
-      async function connected(): Promise<RawClient> {
+      async function connectClient(): Promise<RawClient> {
         const client = await (tls ? connectRawTls(proxy.port, proxy.ca.pem) : connectRaw(proxy.port));
         client.socket.allowHalfOpen = true;
         clients.push(client);
         return client;
       }
-      /** The upstream connections of requests, which get this instead of a response. */
-      function expectNoResponse(text = ''): Socket[] {
-        const held: Socket[] = [];
+      /** Makes the upstream send `text` instead of a response, and returns the connections that requests arrive on. */
+      function holdRequests(text = ''): Socket[] {
+        const upstreamSockets: Socket[] = [];
         upstream.respondWith((socket) => {
           if (text !== '') socket.write(text);
-          held.push(socket);
+          upstreamSockets.push(socket);
         });
-        return held;
+        return upstreamSockets;
       }
 
       test.each([
         ['a GET', get()],
         ['a POST with its body', post(5, 'hello')],
-        ['a GET of HTTP/1.0', get().replace('HTTP/1.1', 'HTTP/1.0')],
-      ])('a client that sends %s and ends its side gets the response, then the end', async (_, message) => {
-        const client = await connected();
-        client.socket.end(message);
-        const text = await client.closed();
-        expect(text).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
-        expect(text).toMatch(/\r\n\r\n(?:GET|POST) \/files\/1$/);
-        expect(client.closeKind()).toBe('end');
-      });
+        ['an HTTP/1.0 GET', get().replace('HTTP/1.1', 'HTTP/1.0')],
+      ])(
+        'a client that sends %s and half-closes gets the response, then the end of the connection',
+        async (_, message) => {
+          const client = await connectClient();
+          client.socket.end(message);
+          const text = await client.closed();
+          expect(text).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
+          expect(text).toMatch(/\r\n\r\n(?:GET|POST) \/files\/1$/);
+          expect(client.closeKind()).toBe('end');
+        },
+      );
 
-      test('the response may begin long after the end of the input, and is byte for byte the same', async () => {
-        const held = expectNoResponse();
-        const client = await connected();
+      test('the response may begin long after the client has half-closed, and is unchanged', async () => {
+        const upstreamSockets = holdRequests();
+        const client = await connectClient();
         client.socket.end(get());
-        await until('it is upstream', () => held.length === 1);
-        // The first bytes of the status line are sent while it waits.
+        await until('the upstream has the request', () => upstreamSockets.length === 1);
+        // The first bytes of the status line are sent while the client waits.
         await client.until((text) => text.length >= 2);
         expect('HTTP/1.1 '.startsWith(client.text())).toBe(true);
-        held[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate');
+        upstreamSockets[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate');
         expect(await client.closed()).toMatch(/^HTTP\/1\.1 200 OK\r\n[^]*\r\n\r\nlate$/);
       });
 
       test.each([
         ['of the fast path', [get('/files/1'), get('/files/2')]],
         ['of either path, the last incomplete', [get('/files/1'), CHUNKED_GET, get('/files/3').slice(0, 30)]],
-      ])('requests %s and the end of the input: all complete ones get responses', async (_, messages) => {
-        const client = await connected();
+      ])('requests %s followed by a half-close: all complete ones get responses', async (_, messages) => {
+        const client = await connectClient();
         client.socket.end(messages.join(''));
         const text = await client.closed();
         expect(text.match(/GET \/files\/\d/g)).toEqual(['GET /files/1', 'GET /files/2']);
         expect(upstream.requests).toHaveLength(2);
       });
 
-      test('a request of the full path behind one of the fast path may take long', async () => {
+      test('a slow request of the full path, pipelined after one of the fast path, gets its response', async () => {
         vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
         try {
-          const held = expectNoResponse();
-          const client = await connected();
+          const upstreamSockets = holdRequests();
+          const client = await connectClient();
           client.socket.end(get('/files/1') + CHUNKED_GET);
-          await until('it is upstream', () => held.length >= 1);
-          held[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst');
+          await until('the upstream has the request', () => upstreamSockets.length >= 1);
+          upstreamSockets[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst');
           await client.until((text) => text.includes('first'));
-          await until('both are upstream', () => held.length === 2);
+          await until('the upstream has both requests', () => upstreamSockets.length === 2);
           for (let seconds = 0; seconds < 12; seconds += 3) {
             await vi.advanceTimersByTimeAsync(3_000);
             await new Promise(setImmediate);
           }
-          held[1]?.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate');
+          upstreamSockets[1]?.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate');
           expect(await client.closed()).toMatch(/first(?:.|\r|\n)*\r\n\r\nlate$/);
         } finally {
           vi.useRealTimers();
         }
       });
 
-      test('a client that ends its side while its token is read, and then closes, ends its request upstream', async () => {
+      test('the upstream request is aborted when a client half-closes while its token is read and then closes', async () => {
         lateToken = Promise.withResolvers();
-        const held = expectNoResponse();
-        const client = await connected();
+        const upstreamSockets = holdRequests();
+        const client = await connectClient();
         client.socket.end(get().replace('Bearer A', 'Bearer late'));
         await new Promise((resolve) => client.socket.once('finish', resolve));
         for (let iterations = 0; iterations < 20; iterations += 1) await new Promise(setImmediate);
         lateToken.resolve(bearer());
-        await until('it is upstream', () => held.length === 1);
+        await until('the upstream has the request', () => upstreamSockets.length === 1);
         client.destroy();
-        await until('the upstream connection is closed', () => held[0]?.destroyed);
+        await until('the upstream connection is closed', () => upstreamSockets[0]?.destroyed);
       });
 
-      test('a response in chunks arrives whole', async () => {
-        const held = expectNoResponse(FIRST_EVENT);
-        const client = await connected();
+      test('a chunked response arrives completely', async () => {
+        const upstreamSockets = holdRequests(FIRST_EVENT);
+        const client = await connectClient();
         client.send(get());
         const before = await client.until((text) => text.includes('first\r\n'));
         client.socket.end();
         await client.until((text) => text.length > before.length);
-        held[0]?.write('4\r\nnext\r\n0\r\n\r\n');
+        upstreamSockets[0]?.write('4\r\nnext\r\n0\r\n\r\n');
         const text = await client.closed();
         expect(text.slice(before.length)).toMatch(/^0+4\r\nnext\r\n0\r\n\r\n$/);
       });
 
-      test('a client that closes its connection ends its request upstream', async () => {
-        const held = expectNoResponse();
-        const client = await connected();
+      test('the upstream request is aborted when its client closes the connection', async () => {
+        const upstreamSockets = holdRequests();
+        const client = await connectClient();
         client.send(get());
-        await until('it is upstream', () => held.length === 1);
+        await until('the upstream has the request', () => upstreamSockets.length === 1);
         client.destroy();
-        await until('the upstream connection is closed', () => held[0]?.destroyed);
+        await until('the upstream connection is closed', () => upstreamSockets[0]?.destroyed);
       });
 
-      test('a client that closes its connection while its event stream is idle ends it upstream', async () => {
-        const held = expectNoResponse(FIRST_EVENT);
-        const client = await connected();
+      test('an idle event stream is aborted upstream when its client closes the connection', async () => {
+        const upstreamSockets = holdRequests(FIRST_EVENT);
+        const client = await connectClient();
         client.send(get());
         await client.until((text) => text.includes('first'));
         client.destroy();
-        await until('the upstream connection is closed', () => held[0]?.destroyed);
+        await until('the upstream connection is closed', () => upstreamSockets[0]?.destroyed);
       });
 
-      test('a client that waits for its response and closes later ends its request upstream', async () => {
-        const held = expectNoResponse();
-        const client = await connected();
+      test('the upstream request is aborted when a half-closed client closes before the response', async () => {
+        const upstreamSockets = holdRequests();
+        const client = await connectClient();
         client.socket.end(get());
-        await until('it is upstream', () => held.length === 1);
+        await until('the upstream has the request', () => upstreamSockets.length === 1);
         await client.until((text) => text.length >= 2);
         client.destroy();
-        await until('the upstream connection is closed', () => held[0]?.destroyed);
+        await until('the upstream connection is closed', () => upstreamSockets[0]?.destroyed);
       });
 
       test.each([
         ['a header section', 'GET /files/1 HTTP/1.1\r\nHost: gate.te'],
         ['a body', post(10, 'half')],
-      ])('the end of the input within %s: 400, and nothing complete upstream', async (_, message) => {
-        const client = await connected();
+      ])('a half-close within %s: 400, and no complete request upstream', async (_, message) => {
+        const client = await connectClient();
         client.socket.end(message);
         expect(await client.closed()).toMatch(/^HTTP\/1\.1 400 /);
         expect(upstream.requests).toEqual([]);
       });
 
-      test('an idle connection whose client ends its side is closed', async () => {
-        const client = await connected();
+      test('an idle connection is closed when its client half-closes', async () => {
+        const client = await connectClient();
         client.send(get());
         await client.until((text) => text.includes('GET /files/1'));
         client.socket.end();

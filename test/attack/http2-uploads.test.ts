@@ -4,9 +4,9 @@ import { startRecordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/until.ts';
 import { FLAG, FRAME, type FrameClient, frame, frameClient, requestFields } from './h2-frames.ts';
 
-/** X07 the limit on frames that serve no purpose, and bodies that are not read yet. */
+/** X07 the limit on unproductive frames does not apply to bodies that gatehouse has not read yet. */
 
-// The gateway looks at its connections at intervals: here, when a test says so.
+// The gateway checks its connections at intervals; fake timers let the test trigger the checks.
 beforeAll(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));
 afterAll(() => void vi.useRealTimers());
 
@@ -15,15 +15,15 @@ afterEach(async () => {
   while (cleanups.length > 0) await cleanups.pop()?.();
 });
 
-async function waitForPong(one: FrameClient): Promise<void> {
+async function waitForPong(client: FrameClient): Promise<void> {
   const pongs = (): number =>
-    one.frames.filter(({ type, flags }) => type === FRAME.ping && flags === FLAG.ack).length;
+    client.frames.filter(({ type, flags }) => type === FRAME.ping && flags === FLAG.ack).length;
   const before = pongs();
-  one.send(frame(FRAME.ping, 0, 0, Buffer.alloc(8, 7)));
-  await one.until(() => pongs() > before);
+  client.send(frame(FRAME.ping, 0, 0, Buffer.alloc(8, 7)));
+  await client.until(() => pongs() > before);
 }
 
-test('X07 a client whose uploads wait for a connection of the upstream is not ended', async () => {
+test('X07 the connection of a client whose uploads wait for an upstream connection stays open', async () => {
   const upstream = await startRecordingUpstream();
   cleanups.push(() => upstream.close());
   const proxy = await startProxyHarness({
@@ -38,22 +38,22 @@ test('X07 a client whose uploads wait for a connection of the upstream is not en
   upstream.respondWith((socket) => {
     respondToFirst = () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
   });
-  const one = await frameClient(proxy.port, { ca: proxy.ca.pem });
-  cleanups.push(() => one.destroy());
-  const first = one.request(requestFields('/public/first'));
-  await until('it has the connection', () => upstream.requests.length === 1);
+  const client = await frameClient(proxy.port, { ca: proxy.ca.pem });
+  cleanups.push(() => client.destroy());
+  const first = client.request(requestFields('/public/first'));
+  await until('the first request has the upstream connection', () => upstream.requests.length === 1);
 
-  // Each fills the window of its stream, as clients do that upload large files.
+  // Each upload fills the window of its stream, like a large file.
   const part = Buffer.alloc(16_000);
   for (let count = 0; count < 12; count += 1) {
-    const stream = one.request(requestFields('/public/upload', 'POST'), { end: false });
-    for (let sent = 0; sent < 16; sent += 1) one.send(frame(FRAME.data, 0, stream, part));
-    await waitForPong(one);
+    const stream = client.request(requestFields('/public/upload', 'POST'), { end: false });
+    for (let sent = 0; sent < 16; sent += 1) client.send(frame(FRAME.data, 0, stream, part));
+    await waitForPong(client);
   }
   vi.advanceTimersByTime(1_000);
-  await waitForPong(one);
-  expect([one.isOver(), one.goAway()]).toEqual([false, undefined]);
+  await waitForPong(client);
+  expect([client.isOver(), client.goAway()]).toEqual([false, undefined]);
   respondToFirst();
-  await one.until(() => one.endedCleanly(first));
-  expect(one.outcome(first)?.status).toBe(200);
+  await client.until(() => client.endedCleanly(first));
+  expect(client.outcome(first)?.status).toBe(200);
 });

@@ -14,20 +14,20 @@ describe('LDAP with StartTLS', () => {
   });
   afterAll(() => server.remove());
 
-  /** The directory through a machine in the middle, which sees and changes what is not encrypted. */
-  async function directoryThrough(
-    on: (client: Socket, upstream: Socket) => void,
+  /** Connects to the directory through a man in the middle that can read and change unencrypted bytes. */
+  async function connectThrough(
+    intercept: (client: Socket, upstream: Socket) => void,
     changes: Partial<LdapSettings> = {},
   ): Promise<Directory> {
-    const middle = createServer((client) => {
+    const relay = createServer((client) => {
       const upstream = connect(server.port, '127.0.0.1');
       client.on('error', () => upstream.destroy()).on('close', () => upstream.destroy());
       upstream.on('error', () => client.destroy()).on('close', () => client.destroy());
-      on(client, upstream);
+      intercept(client, upstream);
     });
-    await new Promise<void>((resolve) => middle.listen(0, '127.0.0.1', resolve));
-    onTestFinished(() => new Promise<void>((resolve) => middle.close(() => resolve())));
-    const { port } = middle.address() as { port: number };
+    await new Promise<void>((resolve) => relay.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => new Promise<void>((resolve) => relay.close(() => resolve())));
+    const { port } = relay.address() as { port: number };
     const directory = createLdapDirectory('corp', 'corp', {
       ...LDAP_SETTINGS,
       url: [`ldap://localhost:${port}`],
@@ -41,12 +41,12 @@ describe('LDAP with StartTLS', () => {
     return directory;
   }
 
-  /** A bind response: success, whose text swallows the 14 bytes of the real response. */
+  /** A successful bind response whose diagnostic message consumes the 14 bytes of the real response. */
   const FORGED = Buffer.from('301a02010361150a01000400040e', 'hex');
 
-  test('bytes injected after the StartTLS response end the connection: no bind response can be forged', async () => {
+  test('bytes injected after the StartTLS response close the connection, so no bind response can be forged', async () => {
     let injected = 0;
-    const corp = await directoryThrough((client, upstream) => {
+    const corp = await connectThrough((client, upstream) => {
       client.pipe(upstream);
       upstream.once('data', (response: Buffer) => {
         injected += 1;
@@ -61,7 +61,7 @@ describe('LDAP with StartTLS', () => {
   });
 
   test('a server that accepts StartTLS and then sends nothing counts as unreachable after `timeout`', async () => {
-    const corp = await directoryThrough(
+    const corp = await connectThrough(
       (client, upstream) => {
         client.pipe(upstream);
         upstream.once('data', (response: Buffer) => {
@@ -77,7 +77,7 @@ describe('LDAP with StartTLS', () => {
   });
 });
 
-test('an OpenID provider can be closed twice, as by a reload under load', async () => {
+test('an OpenID provider can be closed twice, as happens in a reload under load', async () => {
   const ca = await createCa();
   const callback = 'https://localhost/authsvc/device/openid/there';
   const running = await startOpenIdProvider(await issueServer(ca), [callback]);

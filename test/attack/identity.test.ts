@@ -8,7 +8,7 @@ import { ALICE, type SettingsChange } from '../support/test-gateway.ts';
 import { useAttackGateway } from './attack-gateway.ts';
 import type { Message } from './framing-cases.ts';
 
-/** Rows I01–I16 through the whole gateway: only gatehouse names the caller to the upstream. */
+/** Rows I01–I16 through a complete gateway: only gatehouse sets the caller's identity. */
 const attack = useAttackGateway();
 
 const GET: Message = { line: 'GET /files/1 HTTP/1.1' };
@@ -16,30 +16,30 @@ const PUBLIC: Message = { line: 'GET /public/a HTTP/1.1', token: null };
 const IDENTITY_NAMES = ['x-forwarded-user', 'x-forwarded-client-id', 'x-forwarded-scope'];
 
 /** Fields whose name could be read as `name` by a server that folds separators. */
-const likeIt = (name: string): string[] =>
+const valuesLike = (name: string): string[] =>
   (attack.upstream.requests[0]?.headers ?? [])
     .filter(([given]) => given.replace(/[^a-z0-9]/g, '') === name.replace(/[^a-z0-9]/g, ''))
     .map(([, value]) => value);
 
-/** Asks once and tells the status; what the upstream got can then be looked at. */
-async function ask(message: Message): Promise<number> {
+/** Sends a request and returns the status; `attack.upstream` then holds only this request. */
+async function send(message: Message): Promise<number> {
   attack.upstream.reset();
   return (await attack.request(message)).status;
 }
 
-/** What the upstream is told is ours and nothing else. */
+/** Expects that the upstream got the identity headers of gatehouse and no others. */
 function expectGatewayHeaders(): void {
-  expect(IDENTITY_NAMES.map(likeIt)).toEqual([[ALICE], ['report-runner'], ['files:read']]);
-  expect(likeIt('x-gatehouse-identity')).toEqual([]);
+  expect(IDENTITY_NAMES.map(valuesLike)).toEqual([[ALICE], ['report-runner'], ['files:read']]);
+  expect(valuesLike('x-gatehouse-identity')).toEqual([]);
   expect(attack.upstream.bytes()).not.toContain('root');
 }
 
-const reconfigured = <T>(change: SettingsChange, run: () => Promise<T>): Promise<T> =>
+const withChange = <T>(change: SettingsChange, run: () => Promise<T>): Promise<T> =>
   withSettings(attack.gateway, change, run);
 
 describe('identity headers', () => {
   test('I01 a spoofed identity header is replaced', async () => {
-    expect(await ask({ ...GET, headers: ['X-Gatehouse-Identity: root', 'X-Forwarded-User: root'] })).toBe(
+    expect(await send({ ...GET, headers: ['X-Gatehouse-Identity: root', 'X-Forwarded-User: root'] })).toBe(
       200,
     );
     expectGatewayHeaders();
@@ -60,18 +60,18 @@ describe('identity headers', () => {
       `${name.replace('-', '!')}'`,
     ]);
     const headers = spellings.map((name) => `${name}: root`);
-    expect(await ask({ ...GET, headers })).toBe(200);
+    expect(await send({ ...GET, headers })).toBe(200);
     expectGatewayHeaders();
     for (const token of [null, attack.token]) {
-      expect(await ask({ ...PUBLIC, headers, token })).toBe(200);
-      expect([...IDENTITY_NAMES, 'x-gatehouse-identity'].flatMap(likeIt)).toEqual([]);
+      expect(await send({ ...PUBLIC, headers, token })).toBe(200);
+      expect([...IDENTITY_NAMES, 'x-gatehouse-identity'].flatMap(valuesLike)).toEqual([]);
       expect(attack.upstream.bytes()).not.toContain('root');
     }
     await attack.expectHealthy();
   });
 
   test('I02 no other spelling of a name that gatehouse reserves is forwarded, whether it is set or not', () =>
-    reconfigured(
+    withChange(
       (settings) => ({
         ...settings,
         headers: { user: 'Remote-User' },
@@ -96,19 +96,21 @@ describe('identity headers', () => {
           'Authorization',
         ];
         const headers = names.flatMap((name) =>
-          ['+', '|', '_'].map((by) => `${name.includes('-') ? name.replaceAll('-', by) : name + by}: root`),
+          ['+', '|', '_'].map(
+            (mark) => `${name.includes('-') ? name.replaceAll('-', mark) : name + mark}: root`,
+          ),
         );
         for (const message of [GET, PUBLIC]) {
-          expect(await ask({ ...message, headers: [...headers, 'X-Kept: 1'] })).toBe(200);
+          expect(await send({ ...message, headers: [...headers, 'X-Kept: 1'] })).toBe(200);
           expect(attack.upstream.bytes()).not.toContain('root');
-          expect(likeIt('x-kept')).toEqual(['1']);
+          expect(valuesLike('x-kept')).toEqual(['1']);
         }
         await attack.expectHealthy();
       },
     ));
 
-  test('I03 an identity header sent three times arrives once, with the value of gatehouse', async () => {
-    expect(await ask({ ...GET, headers: Array<string>(3).fill('X-Forwarded-User: root') })).toBe(200);
+  test('I03 an identity header sent three times is forwarded once, with the value set by gatehouse', async () => {
+    expect(await send({ ...GET, headers: Array<string>(3).fill('X-Forwarded-User: root') })).toBe(200);
     expectGatewayHeaders();
     await attack.expectHealthy();
   });
@@ -117,9 +119,9 @@ describe('identity headers', () => {
     const list =
       'Connection: close, X-Gatehouse-Identity, X-Forwarded-User, Authorization, X-Forwarded-For, X-Mine';
     const headers = [list, 'X-Mine: root', 'X-Forwarded-For: 6.6.6.6', 'X-Kept: 1'];
-    expect(await ask({ ...GET, headers })).toBe(200);
+    expect(await send({ ...GET, headers })).toBe(200);
     expectGatewayHeaders();
-    expect(['x-forwarded-for', 'x-mine', 'x-kept'].map(likeIt)).toEqual([['127.0.0.1'], [], ['1']]);
+    expect(['x-forwarded-for', 'x-mine', 'x-kept'].map(valuesLike)).toEqual([['127.0.0.1'], [], ['1']]);
     await attack.expectHealthy();
   });
 
@@ -128,19 +130,19 @@ describe('identity headers', () => {
       await attack.expectRejected([400], attack.write({ ...GET, headers: [`Connection: ${name}`] }));
   });
 
-  test('I15 names of JavaScript properties are only names; too many headers, or too long ones, are refused', async () => {
+  test('I15 headers named like JavaScript properties have no special meaning; too many or too long headers are refused', async () => {
     const headers = ['__proto__: x', 'constructor: y', 'toString: z', 'hasOwnProperty: w'];
-    expect(await ask({ ...GET, headers })).toBe(200);
+    expect(await send({ ...GET, headers })).toBe(200);
     expectGatewayHeaders();
-    expect([likeIt('constructor'), likeIt('__proto__')]).toEqual([['y'], []]);
-    expect(await ask({ ...GET, headers: [`${'n'.repeat(8_000)}: 1`] })).toBe(200);
+    expect([valuesLike('constructor'), valuesLike('__proto__')]).toEqual([['y'], []]);
+    expect(await send({ ...GET, headers: [`${'n'.repeat(8_000)}: 1`] })).toBe(200);
     expectGatewayHeaders();
     const many = Array.from({ length: 2_001 }, (_, index) => `a${index}: 1`);
     await attack.expectRejected([431], attack.write({ ...GET, headers: many }));
     await attack.expectRejected([431], attack.write({ ...GET, headers: [`${'n'.repeat(17_000)}: 1`] }));
   });
 
-  test('I16 a name with a line break, or with letters that look like others, is no identity', async () => {
+  test('I16 a common name with a line break or a homograph is not accepted as an identity', async () => {
     const { gateway } = attack;
     for (const commonName of ['alice\r\nX-Evil: 1', 'alice\n', 'alic\u00e9', '\u0430lice', 'alice\0']) {
       const as = await issue(gateway.ca, { commonName });
@@ -157,7 +159,7 @@ describe('identity headers', () => {
 });
 
 describe('client addresses', () => {
-  const reported = [
+  const forwardedHeaders = [
     'X-Forwarded-For: 6.6.6.6',
     'Forwarded: for=6.6.6.6;host=evil.test;proto=gopher',
     'X-Real-IP: 6.6.6.6',
@@ -182,21 +184,21 @@ describe('client addresses', () => {
         attack.gateway.log.find((line) => line.event === 'request' && line['path'] === path),
       )
     )['from'];
-  const SOCKET_FACTS = [['127.0.0.1'], ['https'], ['gate.test'], [], [], []];
+  const CONNECTION_VALUES = [['127.0.0.1'], ['https'], ['gate.test'], [], [], []];
 
-  test('I06 forwarded headers of an untrusted client are replaced by the facts of its connection', () =>
-    reconfigured(
+  test('I06 forwarded headers of an untrusted client are replaced by the values of its connection', () =>
+    withChange(
       (settings) => ({ ...settings, trustedProxies: ['10.0.0.0/8'] }),
       async () => {
-        expect(await ask({ ...GET, headers: reported })).toBe(200);
-        expect(seen()).toEqual(SOCKET_FACTS);
+        expect(await send({ ...GET, headers: forwardedHeaders })).toBe(200);
+        expect(seen()).toEqual(CONNECTION_VALUES);
         expect(attack.upstream.bytes()).not.toMatch(/6\.6\.6\.6|evil|gopher|: 666\b/);
         await attack.expectHealthy();
       },
     ));
 
   test('I07 forwarded headers of a listed proxy are kept, its address is added, and the rightmost unlisted one is the client', () =>
-    reconfigured(
+    withChange(
       (settings) => ({ ...settings, trustedProxies: ['127.0.0.1', '10.0.0.0/8'] }),
       async () => {
         const headers = [
@@ -206,7 +208,7 @@ describe('client addresses', () => {
           'X-Forwarded-Proto: http',
           'X-Forwarded-User: root',
         ];
-        expect(await ask({ line: 'GET /files/behind HTTP/1.1', headers })).toBe(200);
+        expect(await send({ line: 'GET /files/behind HTTP/1.1', headers })).toBe(200);
         expectGatewayHeaders();
         expect(seen()).toEqual([
           ['6.6.6.6, 9.9.9.9, 10.1.1.1, 127.0.0.1'],
@@ -222,16 +224,16 @@ describe('client addresses', () => {
     ));
 
   test('I08 with no proxy listed forwarded headers are not trusted', async () => {
-    expect(await ask({ line: 'GET /files/direct HTTP/1.1', headers: reported })).toBe(200);
-    expect(seen()).toEqual(SOCKET_FACTS);
+    expect(await send({ line: 'GET /files/direct HTTP/1.1', headers: forwardedHeaders })).toBe(200);
+    expect(seen()).toEqual(CONNECTION_VALUES);
     expect(await loggedClient('/files/direct')).toBe('127.0.0.1');
     await attack.expectHealthy();
   });
 });
 
 describe('certificates in headers', () => {
-  const forms = (one: IssuedCertificate): readonly string[] =>
-    forwardedCertificateHeaders(one.der).map(([name, value]) => `${name}: ${value}`);
+  const certificateHeaders = (certificate: IssuedCertificate): readonly string[] =>
+    forwardedCertificateHeaders(certificate.der).map(([name, value]) => `${name}: ${value}`);
   const authorize = async (headers: readonly string[]): Promise<number> => {
     const body = JSON.stringify({ client_id: 'report-runner', scope: 'files:read' });
     attack.upstream.reset();
@@ -244,7 +246,7 @@ describe('certificates in headers', () => {
     expect(attack.upstream.bytes()).toBe('');
     return status;
   };
-  const believed =
+  const trustCertificatesFrom =
     (...forwardedFrom: string[]): SettingsChange =>
     (settings) => ({
       ...settings,
@@ -264,35 +266,43 @@ describe('certificates in headers', () => {
       'X_SSL_Client_Cert',
       'Client-Cert-Chain',
     ];
-    for (const header of forms(alice)) expect([header, await authorize([header])]).toEqual([header, 401]);
+    for (const header of certificateHeaders(alice))
+      expect([header, await authorize([header])]).toEqual([header, 401]);
     for (const name of more)
       expect([name, await authorize([`${name}: ${alice.der.toString('base64')}`])]).toEqual([name, 401]);
     expect(
-      await ask({ ...PUBLIC, headers: [...forms(alice), ...more.map((name) => `${name}: forged`)] }),
+      await send({
+        ...PUBLIC,
+        headers: [...certificateHeaders(alice), ...more.map((name) => `${name}: forged`)],
+      }),
     ).toBe(200);
     expect(attack.upstream.bytes()).not.toMatch(/[-_]cert|forged|^(?:x.)?ssl|-----BEGIN/im);
     await attack.expectHealthy();
   });
 
-  // The matrix asks for a certificate of the front itself; wire.md trusts a list of addresses, empty by default.
+  // Trust is configured as a list of addresses (`certificates.forwardedFrom`), empty by default.
   test('I10 a proxy that is trusted for addresses is not thereby trusted for certificates', () =>
-    reconfigured(
-      (settings) => believed('10.9.9.9')({ ...settings, trustedProxies: ['127.0.0.1'] }),
+    withChange(
+      (settings) => trustCertificatesFrom('10.9.9.9')({ ...settings, trustedProxies: ['127.0.0.1'] }),
       async () => {
-        for (const header of forms(attack.gateway.users.alice))
+        for (const header of certificateHeaders(attack.gateway.users.alice))
           expect([header, await authorize([header])]).toEqual([header, 401]);
-        // Nor by saying that it is somebody else.
+        // X-Forwarded-For does not change the address that is checked.
         expect(
-          await authorize([...forms(attack.gateway.users.alice).slice(0, 1), 'X-Forwarded-For: 10.9.9.9']),
+          await authorize([
+            ...certificateHeaders(attack.gateway.users.alice).slice(0, 1),
+            'X-Forwarded-For: 10.9.9.9',
+          ]),
         ).toBe(401);
         await attack.expectHealthy();
       },
     ));
 
-  test('I11 a header of a listed front proxy with two elements or a wrong hash is no certificate; twice, or in another spelling, it is refused', () =>
-    reconfigured(believed('127.0.0.1'), async () => {
+  test('I11 a header of a listed front proxy with two elements or a wrong hash is ignored; a duplicate or another spelling is refused', () =>
+    withChange(trustCertificatesFrom('127.0.0.1'), async () => {
       const { alice, bob } = attack.gateway.users;
-      const envoy = (one: IssuedCertificate): string => forwardedCertificateHeaders(one.der)[1]?.[1] ?? '';
+      const envoy = (certificate: IssuedCertificate): string =>
+        forwardedCertificateHeaders(certificate.der)[1]?.[1] ?? '';
       const name = 'X-Forwarded-Client-Cert';
       expect(await authorize([`${name}: ${envoy(alice)}`])).toBe(200);
       const hash = /Hash=([0-9a-f]+)/.exec(envoy(bob))?.[1] ?? '';
@@ -318,7 +328,7 @@ describe('certificates in headers', () => {
 
 describe('the token', () => {
   const withFields = (target: string, ...headers: readonly string[]): Promise<number> =>
-    ask({ line: `GET ${target} HTTP/1.1`, headers, token: null });
+    send({ line: `GET ${target} HTTP/1.1`, headers, token: null });
 
   test('I12 a request has at most one token, sent by one method; on public routes too', async () => {
     const { token } = attack;
@@ -336,7 +346,7 @@ describe('the token', () => {
     await attack.expectHealthy();
   });
 
-  test('I12 the scheme in any case and one space; everything else is no token', async () => {
+  test('I12 the scheme is accepted in any case with one space; every other form is rejected', async () => {
     const { token } = attack;
     expect(await withFields('/files/1', `Authorization: bearer ${token}`)).toBe(200);
     expect(await withFields('/files/1', `Authorization: BEARER ${token}`)).toBe(200);
@@ -351,24 +361,27 @@ describe('the token', () => {
       expect([value, await withFields('/files/1', `Authorization: ${value}`)]).toEqual([value, 401]);
     const body = `access_token=${token}`;
     const form = ['Content-Type: application/x-www-form-urlencoded', `Content-Length: ${body.length}`];
-    expect(await ask({ line: 'POST /files/1 HTTP/1.1', headers: form, body, token: null })).toBe(401);
+    expect(await send({ line: 'POST /files/1 HTTP/1.1', headers: form, body, token: null })).toBe(401);
     expect(attack.upstream.bytes()).toBe('');
     await attack.expectHealthy();
   });
 
   test('I14 the token is not forwarded unless a route enables it; the session cookie never is', async () => {
     const cookie = 'Cookie: a=1; __Host-gatehouse=secret; b=2';
-    expect(await ask({ ...GET, headers: [cookie] })).toBe(200);
-    expect([likeIt('authorization'), likeIt('cookie')]).toEqual([[], ['a=1; b=2']]);
-    expect(await ask({ ...PUBLIC, token: attack.token })).toBe(200);
-    expect(likeIt('authorization')).toEqual([]);
-    expect(await ask({ line: 'GET /keeps/1 HTTP/1.1', headers: [cookie] })).toBe(200);
-    expect([likeIt('authorization'), likeIt('cookie')]).toEqual([[`Bearer ${attack.token}`], ['a=1; b=2']]);
+    expect(await send({ ...GET, headers: [cookie] })).toBe(200);
+    expect([valuesLike('authorization'), valuesLike('cookie')]).toEqual([[], ['a=1; b=2']]);
+    expect(await send({ ...PUBLIC, token: attack.token })).toBe(200);
+    expect(valuesLike('authorization')).toEqual([]);
+    expect(await send({ line: 'GET /keeps/1 HTTP/1.1', headers: [cookie] })).toBe(200);
+    expect([valuesLike('authorization'), valuesLike('cookie')]).toEqual([
+      [`Bearer ${attack.token}`],
+      ['a=1; b=2'],
+    ]);
     await attack.expectHealthy('__Host-gatehouse=secret');
   });
 });
 
-test('I13 an upstream cannot set headers and cookies of gatehouse', async () => {
+test('I13 an upstream cannot set headers or cookies of gatehouse', async () => {
   attack.upstream.reset();
   attack.upstream.respondWith((socket) =>
     socket.write(

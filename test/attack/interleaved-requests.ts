@@ -7,19 +7,19 @@ import { connectRaw } from '../support/raw-client.ts';
 import { startRecordingUpstream } from '../support/recording-upstream.ts';
 
 /**
- * H33: many clients share few connections to an upstream that fails in every way it can. No client receives the response of
- * another, and no truncated response passes as complete.
+ * H33: many clients share few connections to an upstream that fails in many ways. No client receives the response of
+ * another, and no truncated response looks complete.
  */
 const CLIENTS = 40;
 const CONNECTIONS = 5;
 /** Longer than the gateway waits for its upstream. */
 const DEADLINE_MS = 30_000;
 
-type Kind = 'whole' | 'broken' | 'cut';
-/** Given the text of an answer, says it in its own way. */
+type Kind = 'complete' | 'broken' | 'truncated';
+/** Sends the text of a response in its own way. */
 type SendMode = readonly [
   kind: Kind,
-  say: (socket: Socket, text: string, below: (limit: number) => number) => void,
+  send: (socket: Socket, text: string, randomInt: (limit: number) => number) => void,
 ];
 
 const withLength = (text: string): string =>
@@ -29,12 +29,12 @@ const inChunks = (text: string, end = '0\r\n\r\n'): string => {
   const chunk = (part: string): string => `${part.length.toString(16)}\r\n${part}\r\n`;
   return `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${chunk(text.slice(0, half))}${chunk(text.slice(half))}${end}`;
 };
-/** Longer than a request id, in which any letters may stand. */
-const POISON = 'an-answer-that-nobody-asked-for';
-const EVIL = `HTTP/1.1 200 OK\r\nContent-Length: ${POISON.length}\r\n\r\n${POISON}`;
-const STEPS = `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <${POISON}>\r\n\r\n`;
+/** Longer than a request id, which may contain any letters. */
+const POISON = 'a-response-to-no-request-at-all';
+const EXTRA_RESPONSE = `HTTP/1.1 200 OK\r\nContent-Length: ${POISON.length}\r\n\r\n${POISON}`;
+const INTERIM = `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <${POISON}>\r\n\r\n`;
 
-/** One piece after another, each when the one before has left. */
+/** Writes the pieces one by one, each after the previous one was flushed. */
 function sendSlowly(socket: Socket, pieces: readonly string[], end?: () => void): void {
   const [first, ...rest] = pieces;
   if (socket.destroyed) return;
@@ -44,40 +44,46 @@ function sendSlowly(socket: Socket, pieces: readonly string[], end?: () => void)
 const pieces = (text: string, size: number): string[] => text.match(new RegExp(`[^]{1,${size}}`, 'g')) ?? [];
 
 const SEND_MODES: Readonly<Record<string, SendMode>> = {
-  'with a length': ['whole', (socket, text) => void socket.write(withLength(text))],
-  'in chunks': ['whole', (socket, text) => void socket.write(inChunks(text))],
-  'until the connection ends': ['whole', (socket, text) => void socket.end(`HTTP/1.1 200 OK\r\n\r\n${text}`)],
-  'and the connection ends': ['whole', (socket, text) => void socket.end(withLength(text))],
-  'and it says close': [
-    'whole',
+  'with a length': ['complete', (socket, text) => void socket.write(withLength(text))],
+  'in chunks': ['complete', (socket, text) => void socket.write(inChunks(text))],
+  'until the connection ends': [
+    'complete',
+    (socket, text) => void socket.end(`HTTP/1.1 200 OK\r\n\r\n${text}`),
+  ],
+  'and the connection ends': ['complete', (socket, text) => void socket.end(withLength(text))],
+  'with Connection: close': [
+    'complete',
     (socket, text) => void socket.end(withLength(text).replace('Content', 'Connection: close\r\nContent')),
   ],
-  'behind steps': ['whole', (socket, text) => void socket.write(STEPS + withLength(text))],
-  'behind steps, byte by byte': [
-    'whole',
-    (socket, text) => sendSlowly(socket, pieces(STEPS + withLength(text), 7)),
+  'after 1xx responses': ['complete', (socket, text) => void socket.write(INTERIM + withLength(text))],
+  'after 1xx responses, in small pieces': [
+    'complete',
+    (socket, text) => sendSlowly(socket, pieces(INTERIM + withLength(text), 7)),
   ],
-  'in chunks, byte by byte': ['whole', (socket, text) => sendSlowly(socket, pieces(inChunks(text), 3))],
+  'in chunks, in small pieces': ['complete', (socket, text) => sendSlowly(socket, pieces(inChunks(text), 3))],
   'in two parts': [
-    'whole',
-    (socket, text, below) => {
-      const whole = withLength(text);
-      const cut = 1 + below(whole.length - 1);
-      sendSlowly(socket, [whole.slice(0, cut), whole.slice(cut)]);
+    'complete',
+    (socket, text, randomInt) => {
+      const complete = withLength(text);
+      const cut = 1 + randomInt(complete.length - 1);
+      sendSlowly(socket, [complete.slice(0, cut), complete.slice(cut)]);
     },
   ],
   late: [
-    'whole',
-    (socket, text, below) =>
-      void eventLoopTurns(1 + below(40)).then(() => socket.destroyed || socket.write(withLength(text))),
+    'complete',
+    (socket, text, randomInt) =>
+      void eventLoopTurns(1 + randomInt(40)).then(() => socket.destroyed || socket.write(withLength(text))),
   ],
-  'with a byte behind it': ['whole', (socket, text) => void socket.write(`${withLength(text)}x`)],
-  'with a second answer behind it': ['whole', (socket, text) => void socket.write(withLength(text) + EVIL)],
-  'with a second answer behind its chunks': [
-    'whole',
-    (socket, text) => void socket.write(inChunks(text) + EVIL),
+  'with an extra byte': ['complete', (socket, text) => void socket.write(`${withLength(text)}x`)],
+  'with an extra response': [
+    'complete',
+    (socket, text) => void socket.write(withLength(text) + EXTRA_RESPONSE),
   ],
-  'with a step behind it': ['whole', (socket, text) => void socket.write(withLength(text) + STEPS)],
+  'in chunks, with an extra response': [
+    'complete',
+    (socket, text) => void socket.write(inChunks(text) + EXTRA_RESPONSE),
+  ],
+  'with an extra 1xx response': ['complete', (socket, text) => void socket.write(withLength(text) + INTERIM)],
   'not at all': ['broken', (socket) => void socket.end()],
   'with a reset': ['broken', (socket) => void socket.resetAndDestroy()],
   'with two lengths': [
@@ -88,25 +94,25 @@ const SEND_MODES: Readonly<Record<string, SendMode>> = {
     'broken',
     (socket, text) => void socket.write(inChunks(text).replace('Transfer', 'Content-Length: 4\r\nTransfer')),
   ],
-  'with something that is no head': ['broken', (socket, text) => void socket.end(`${text}\r\n\r\n`)],
-  'with steps and no answer': ['broken', (socket) => void socket.end(STEPS)],
-  'cut short': ['cut', (socket, text) => void socket.end(withLength(text).slice(0, -3))],
-  'cut short by a reset': [
-    'cut',
+  'with an invalid head': ['broken', (socket, text) => void socket.end(`${text}\r\n\r\n`)],
+  'with 1xx responses only': ['broken', (socket) => void socket.end(INTERIM)],
+  truncated: ['truncated', (socket, text) => void socket.end(withLength(text).slice(0, -3))],
+  'truncated by a reset': [
+    'truncated',
     (socket, text) =>
       sendSlowly(socket, [withLength(text).slice(0, -3)], () => void socket.resetAndDestroy()),
   ],
-  'in chunks that do not end': ['cut', (socket, text) => void socket.end(inChunks(text, ''))],
-  'in chunks that break': ['cut', (socket, text) => void socket.write(inChunks(text, 'zz\r\n'))],
+  'in chunks that do not end': ['truncated', (socket, text) => void socket.end(inChunks(text, ''))],
+  'in malformed chunks': ['truncated', (socket, text) => void socket.write(inChunks(text, 'zz\r\n'))],
   'in chunks, reset before the last': [
-    'cut',
+    'truncated',
     (socket, text) => sendSlowly(socket, [inChunks(text, '')], () => void socket.resetAndDestroy()),
   ],
 };
 const NAMES = Object.keys(SEND_MODES);
 /** Every other response is well-formed: with faults alone no connection would ever be reused. */
 const PLAIN = NAMES.slice(0, 2);
-/** Each in turn, so that every fault occurs; a repeated request meets another one. */
+/** Cycles through the modes so that every fault occurs; a retried request gets the next one. */
 const nameFor = (nonce: number, attempt: number): string => {
   const names = (nonce + attempt) % 2 === 0 ? PLAIN : NAMES;
   return names[((nonce >> 1) + attempt) % names.length] ?? '';
@@ -117,7 +123,7 @@ interface ParsedResponse {
   readonly body: string;
 }
 
-/** The whole answers in a text, and whether something stands behind them. */
+/** Parses the complete responses in a text; `rest` is what follows them. */
 function parseResponses(text: string): { readonly responses: ParsedResponse[]; readonly rest: string } {
   const responses: ParsedResponse[] = [];
   let at = 0;
@@ -130,7 +136,7 @@ function parseResponses(text: string): { readonly responses: ParsedResponse[]; r
     let body = '';
     let end = start + Number(length);
     if (length === undefined) {
-      // Chunked: what goes on until the connection ends is not counted as whole here.
+      // Chunked. A response delimited by the end of the connection does not count as complete.
       const last = text.indexOf('0\r\n\r\n', start);
       if (!/\r\ntransfer-encoding: *chunked\r/i.test(head) || last < 0) break;
       end = last + 5;
@@ -147,10 +153,10 @@ function parseResponses(text: string): { readonly responses: ParsedResponse[]; r
 }
 
 export function testInterleaved(path: 'fast' | 'full', requests: number): void {
-  test(`H33 ${requests} interleaved requests over shared upstream connections, with faults: no client receives the response of another, and no truncated response passes as complete`, {
+  test(`H33 ${requests} interleaved requests over shared upstream connections, with faults: no client receives the response of another, and no truncated response looks complete`, {
     timeout: 120_000 + requests * 30,
   }, async () => {
-    const below = randomBelow(33);
+    const randomInt = randomBelow(33);
     const upstream = await startRecordingUpstream();
     const proxy = await startProxyHarness({
       upstream: upstream.url,
@@ -159,7 +165,7 @@ export function testInterleaved(path: 'fast' | 'full', requests: number): void {
     });
     const attempts = new Map<string, number>();
     const used = new Set<string>();
-    /** How each request was answered: the last time, if it was repeated. */
+    /** The send mode of each request; of the last attempt, if it was retried. */
     const sendModes = new Map<string, string>();
     upstream.respondWith((socket, { target, body }) => {
       const attempt = attempts.get(target) ?? 0;
@@ -168,22 +174,22 @@ export function testInterleaved(path: 'fast' | 'full', requests: number): void {
       const [, send] = SEND_MODES[name] as SendMode;
       used.add(name);
       sendModes.set(target, name);
-      send(socket, `<${target}|${body}>`, below);
+      send(socket, `<${target}|${body}>`, randomInt);
     });
     let next = 0;
     let good = 0;
     let failed = 0;
-    let left = 0;
+    let abandoned = 0;
     const wrong: string[] = [];
 
-    const reported = (request: readonly { readonly target: string }[]): string =>
+    const describeRequests = (request: readonly { readonly target: string }[]): string =>
       request.map(({ target }) => `${target} (${sendModes.get(target)})`).join();
-    const isMore = (): boolean => next < requests;
-    const work = async (): Promise<void> => {
+    const hasMore = (): boolean => next < requests;
+    const runClient = async (): Promise<void> => {
       let client = await connectRaw(proxy.port);
-      while (isMore()) {
-        // Some are sent one behind the other, without waiting.
-        const count = below(5) === 0 ? 3 : 1;
+      while (hasMore()) {
+        // Some requests are pipelined.
+        const count = randomInt(5) === 0 ? 3 : 1;
         const requested = Array.from({ length: count }, () => {
           const nonce = next++;
           const body = nonce % 3 === 0 ? `b${nonce}b` : '';
@@ -193,10 +199,10 @@ export function testInterleaved(path: 'fast' | 'full', requests: number): void {
         });
         const seen = client.text().length;
         client.send(requested.map(({ text }) => text).join(''));
-        // Some leave before they are answered.
-        if (below(17) === 0) {
-          left += count;
-          await eventLoopTurns(below(20));
+        // Some clients disconnect before the response.
+        if (randomInt(17) === 0) {
+          abandoned += count;
+          await eventLoopTurns(randomInt(20));
           client.destroy();
           client = await connectRaw(proxy.port);
           continue;
@@ -206,26 +212,26 @@ export function testInterleaved(path: 'fast' | 'full', requests: number): void {
           .catch(() => client.text());
         const text = all.slice(seen);
         if (client.closeKind() === undefined && parseResponses(text).responses.length < count)
-          wrong.push(`${reported(requested)} wait in vain behind ${text.slice(-300)}`);
+          wrong.push(`${describeRequests(requested)} got no response after ${text.slice(-300)}`);
         const { responses, rest } = parseResponses(text);
         for (const [at, { status, body }] of responses.entries()) {
-          const own = requested[at];
-          if (own === undefined) wrong.push(`one answer too many: ${text.slice(-300)}`);
+          const ownRequest = requested[at];
+          if (ownRequest === undefined) wrong.push(`one response too many: ${text.slice(-300)}`);
           else if (status === 200) {
-            if (body !== `<${own.target}|${own.body}>`)
-              wrong.push(`${reported([own])} got ${body.slice(0, 300)}`);
-            else if (SEND_MODES[sendModes.get(own.target) ?? '']?.[0] !== 'whole')
-              wrong.push(`${reported([own])} was taken for whole`);
+            if (body !== `<${ownRequest.target}|${ownRequest.body}>`)
+              wrong.push(`${describeRequests([ownRequest])} got ${body.slice(0, 300)}`);
+            else if (SEND_MODES[sendModes.get(ownRequest.target) ?? '']?.[0] !== 'complete')
+              wrong.push(`${describeRequests([ownRequest])} was accepted as complete`);
             else good += 1;
           } else if (status === 502 || status === 504) failed += 1;
-          else wrong.push(`${reported([own])} got ${status}`);
+          else wrong.push(`${describeRequests([ownRequest])} got ${status}`);
         }
-        // What broke off is of nobody but the one whose turn it was.
+        // A truncated response may contain only the target of the request it belongs to.
         const otherTargets = [...rest.matchAll(/\/files\/n\d+n/g)].filter(
           ([nonce]) => requested[responses.length]?.target !== nonce,
         );
         if (otherTargets.length > 0 || text.includes(POISON) || /HTTP\/1\.1 1\d\d/.test(text))
-          wrong.push(`${reported(requested)} got ${text.slice(-300)}`);
+          wrong.push(`${describeRequests(requested)} got ${text.slice(-300)}`);
         if (client.closeKind() === undefined && responses.length === count) continue;
         client.destroy();
         client = await connectRaw(proxy.port);
@@ -233,13 +239,13 @@ export function testInterleaved(path: 'fast' | 'full', requests: number): void {
       client.destroy();
     };
     try {
-      await Promise.all(Array.from({ length: CLIENTS }, work));
+      await Promise.all(Array.from({ length: CLIENTS }, runClient));
       expect(wrong.slice(0, 5)).toEqual([]);
       expect(good).toBeGreaterThan(requests / 2);
       expect(failed).toBeGreaterThan(requests / 40);
-      expect(left).toBeGreaterThan(0);
+      expect(abandoned).toBeGreaterThan(0);
       expect([...used].toSorted()).toEqual(NAMES.toSorted());
-      // They did share connections.
+      // Connections were shared.
       expect(upstream.connectionCount()).toBeLessThan(upstream.requests.length / 1.5);
       if (path === 'fast') expect(proxy.fastPath?.counts.served).toBeGreaterThan(requests * 0.9);
       expect(proxy.log.filter((line) => line.includes('"level":"error"'))).toEqual([]);

@@ -9,44 +9,45 @@ import type { TestGateway } from '../support/test-gateway.ts';
 const CACHED = 1_000;
 const AT_ONCE = 10;
 
-/** T20: this many invalid tokens, every tenth of them over HTTP. */
+/** T20: verifies `count` invalid tokens, and sends a tenth as many over HTTP. */
 export async function sendInvalidTokens(gateway: TestGateway, count: number): Promise<void> {
   const grant = await gateway.grant();
   const [header, payload] = decodeJwt(grant.access_token).parts;
-  const noise = (bytes: number): string => randomBytes(bytes).toString('base64url');
-  const invalid = (turn: number): string => {
-    switch (turn % 4) {
+  const randomText = (bytes: number): string => randomBytes(bytes).toString('base64url');
+  const createInvalidToken = (index: number): string => {
+    switch (index % 4) {
       case 0: // The most expensive: a valid header and payload, so that the signature has to be verified.
-        return `${header}.${payload}.${noise(64)}`;
+        return `${header}.${payload}.${randomText(64)}`;
       case 1:
-        return `${header}.${noise(200)}.${noise(64)}`;
+        return `${header}.${randomText(200)}.${randomText(64)}`;
       case 2:
-        return `${base64url({ alg: 'EdDSA', typ: 'at+jwt', kid: noise(6) })}.${payload}.${noise(64)}`;
+        return `${base64url({ alg: 'EdDSA', typ: 'at+jwt', kid: randomText(6) })}.${payload}.${randomText(64)}`;
       default:
-        return noise(100);
+        return randomText(100);
     }
   };
   const issuer = createTokenIssuer({
     keyring: await openKeyring(loadKeyring(gateway)),
     publicUrl: 'https://localhost:8443',
     cacheSize: CACHED,
+    grants: gateway.server.store.grants,
   });
   const now = gateway.clock.now();
-  const readSome = async (some: number): Promise<void> => {
+  const verifyInvalidTokens = async (some: number): Promise<void> => {
     for (let attempt = 0; attempt < some; attempt += 1)
-      if ((await issuer.readAccessToken(invalid(attempt), now)) !== undefined)
+      if ((await issuer.readAccessToken(createInvalidToken(attempt), now)) !== undefined)
         throw new Error('an invalid token was accepted');
   };
-  await readSome(2 * CACHED);
+  await verifyInvalidTokens(2 * CACHED);
   const before = heapAfterCollection();
-  await readSome(count);
+  await verifyInvalidTokens(count);
   expect(heapAfterCollection() - before).toBeLessThan(16 * 1_024 * 1_024);
   expect(await issuer.readAccessToken(grant.access_token, now)).toMatchObject({ clientId: 'report-runner' });
 
   const calls = gateway.upstream.requests.length;
   for (let attempt = 0; attempt < count / 10; attempt += AT_ONCE) {
     const replies = await Promise.all(
-      Array.from({ length: AT_ONCE }, (_, at) => gateway.api('/files/1', invalid(attempt + at))),
+      Array.from({ length: AT_ONCE }, (_, at) => gateway.api('/files/1', createInvalidToken(attempt + at))),
     );
     expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([401]));
   }

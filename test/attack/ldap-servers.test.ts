@@ -11,37 +11,39 @@ import { until } from '../support/until.ts';
 const UNAVAILABLE = { name: 'Fault', code: 'directory_unavailable' };
 const PASSWORD = 'a password of alice';
 
-/** An element of BER with a length of four bytes, as Active Directory writes them. */
+/** Encodes a BER element with a four-byte length, as Active Directory does. */
 const element = (tag: number, ...contents: readonly Buffer[]): Buffer => {
   const content = Buffer.concat(contents);
   const head = Buffer.from([tag, 0x84, 0, 0, 0, 0]);
   head.writeUInt32BE(content.length, 2);
   return Buffer.concat([head, content]);
 };
-const text = (value: string): Buffer => element(0x04, Buffer.from(value));
+const octetString = (value: string): Buffer => element(0x04, Buffer.from(value));
 const message = (id: number, operation: Buffer): Buffer =>
   element(0x30, Buffer.from([0x02, 0x01, id]), operation);
 /** LDAPResult (RFC 4511 §4.1.9). */
 const result = (tag: number, code: number, more: Buffer = Buffer.alloc(0)): Buffer =>
-  element(tag, Buffer.from([0x0a, 0x01, code]), text(''), text(''), more);
+  element(tag, Buffer.from([0x0a, 0x01, code]), octetString(''), octetString(''), more);
 
 const BIND_RESPONSE = 0x61;
 const SEARCH_DONE = 0x65;
 const EXTENDED_RESPONSE = 0x78;
-const idOf = (request: Buffer): number => request[request.indexOf(0x02) + 2] ?? 0;
+const getMessageId = (request: Buffer): number => request[request.indexOf(0x02) + 2] ?? 0;
 
-interface Scripted extends TcpServer {
-  /** Everything that arrived in the clear. */
+interface ScriptedServer extends TcpServer {
+  /** All bytes received without TLS. */
   readonly received: () => Buffer;
 }
 
-async function scripted(on: (socket: Socket, request: Buffer) => void): Promise<Scripted> {
+async function startScriptedServer(
+  respond: (socket: Socket, request: Buffer) => void,
+): Promise<ScriptedServer> {
   const parts: Buffer[] = [];
   const server = await listenTcp(
     createServer((socket) =>
       socket.on('data', (part: Buffer) => {
         parts.push(part);
-        on(socket, part);
+        respond(socket, part);
       }),
     ),
   );
@@ -49,7 +51,7 @@ async function scripted(on: (socket: Socket, request: Buffer) => void): Promise<
   return { ...server, received: () => Buffer.concat(parts) };
 }
 
-function directoryAt(port: number, changes: Partial<LdapSettings> = {}): Directory {
+function createDirectory(port: number, changes: Partial<LdapSettings> = {}): Directory {
   const directory = createLdapDirectory('corp', 'corp', {
     ...LDAP_SETTINGS,
     url: [`ldap://localhost:${port}`],
@@ -69,8 +71,8 @@ describe('StartTLS cannot be downgraded', () => {
   });
   const startTls = (): Partial<LdapSettings> => ({ startTls: true, ca: ca.pem });
 
-  /** No bind request, and neither of the passwords, was sent in the clear. */
-  const expectNoSecret = ({ received }: Scripted): void => {
+  /** Expects that no bind request and neither password was sent without TLS. */
+  const expectNoSecretInPlaintext = ({ received }: ScriptedServer): void => {
     const sent = received().toString('latin1');
     expect(sent).toContain('1.3.6.1.4.1.1466.20037');
     for (const secret of [PASSWORD, LDAP_SETTINGS.password, LDAP_SETTINGS.bindDn])
@@ -85,7 +87,7 @@ describe('StartTLS cannot be downgraded', () => {
     ['the response is to another message', () => message(2, result(EXTENDED_RESPONSE, 0))],
     ['the response is to another operation', () => message(1, result(BIND_RESPONSE, 0))],
     [
-      'a notice of disconnection comes first (RFC 4511 §4.4.1)',
+      'a Notice of Disconnection arrives first (RFC 4511 §4.4.1)',
       () =>
         Buffer.concat([message(0, result(EXTENDED_RESPONSE, 52)), message(1, result(EXTENDED_RESPONSE, 0))]),
     ],
@@ -95,44 +97,44 @@ describe('StartTLS cannot be downgraded', () => {
     ],
     ['the response is not BER', () => Buffer.from('HTTP/1.1 200 OK\r\n\r\n')],
   ])('nothing is sent without TLS when %s', async (_what, response) => {
-    const server = await scripted((socket) => socket.write(response()));
-    await expect(directoryAt(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
+    const server = await startScriptedServer((socket) => socket.write(response()));
+    await expect(createDirectory(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
       UNAVAILABLE,
     );
-    expectNoSecret(server);
+    expectNoSecretInPlaintext(server);
   });
 
-  test('nothing is sent without TLS when the server closes the connection instead of a response', async () => {
-    const server = await scripted((socket) => socket.end());
-    await expect(directoryAt(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
+  test('nothing is sent without TLS when the server closes the connection instead of responding', async () => {
+    const server = await startScriptedServer((socket) => socket.end());
+    await expect(createDirectory(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
       UNAVAILABLE,
     );
-    expectNoSecret(server);
+    expectNoSecretInPlaintext(server);
   });
 
   test('plaintext responses in place of the handshake are not treated as responses under TLS', async () => {
-    // After the ClientHello, as a separate segment: what a plain server would say to a bind.
-    const server = await scripted((socket, part) => {
+    // After the ClientHello, in a separate segment: the response of a plaintext server to a bind.
+    const server = await startScriptedServer((socket, part) => {
       if (part[0] === 0x30) socket.write(message(1, result(EXTENDED_RESPONSE, 0)));
       else socket.write(message(2, result(BIND_RESPONSE, 0)));
     });
-    await expect(directoryAt(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
+    await expect(createDirectory(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
       UNAVAILABLE,
     );
-    expectNoSecret(server);
+    expectNoSecretInPlaintext(server);
   });
 
-  test('a server whose certificate is of another CA gets no bind', async () => {
+  test('a server whose certificate was issued by another CA receives no bind request', async () => {
     const other = await issueServer(await createCa());
-    const server = await scripted((socket) => {
+    const server = await startScriptedServer((socket) => {
       socket.removeAllListeners('data');
       socket.write(message(1, result(EXTENDED_RESPONSE, 0)));
       new TLSSocket(socket, { isServer: true, cert: other.pem, key: other.keyPem }).on('error', () => {});
     });
-    await expect(directoryAt(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
+    await expect(createDirectory(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
       UNAVAILABLE,
     );
-    expectNoSecret(server);
+    expectNoSecretInPlaintext(server);
     expect(certificate.pem).not.toBe(other.pem);
   });
 });
@@ -143,11 +145,11 @@ describe('responses of an LDAP server are limited', () => {
     Buffer.from([0x30, 0x0b, 0x02, 0x01, id, 0x64, 0x06, 0x04, 0x02, 0x61, 0x3d, 0x30, 0x00]);
   const isBind = (request: Buffer): boolean => request.includes(LDAP_SETTINGS.password);
 
-  test('an endless search response ends the connection after a megabyte', async () => {
+  test('an endless search response closes the connection after a megabyte', async () => {
     let written = 0;
-    const server = await scripted((socket, request) => {
-      if (isBind(request)) return void socket.write(message(idOf(request), result(BIND_RESPONSE, 0)));
-      const entries = Buffer.concat(Array.from({ length: 5_000 }, () => entry(idOf(request))));
+    const server = await startScriptedServer((socket, request) => {
+      if (isBind(request)) return void socket.write(message(getMessageId(request), result(BIND_RESPONSE, 0)));
+      const entries = Buffer.concat(Array.from({ length: 5_000 }, () => entry(getMessageId(request))));
       const more = (): void => {
         while (!socket.destroyed && socket.writableLength < 1_048_576) {
           written += entries.length;
@@ -157,18 +159,18 @@ describe('responses of an LDAP server are limited', () => {
       socket.on('drain', more);
       more();
     });
-    await expect(directoryAt(server.port).findByCertificateName('commonName', 'x')).rejects.toMatchObject(
+    await expect(createDirectory(server.port).findByCertificateName('commonName', 'x')).rejects.toMatchObject(
       UNAVAILABLE,
     );
-    // What the system holds for both sides is part of it.
+    // Includes the socket buffers of both sides.
     expect(written).toBeLessThan(32 * 1_048_576);
   }, 60_000);
 
-  test('a message that announces two gigabytes ends the connection after a megabyte', async () => {
+  test('a message that announces two gigabytes closes the connection after a megabyte', async () => {
     let closed: Promise<void> | undefined;
     let written = 0;
-    const server = await scripted((socket, request) => {
-      if (isBind(request)) return void socket.write(message(idOf(request), result(BIND_RESPONSE, 0)));
+    const server = await startScriptedServer((socket, request) => {
+      if (isBind(request)) return void socket.write(message(getMessageId(request), result(BIND_RESPONSE, 0)));
       closed = new Promise((resolve) => socket.once('close', resolve));
       socket.write(Buffer.from('30847fffffff', 'hex'));
       const more = (): void => {
@@ -178,18 +180,20 @@ describe('responses of an LDAP server are limited', () => {
       socket.on('drain', more);
       more();
     });
-    await expect(directoryAt(server.port).findByCertificateName('commonName', 'x')).rejects.toMatchObject({
-      ...UNAVAILABLE,
-      message: 'LDAP: a response is larger than 1 MiB or has too many chunks',
-    });
+    await expect(createDirectory(server.port).findByCertificateName('commonName', 'x')).rejects.toMatchObject(
+      {
+        ...UNAVAILABLE,
+        message: 'LDAP: a response is larger than 1 MiB or has too many chunks',
+      },
+    );
     await closed;
     expect(written).toBeLessThan(32 * 1_048_576);
   }, 60_000);
 
-  test('a message that comes byte by byte ends the connection after some thousand parts', async () => {
+  test('a message sent byte by byte closes the connection after several thousand chunks', async () => {
     let written = 0;
-    const server = await scripted((socket, request) => {
-      if (isBind(request)) return void socket.write(message(idOf(request), result(BIND_RESPONSE, 0)));
+    const server = await startScriptedServer((socket, request) => {
+      if (isBind(request)) return void socket.write(message(getMessageId(request), result(BIND_RESPONSE, 0)));
       socket.setNoDelay();
       socket.write(Buffer.from('30847fffffff', 'hex'));
       const more = (): void => {
@@ -200,7 +204,7 @@ describe('responses of an LDAP server are limited', () => {
       };
       more();
     });
-    await expect(directoryAt(server.port).findByCertificateName('commonName', 'x')).rejects.toMatchObject(
+    await expect(createDirectory(server.port).findByCertificateName('commonName', 'x')).rejects.toMatchObject(
       UNAVAILABLE,
     );
     expect(written).toBeLessThan(131_072);
@@ -214,14 +218,14 @@ describe('responses of an LDAP server are limited', () => {
     ['a negative length', () => Buffer.from('3084fffffffa020103', 'hex')],
     ['an indefinite length', () => Buffer.from('3080020103', 'hex')],
   ])('the process survives %s', async (_what, response) => {
-    const server = await scripted((socket, request) => {
-      if (isBind(request)) return void socket.write(message(idOf(request), result(BIND_RESPONSE, 0)));
-      const id = idOf(request);
+    const server = await startScriptedServer((socket, request) => {
+      if (isBind(request)) return void socket.write(message(getMessageId(request), result(BIND_RESPONSE, 0)));
+      const id = getMessageId(request);
       socket.write(Buffer.concat([response(id), message(id, result(SEARCH_DONE, 0))]));
       socket.end();
     });
-    const outcome = directoryAt(server.port).findByCertificateName('commonName', 'x');
-    // Either it is read to its end, and no entry fits, or it is our failure.
+    const outcome = createDirectory(server.port).findByCertificateName('commonName', 'x');
+    // Either the response is read completely and no entry matches, or the directory is unavailable.
     await expect(outcome.catch((error: { code: string }) => error.code)).resolves.toSatisfy(
       (value) => value === undefined || value === 'directory_unavailable',
     );
@@ -233,34 +237,39 @@ describe('referrals', () => {
     let connections = 0;
     const elsewhere = await listenTcp(createServer(() => void (connections += 1)));
     onTestFinished(elsewhere.close);
-    const referral = element(0xa3, text(`ldap://localhost:${elsewhere.port}/ou=people,dc=example,dc=test`));
+    const referral = element(
+      0xa3,
+      octetString(`ldap://localhost:${elsewhere.port}/ou=people,dc=example,dc=test`),
+    );
     for (const refused of ['bind', 'search'] as const) {
-      const server = await scripted((socket, request) => {
+      const server = await startScriptedServer((socket, request) => {
         const isBind = request.includes(LDAP_SETTINGS.password);
         const code = isBind === (refused === 'bind') ? 10 : 0;
         const more = code === 10 ? referral : Buffer.alloc(0);
-        socket.write(message(idOf(request), result(isBind ? BIND_RESPONSE : SEARCH_DONE, code, more)));
+        socket.write(
+          message(getMessageId(request), result(isBind ? BIND_RESPONSE : SEARCH_DONE, code, more)),
+        );
       });
-      await expect(directoryAt(server.port).signIn('alice', PASSWORD)).rejects.toMatchObject(UNAVAILABLE);
+      await expect(createDirectory(server.port).signIn('alice', PASSWORD)).rejects.toMatchObject(UNAVAILABLE);
       expect(server.received().includes(PASSWORD)).toBe(false);
     }
     expect(connections).toBe(0);
   });
 });
 
-test('sign-ins that the server delays leave connections to those who look up people, such as every refresh', async () => {
+test('sign-ins that the server delays leave connections for user lookups, which every refresh needs', async () => {
   let passwords = 0;
-  const server = await scripted((socket, request) => {
+  const server = await startScriptedServer((socket, request) => {
     // Servers delay the response to a wrong password.
     if (request.includes(PASSWORD)) return void (passwords += 1);
     const tag = request.includes(LDAP_SETTINGS.password) ? BIND_RESPONSE : SEARCH_DONE;
-    socket.write(message(idOf(request), result(tag, 0)));
+    socket.write(message(getMessageId(request), result(tag, 0)));
   });
-  const directory = directoryAt(server.port, { connections: 4 });
+  const directory = createDirectory(server.port, { connections: 4 });
   const attempts = Array.from({ length: 40 }, (_, index) =>
     directory.signIn(`user-${index}`, PASSWORD).catch(() => undefined),
   );
-  await until('passwords are being tried', () => passwords >= 2);
+  await until('two sign-ins are pending', () => passwords >= 2);
   for (let lookup = 0; lookup < 10; lookup += 1)
     expect(await directory.findByCertificateName('commonName', `x${lookup}`)).toBeUndefined();
   expect(passwords).toBe(2);
@@ -277,7 +286,7 @@ describe('a changed password', () => {
 
   test('applies at the next sign-in, also while the user is cached', async () => {
     const { Attribute, Change, Client } = await import('ldapts');
-    const corp = directoryAt(server.port, { url: [server.ldapUrl], cacheLifetime: 3_600 });
+    const corp = createDirectory(server.port, { url: [server.ldapUrl], cacheLifetime: 3_600 });
     expect(await corp.signIn('alice', 'alice password')).toBeDefined();
     expect(await corp.findByCertificateName('commonName', 'Alice Example')).toBeDefined();
     const client = new Client({ url: server.ldapUrl });

@@ -12,10 +12,10 @@ import {
   type TokenGrant,
 } from '../support/test-gateway.ts';
 
-/** Rows L01, L02 and L05, at log level debug, with secrets in the right places and in all the wrong ones. */
+/** Rows L01, L02 and L05 at log level debug, with secrets sent both where they belong and where they do not. */
 let gateway: TestGateway;
 
-/** Sixteen characters of a secret are enough to know it by, and too many to meet by chance. */
+/** Sixteen characters identify a secret and cannot occur by chance. */
 const MARK = 16;
 const marks = new Map<string, string>();
 const recordSecrets = (what: string, ...secrets: readonly string[]): void => {
@@ -26,14 +26,14 @@ const recordSecrets = (what: string, ...secrets: readonly string[]): void => {
 };
 const recordGrant = (grant: TokenGrant): TokenGrant => {
   const [, payload, signature] = decodeJwt(grant.access_token).parts;
-  // Claims that every token of a house begins with are no secret; a payload's end is one's own.
+  // All tokens of a gateway begin with the same claims; only the end of the payload is unique.
   marks.set(payload.slice(-MARK), 'access token');
   recordSecrets('access token', signature);
   recordSecrets('refresh token', splitRefreshToken(grant.refresh_token).mac);
   return grant;
 };
 
-/** Which secrets stand in a text, whole or in part. */
+/** Finds the secrets that a text contains, completely or in part. */
 function findSecrets(text: string): readonly string[] {
   const hits: string[] = [];
   for (const [run] of text.matchAll(/[A-Za-z0-9_+/-]{8,}/g))
@@ -45,12 +45,12 @@ function findSecrets(text: string): readonly string[] {
   return [...new Set(hits)];
 }
 
-const reported: string[] = [];
+const recordedReplies: string[] = [];
 const refusals: string[] = [];
-/** Answers that must not hold any secret: all but those that hand one out. */
-const note = (reply: Reply): Reply => {
+/** Records a response that must not contain a secret: every response except those that issue one. */
+const recordReply = (reply: Reply): Reply => {
   const output = [reply.reason, JSON.stringify(reply.headers), reply.text];
-  reported.push(...output);
+  recordedReplies.push(...output);
   if (reply.status >= 400) refusals.push(...output);
   return reply;
 };
@@ -64,42 +64,42 @@ async function exerciseGateway(): Promise<void> {
   const { access_token: access, refresh_token: refresh } = next;
   const secrets = [access, refresh, codes.device_code];
 
-  // In the right places.
-  note(await gateway.api('/files/1', access));
-  note(await gateway.api('/reports/1', access));
-  note(await gateway.api('/nowhere', access));
-  note(await gateway.api('/dead/1', access));
-  note(await steps.exchange(codes.device_code));
-  note(await steps.exchange(codes.device_code, 'other-app'));
-  note(await gateway.refresh(refresh, { client_id: 'other-app' }));
-  note(
+  // Secrets where they belong.
+  recordReply(await gateway.api('/files/1', access));
+  recordReply(await gateway.api('/reports/1', access));
+  recordReply(await gateway.api('/nowhere', access));
+  recordReply(await gateway.api('/dead/1', access));
+  recordReply(await steps.exchange(codes.device_code));
+  recordReply(await steps.exchange(codes.device_code, 'other-app'));
+  recordReply(await gateway.refresh(refresh, { client_id: 'other-app' }));
+  recordReply(
     await gateway.request({
       path: '/authsvc/Authorize/Verify',
       headers: { authorization: `Bearer ${access}` },
     }),
   );
 
-  // In the wrong ones.
+  // Secrets where they do not belong.
   for (const secret of secrets) {
     const as = gateway.users.alice;
-    note(await gateway.post('/Authorize/Token', { client_id: secret, refresh_token: 'x' }));
-    note(await gateway.refresh(`${secret}x`));
-    note(await gateway.refresh('x', { client_id: secret, grant_type: secret }));
-    note(
+    recordReply(await gateway.post('/Authorize/Token', { client_id: secret, refresh_token: 'x' }));
+    recordReply(await gateway.refresh(`${secret}x`));
+    recordReply(await gateway.refresh('x', { client_id: secret, grant_type: secret }));
+    recordReply(
       await gateway.post('/Authorize/Token', {
         client_id: 'report-runner',
         device_code: secret,
         grant_type: secret,
       }),
     );
-    note(await gateway.post('/Authorize/Certificate', { client_id: secret, scope: 'files' }, { as }));
+    recordReply(await gateway.post('/Authorize/Certificate', { client_id: secret, scope: 'files' }, { as }));
     const body = { client_id: 'report-runner', scope: secret };
-    const excess = await gateway.post('/Authorize/Certificate', body, { as });
-    // `invalid_scope` names the excess in lower case, to the client that asked for it.
-    note({ ...excess, text: excess.text.replaceAll(secret.toLowerCase(), '') });
-    note(await gateway.post('/Authorize/Device', { client_id: secret, scope: 'files' }));
-    note(await gateway.post(`/Authorize/${secret}`, {}));
-    note(
+    const scopeReply = await gateway.post('/Authorize/Certificate', body, { as });
+    // `invalid_scope` returns the excess scope in lower case to the client that requested it.
+    recordReply({ ...scopeReply, text: scopeReply.text.replaceAll(secret.toLowerCase(), '') });
+    recordReply(await gateway.post('/Authorize/Device', { client_id: secret, scope: 'files' }));
+    recordReply(await gateway.post(`/Authorize/${secret}`, {}));
+    recordReply(
       await gateway.request({
         path: '/authsvc/Authorize/Token',
         method: 'POST',
@@ -107,7 +107,7 @@ async function exerciseGateway(): Promise<void> {
         body: `${secret}=1&${secret}=2`,
       }),
     );
-    note(
+    recordReply(
       await gateway.request({
         path: '/authsvc/Authorize/Token',
         method: 'POST',
@@ -125,7 +125,7 @@ async function exerciseGateway(): Promise<void> {
       `/authsvc/device?user_code=${secret}`,
       `/files/1?device_code=${secret}&refresh_token=${secret}`,
     ])
-      note(await gateway.request({ path }));
+      recordReply(await gateway.request({ path }));
     for (const headers of [
       { authorization: secret },
       { authorization: `Basic ${secret}` },
@@ -137,26 +137,35 @@ async function exerciseGateway(): Promise<void> {
       { 'x-forwarded-user': secret, 'x-original-url': `/${secret}` },
       { expect: secret },
     ])
-      note(await gateway.request({ path: '/files/1', headers }));
+      recordReply(await gateway.request({ path: '/files/1', headers }));
   }
 
-  // When we fail.
+  // Internal errors.
   const { store } = gateway.server;
-  const quoting = () => new Error(`could not write ${refresh} for ${access} of ${codes.device_code}`);
-  note(await withFailure(store.grants, 'read', 'not executed', () => gateway.refresh(refresh), quoting));
-  note(
+  const createQuotingError = () =>
+    new Error(`could not write ${refresh} for ${access} of ${codes.device_code}`);
+  recordReply(
+    await withFailure(
+      store.grants,
+      'read',
+      'not executed',
+      () => gateway.refresh(refresh),
+      createQuotingError,
+    ),
+  );
+  recordReply(
     await withFailure(
       store.devices,
       'read',
       'not executed',
       () => steps.exchange(codes.device_code),
-      quoting,
+      createQuotingError,
     ),
   );
-  note(
+  recordReply(
     await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${access}` } }),
   );
-  note(await gateway.refresh(refresh));
+  recordReply(await gateway.refresh(refresh));
 }
 
 export function testLeakage(rounds: number): void {
@@ -184,10 +193,10 @@ export function testLeakage(rounds: number): void {
     expect(marks.size).toBeGreaterThan(7 * rounds);
     expect(gateway.logLines.length).toBeGreaterThan(50 * rounds);
     expect(findSecrets(gateway.logLines.join(''))).toEqual([]);
-    expect(findSecrets(reported.join('\n'))).toEqual([]);
+    expect(findSecrets(recordedReplies.join('\n'))).toEqual([]);
   });
 
-  test('L01: the search finds a secret that is there', () => {
+  test('L01: the search finds a secret if there is one', () => {
     const [mark = ''] = marks.keys();
     expect(findSecrets(`{"path":"/x/abc${mark}def"}`)).toHaveLength(1);
   });
@@ -198,7 +207,7 @@ export function testLeakage(rounds: number): void {
     const secret = 'Tr0ub4dor and 3 secrets';
     const codes = await steps.requestCodes();
     await expect(steps.decideInBrowser(codes, { password: secret })).rejects.toThrow(/no form/);
-    // A password in the field for the name, and in the field for the code.
+    // A password in the user name field, and in the code field.
     await expect(steps.decideInBrowser(codes, { userName: secret, password: 'alice' })).rejects.toThrow(
       /no form/,
     );
@@ -221,7 +230,7 @@ export function testLeakage(rounds: number): void {
       expect(lines, text).not.toContain(text);
   });
 
-  test('L02: secrets in a query never reach the log, whatever the parameter is called', async () => {
+  test('L02: secrets in a query never reach the log, whatever the parameter name', async () => {
     const before = gateway.logLines.length;
     for (const name of [
       'access_token',

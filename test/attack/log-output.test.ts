@@ -12,8 +12,8 @@ import { startGateway } from '../support/test-gateway.ts';
 
 const MAIN = join(import.meta.dirname, '../../src/main.ts');
 
-/** The TCP ports a process listens on, from its descriptors: for one whose log cannot be read. */
-function listeningPorts(pid: number): number[] {
+/** Finds the TCP ports a process listens on through its file descriptors, since its log cannot be read. */
+function findListeningPorts(pid: number): number[] {
   const inodes = new Set(
     readdirSync(`/proc/${pid}/fd`).map((fd) => {
       try {
@@ -31,7 +31,7 @@ function listeningPorts(pid: number): number[] {
     .map(([, local = '']) => Number.parseInt(local.split(':')[1] ?? '', 16));
 }
 
-const textAt = (port: number, path: string): Promise<string | undefined> =>
+const fetchText = (port: number, path: string): Promise<string | undefined> =>
   fetch(`http://127.0.0.1:${port}${path}`).then(
     (response) => (response.ok ? response.text() : undefined),
     () => undefined,
@@ -40,13 +40,13 @@ const textAt = (port: number, path: string): Promise<string | undefined> =>
 describe('the log on standard output', () => {
   test.each(['a full disk', 'a closed pipe'])(
     'on %s loses lines, but the process keeps serving and reloading',
-    async (trouble) => {
+    async (output) => {
       const folder = await createServeFolder();
       onTestFinished(() => folder.remove());
       const full = openSync('/dev/full', 'w');
       onTestFinished(() => closeSync(full));
       const child = spawn(process.execPath, [MAIN, 'serve', '--config', folder.file('gatehouse.yaml')], {
-        stdio: ['ignore', trouble === 'a full disk' ? full : 'pipe', 'ignore'],
+        stdio: ['ignore', output === 'a full disk' ? full : 'pipe', 'ignore'],
       });
       const ended = once(child, 'exit');
       onTestFinished(async () => {
@@ -54,34 +54,34 @@ describe('the log on standard output', () => {
         await ended;
       });
       child.stdout?.destroy();
-      const adminPort = await until('the administration listens', async () => {
-        for (const port of listeningPorts(child.pid ?? 0))
-          if ((await textAt(port, '/livez')) !== undefined) return port;
+      const adminPort = await until('the admin listener is open', async () => {
+        for (const port of findListeningPorts(child.pid ?? 0))
+          if ((await fetchText(port, '/livez')) !== undefined) return port;
         return undefined;
       });
-      const loadedAt = async (): Promise<number> => {
-        const metrics = await textAt(adminPort, '/metrics');
+      const getReloadTime = async (): Promise<number> => {
+        const metrics = await fetchText(adminPort, '/metrics');
         return Number(/^gatehouse_config_reload_success_timestamp_seconds (\S+)$/m.exec(metrics ?? '')?.[1]);
       };
       const before = await until('the process is ready', async () =>
-        (await textAt(adminPort, '/readyz')) === undefined ? undefined : loadedAt(),
+        (await fetchText(adminPort, '/readyz')) === undefined ? undefined : getReloadTime(),
       );
-      // A reload writes log lines, which cannot be written.
+      // A reload logs lines, which fail to be written.
       child.kill('SIGHUP');
-      await until('the configuration is reloaded', async () => (await loadedAt()) > before);
-      expect(await textAt(adminPort, '/livez')).toBeDefined();
+      await until('the configuration is reloaded', async () => (await getReloadTime()) > before);
+      expect(await fetchText(adminPort, '/livez')).toBeDefined();
       expect([child.exitCode, child.signalCode]).toEqual([null, null]);
     },
   );
 
   test('counts lost lines and reports them with the next line that is written', () => {
-    let broken = true;
+    let isBroken = true;
     const seen: string[] = [];
     const lost: number[] = [];
     const stream = new Writable({ decodeStrings: false });
     stream.write = (text: string, done: unknown) => {
-      if (!broken) seen.push(text);
-      if (typeof done === 'function') done(broken ? new Error('ENOSPC') : undefined);
+      if (!isBroken) seen.push(text);
+      if (typeof done === 'function') done(isBroken ? new Error('ENOSPC') : undefined);
       return true;
     };
     const sink = createStdoutSink(stream, (writes) => lost.push(writes));
@@ -89,7 +89,7 @@ describe('the log on standard output', () => {
       sink.write(line);
       sink.flush();
     }
-    broken = false;
+    isBroken = false;
     sink.write('three');
     sink.flush();
     expect(lost).toEqual([2]);
@@ -107,16 +107,16 @@ describe('a long client_id', () => {
   });
 
   test('is redacted in linear time', () => {
-    // Searched again from each word, as it once was, a text of this length takes minutes: the test timeout fails it.
+    // Quadratic behaviour, as in an earlier version, would take minutes for this text and exceed the test timeout.
     const text = `://${'a.'.repeat(256 * 1_024)}`;
     expect(redactText(text)).toBe(text);
   });
 });
 
-test('refusals that an unauthenticated client causes do not block the audit queue; events that must be recorded do', async () => {
-  const proxy = Promise.withResolvers<void>();
+test('refusals caused by unauthenticated clients do not block the audit queue; events that must be recorded do', async () => {
+  const delivery = Promise.withResolvers<void>();
   const outbox = createOutbox<string>({
-    deliver: () => proxy.promise,
+    deliver: () => delivery.promise,
     maxPending: 4,
     batchSize: 1,
     isLowPriority: (item) => item.startsWith('refused'),
@@ -126,6 +126,6 @@ test('refusals that an unauthenticated client causes do not block the audit queu
   expect(outbox.isBlocked()).toBe(false);
   for (let at = 0; at < 4; at += 1) outbox.enqueue(`issued ${at}`);
   expect(outbox.isBlocked()).toBe(true);
-  proxy.resolve();
+  delivery.resolve();
   await outbox.close(30_000);
 });

@@ -8,7 +8,7 @@ import { type ProxyHarness, startProxyHarness } from '../support/proxy-harness.t
 import { connectRaw, connectRawTls, type RawClient } from '../support/raw-client.ts';
 import { startRecordingUpstream } from '../support/recording-upstream.ts';
 
-/** Long responses pass through pooled buffers. Whatever happens to a client meanwhile, every byte it gets is its own. */
+/** Long responses use pooled buffers. A client must never receive bytes of another response, whatever clients do. */
 export type Transport = 'plain' | 'TLS';
 const CLIENTS = 24;
 const LENGTHS = [3_000, 4_096, 9_000, 65_400, 65_536, 102_400, 300_000];
@@ -16,8 +16,8 @@ const LENGTHS = [3_000, 4_096, 9_000, 65_400, 65_536, 102_400, 300_000];
 const STALLING_LENGTH = 9_000_000;
 const DEADLINE_MS = 30_000;
 
-/** Text of which every few letters say whose it is. */
-const bodyOf = (nonce: number, length: number): string =>
+/** A body in which every nine characters identify the request. */
+const createBody = (nonce: number, length: number): string =>
   `<${String(nonce).padStart(7, '0')}>`.repeat(Math.ceil(length / 9)).slice(0, length);
 
 const inChunks = (text: string): string =>
@@ -28,8 +28,8 @@ const formatResponse = (text: string, chunked: boolean): string =>
     ? `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${inChunks(text)}0\r\n\r\n`
     : `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
 
-/** The body of the one answer in a text; undefined while it is not whole. */
-function bodyIn(text: string): string | undefined {
+/** Parses the body of the single response in a text; undefined while it is incomplete. */
+function parseBody(text: string): string | undefined {
   const start = text.indexOf('\r\n\r\n') + 4;
   if (start < 4) return undefined;
   const length = /\r\ncontent-length: *(\d+)\r/i.exec(text.slice(0, start))?.[1];
@@ -39,7 +39,7 @@ function bodyIn(text: string): string | undefined {
     const line = text.indexOf('\r\n', at);
     if (line < 0) return undefined;
     const size = Number.parseInt(text.slice(at, line), 16);
-    // What is no chunk ends the reading, and is no body that anybody expects.
+    // An invalid chunk: return a text that equals no expected body.
     if (Number.isNaN(size)) return `no chunk: ${text.slice(at, at + 40)}`;
     if (size === 0) return text.length < line + 4 ? undefined : body + text.slice(line + 4);
     if (text.length < line + 4 + size) return undefined;
@@ -48,24 +48,27 @@ function bodyIn(text: string): string | undefined {
   }
 }
 
-/** The proxy behind a TLS server of its own. */
-async function behindTls(proxy: ProxyHarness): Promise<() => Promise<RawClient>> {
+/** Puts a TLS server in front of the proxy and returns a function that connects to it. */
+async function startTlsFront(proxy: ProxyHarness): Promise<() => Promise<RawClient>> {
   const ca = await createCa();
-  const own = await issueServer(ca);
+  const certificate = await issueServer(ca);
   const open = new Set<Socket>();
-  const server = createTlsServer({ cert: own.pem, key: own.keyPem, noDelay: true }, (socket) => {
-    open.add(socket);
-    socket.on('error', () => socket.destroy()).on('close', () => open.delete(socket));
-    proxy.fastPath?.intercept({
-      socket,
-      peer: '127.0.0.1',
-      sourceUnknown: false,
-      encrypted: true,
-      certificate: () => undefined,
-      isMisdirected: undefined,
-      fallBack: () => socket.destroy(),
-    });
-  });
+  const server = createTlsServer(
+    { cert: certificate.pem, key: certificate.keyPem, noDelay: true },
+    (socket) => {
+      open.add(socket);
+      socket.on('error', () => socket.destroy()).on('close', () => open.delete(socket));
+      proxy.fastPath?.intercept({
+        socket,
+        peer: '127.0.0.1',
+        sourceUnknown: false,
+        encrypted: true,
+        certificate: () => undefined,
+        isMisdirected: undefined,
+        fallBack: () => socket.destroy(),
+      });
+    },
+  );
   await new Promise<void>((resolve) => {
     server.listen(0, '127.0.0.1', resolve);
   });
@@ -81,7 +84,7 @@ export function testLongResponses(transport: Transport, requests: number): void 
   test(`H33 ${requests} long responses to clients that read slowly or disconnect: every byte belongs to the request`, {
     timeout: 120_000 + requests * 30,
   }, async () => {
-    const below = randomBelow(transport === 'TLS' ? 7 : 8);
+    const randomInt = randomBelow(transport === 'TLS' ? 7 : 8);
     const upstream = await startRecordingUpstream();
     onTestFinished(() => upstream.close());
     const proxy = await startProxyHarness({
@@ -92,67 +95,67 @@ export function testLongResponses(transport: Transport, requests: number): void 
     onTestFinished(() => proxy.close());
     upstream.respondWith((socket: Socket, { target }) => {
       const [, nonce, length, chunked] = /n(\d+)-(\d+)-(\d)/.exec(target) ?? [];
-      const text = formatResponse(bodyOf(Number(nonce), Number(length)), chunked === '1');
-      // In two parts, so that reads end anywhere.
-      const cut = 1 + below(text.length - 1);
+      const text = formatResponse(createBody(Number(nonce), Number(length)), chunked === '1');
+      // Split at a random byte, so that reads end anywhere.
+      const cut = 1 + randomInt(text.length - 1);
       socket.write(
         text.slice(0, cut),
         'latin1',
         () => socket.destroyed || socket.write(text.slice(cut), 'latin1'),
       );
     });
-    const connect = transport === 'TLS' ? await behindTls(proxy) : () => connectRaw(proxy.port);
+    const connect = transport === 'TLS' ? await startTlsFront(proxy) : () => connectRaw(proxy.port);
     let next = 0;
-    let whole = 0;
-    let left = 0;
+    let complete = 0;
+    let aborted = 0;
     const wrong: string[] = [];
-    const work = async (): Promise<void> => {
+    const runClient = async (): Promise<void> => {
       let client = await connect();
       for (let nonce = next++; nonce < requests; nonce = next++) {
-        const length = LENGTHS[below(LENGTHS.length)] ?? 0;
-        const chunked = below(3) === 0;
-        const expected = bodyOf(nonce, length);
+        const length = LENGTHS[randomInt(LENGTHS.length)] ?? 0;
+        const chunked = randomInt(3) === 0;
+        const expected = createBody(nonce, length);
         const seen = client.text().length;
         client.send(
           `GET /files/n${nonce}-${length}-${chunked ? 1 : 0} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`,
         );
         if (nonce % 8 === 0) {
-          // Reads nothing for a while.
+          // The client reads nothing for a while.
           client.socket.pause();
-          await eventLoopTurns(1 + below(100));
+          await eventLoopTurns(1 + randomInt(100));
           client.socket.resume();
         } else if (nonce % 8 === 1) {
-          // Disconnects when part of it has arrived.
+          // The client disconnects after part of the response.
           const some = await client.until(
             (text) => text.length - seen >= Math.min(length, 2_000),
             DEADLINE_MS,
           );
-          const begun = some.slice(seen);
-          const body = begun.slice(begun.indexOf('\r\n\r\n') + 4);
+          const partial = some.slice(seen);
+          const body = partial.slice(partial.indexOf('\r\n\r\n') + 4);
           if (/<\d{7}>/.exec(body)?.[0] !== expected.slice(0, 9))
             wrong.push(`${nonce} began with ${body.slice(0, 40)}`);
-          if (transport === 'plain' && below(2) === 0) client.socket.resetAndDestroy();
+          if (transport === 'plain' && randomInt(2) === 0) client.socket.resetAndDestroy();
           else client.destroy();
-          left += 1;
+          aborted += 1;
           client = await connect();
           continue;
         }
-        const text = await client.until((given) => bodyIn(given.slice(seen)) !== undefined, DEADLINE_MS);
-        if (bodyIn(text.slice(seen)) === expected) whole += 1;
+        const text = await client.until((given) => parseBody(given.slice(seen)) !== undefined, DEADLINE_MS);
+        if (parseBody(text.slice(seen)) === expected) complete += 1;
         else wrong.push(`${nonce} of ${length} got something else`);
       }
       client.destroy();
     };
-    await Promise.all(Array.from({ length: CLIENTS }, work));
+    await Promise.all(Array.from({ length: CLIENTS }, runClient));
     expect(wrong.slice(0, 5)).toEqual([]);
-    expect(left).toBe(Math.floor((requests + 6) / 8));
-    expect(whole).toBe(requests - left);
+    expect(aborted).toBe(Math.floor((requests + 6) / 8));
+    expect(complete).toBe(requests - aborted);
     expect(proxy.fastPath?.counts.served).toBeGreaterThan(requests * 0.9);
     expect(proxy.log.filter((line) => line.includes('"level":"error"'))).toEqual([]);
   });
 }
 
-/** Reads the one answer on a connection; says whether every byte of its body is as it should be, and none is missing. */
+/** Reads the single response on a connection; resolves to whether its body equals `expected`. */
 function receivesResponse(socket: Socket, expected: string): Promise<boolean> {
   return new Promise((resolve) => {
     let head = '';
@@ -166,21 +169,21 @@ function receivesResponse(socket: Socket, expected: string): Promise<boolean> {
         rest = head.slice(end + 4);
         at = 0;
       }
-      const right = expected.startsWith(rest, at);
+      const isExpected = expected.startsWith(rest, at);
       at += rest.length;
-      if (!right || at === expected.length) resolve(right);
+      if (!isExpected || at === expected.length) resolve(isExpected);
     });
     socket.on('close', () => resolve(false));
   });
 }
 
-/** Writes in parts, each when the one before has left; counts the bytes that have. */
-function writeEndlessly(socket: Socket, text: string, count: (bytes: number) => void): void {
+/** Writes in parts, each after the previous one was flushed, and counts the flushed bytes. */
+function writeInParts(socket: Socket, text: string, count: (bytes: number) => void): void {
   const part = text.slice(0, 65_536);
   if (part === '' || socket.destroyed) return;
   socket.write(part, 'latin1', (error) => {
     count(part.length);
-    if (!error) writeEndlessly(socket, text.slice(part.length), count);
+    if (!error) writeInParts(socket, text.slice(part.length), count);
   });
 }
 
@@ -196,23 +199,23 @@ export function testStalledReaders(transport: Transport, clients: number): void 
       upstreamSettings: { connections: clients, maxPending: 100 },
     });
     onTestFinished(() => proxy.close());
-    const poured = Array.from({ length: clients }, () => 0);
+    const flushed = Array.from({ length: clients }, () => 0);
     upstream.respondWith((socket: Socket, { target }) => {
       const nonce = Number(/n(\d+)/.exec(target)?.[1]);
-      writeEndlessly(socket, formatResponse(bodyOf(nonce, STALLING_LENGTH), false), (bytes) => {
-        poured[nonce] = (poured[nonce] ?? 0) + bytes;
+      writeInParts(socket, formatResponse(createBody(nonce, STALLING_LENGTH), false), (bytes) => {
+        flushed[nonce] = (flushed[nonce] ?? 0) + bytes;
       });
     });
-    const connect = transport === 'TLS' ? await behindTls(proxy) : () => connectRaw(proxy.port);
+    const connect = transport === 'TLS' ? await startTlsFront(proxy) : () => connectRaw(proxy.port);
     const results = Array.from({ length: clients }, async (_, nonce) => {
       const { socket } = await connect();
       onTestFinished(() => void socket.destroy());
       socket.removeAllListeners('data');
-      const responded = receivesResponse(socket, bodyOf(nonce, STALLING_LENGTH));
+      const responded = receivesResponse(socket, createBody(nonce, STALLING_LENGTH));
       socket.write(`GET /files/n${nonce} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`);
       for (let pauses = 0; pauses < 3; pauses += 1) {
         socket.pause();
-        await waitUntilStable(() => poured[nonce] ?? 0);
+        await waitUntilStable(() => flushed[nonce] ?? 0);
         socket.resume();
         await eventLoopTurns(1);
       }

@@ -4,7 +4,7 @@ import { ALICE, startGateway, type TestGateway, type TokenGrant } from '../suppo
 
 let gateway: TestGateway;
 let grant: TokenGrant;
-let unusual: readonly string[];
+let unusualValues: readonly string[];
 beforeAll(async () => {
   gateway = await startGateway((settings) => ({
     ...settings,
@@ -13,7 +13,7 @@ beforeAll(async () => {
   }));
   grant = await gateway.grant();
   const { access_token: access, refresh_token: refresh } = grant;
-  unusual = [
+  unusualValues = [
     '\0',
     '__proto__',
     'constructor',
@@ -34,7 +34,7 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-/** Requests that are valid but for the parameter under test. */
+/** Requests that are valid except for the parameter under test. */
 const OPERATIONS: Readonly<Record<string, Record<string, string>>> = {
   token: { grant_type: 'client_credentials', client_id: 'report-runner' },
   device_authorization: { client_id: 'report-runner', scope: 'files:read' },
@@ -55,8 +55,8 @@ const GRANT_TYPES: Readonly<Record<string, string>> = {
   device_code: 'urn:ietf:params:oauth:grant-type:device_code',
 };
 
-/** Nothing that was sent counts as an internal error, and none of it touched the grant. */
-async function expectUntouched(): Promise<void> {
+/** Expects that no internal error was logged and the grant is still valid. */
+async function expectUnaffected(): Promise<void> {
   expect(
     gateway.log.filter(({ event }) => /internal_error|page_failed|failed_to|dependency_failed/.test(event)),
   ).toEqual([]);
@@ -70,7 +70,7 @@ test.each(Object.entries(OPERATIONS))(
     const faults: string[] = [];
     for (const name of PARAMETERS) {
       const grantType = GRANT_TYPES[name];
-      for (const value of unusual) {
+      for (const value of unusualValues) {
         const { status, text } = await steps.post(
           operation,
           { ...fields, ...(grantType !== undefined && { grant_type: grantType }), [name]: value },
@@ -81,13 +81,13 @@ test.each(Object.entries(OPERATIONS))(
       }
     }
     expect(faults).toEqual([]);
-    await expectUntouched();
+    await expectUnaffected();
   },
 );
 
 test('pages with an unusual query are never an internal error', async () => {
   const faults: string[] = [];
-  for (const value of unusual)
+  for (const value of unusualValues)
     for (const path of [
       '/authsvc/device?user_code=',
       '/authsvc/device/grants?after=',
@@ -100,7 +100,7 @@ test('pages with an unusual query are never an internal error', async () => {
       if (status >= 500) faults.push(`${path} ${value.slice(0, 40)}: ${status}`);
     }
   expect(faults).toEqual([]);
-  await expectUntouched();
+  await expectUnaffected();
 });
 
 test.each([
@@ -116,7 +116,7 @@ test.each([
     const { status } = await steps.post(operation, 'token=a&token=b', { headers: { 'content-type': type } });
     expect([operation, status]).toEqual([operation, 400]);
   }
-  await expectUntouched();
+  await expectUnaffected();
 });
 
 test('a charset is recognised with spaces around its equals sign', async () => {

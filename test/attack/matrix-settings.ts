@@ -1,7 +1,7 @@
 import type { SettingsInput } from '../../src/config/schema.ts';
 import type { SettingsChange } from '../support/test-gateway.ts';
 
-/** The authority of `publicUrl` in a house. */
+/** The authority of `publicUrl`. */
 export const OWN = 'localhost:8443';
 
 const routes = [
@@ -13,7 +13,7 @@ const routes = [
   { path: '/keeps/**', requires: 'any-token', forwardAuthorization: true },
 ] as const satisfies SettingsInput['routes'];
 
-/** The routes of the matrix, before one upstream. */
+/** The routes of the catalogue in test/README.md, with one upstream. */
 export const matrixSettings =
   (upstreamUrl: string, change: SettingsChange = (settings) => settings): SettingsChange =>
   (settings) =>

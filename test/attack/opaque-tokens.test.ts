@@ -12,10 +12,10 @@ import { heapAfterCollection } from '../support/heap.ts';
 import { withIntegration, withoutIntegration, withSettings, withTokens } from '../support/reconfigure.ts';
 import { ALICE, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
-/** The rows of access tokens, for opaque ones: handles that are forged, misspelled or no longer valid. */
+/** The catalogue of access tokens, for opaque tokens: handles that are forged, misspelled or no longer valid. */
 let gateway: TestGateway;
 beforeAll(async () => {
-  // Only `house.clock` moves the time: seconds that a busy machine takes are not part of any lifetime.
+  // Time advances only through `gateway.clock`, so a slow machine cannot make a token expire.
   vi.useFakeTimers({ toFake: ['Date'] });
   gateway = await startGateway((settings) => ({
     ...withTokens({ format: 'opaque' })(settings),
@@ -30,19 +30,19 @@ afterAll(async () => {
 const PUBLIC_URL = 'https://localhost:8443';
 const call = async (token: string, path = '/files/1'): Promise<number> =>
   (await gateway.api(path, token)).status;
-const refused = async (token: string, why = ''): Promise<void> => {
+const expectRefused = async (token: string, why = ''): Promise<void> => {
   const reply = await gateway.api('/files/1', token);
   expect(reply.status, `${why} ${token}`).toBe(401);
   expect(reply.headers['www-authenticate'], why).toContain('error="invalid_token"');
 };
-const recordOf = async (grant: TokenGrant): Promise<Grant> => {
+const readGrantRecord = async (grant: TokenGrant): Promise<Grant> => {
   const [, grantId = ''] = grant.refresh_token.split('.');
   const found = await gateway.server.store.grants.read(grantId);
   if (found === undefined) throw new Error('no such grant');
   return found.record;
 };
-/** What anyone with the key file could make. */
-const sealed = (
+/** Seals a token as anyone with the key file could. */
+const sealToken = (
   record: Grant,
   issuer = PUBLIC_URL,
   kid = loadKeyring(gateway).sealing.at(-1)?.kid ?? '',
@@ -51,8 +51,8 @@ const sealed = (
   if (key === undefined) throw new Error('no such key');
   return createOpaqueToken(key, issuer, record);
 };
-/** Counts what the store is asked while something runs. */
-async function readsOf<T>(run: () => Promise<T>): Promise<{ reads: number; value: T }> {
+/** Counts the store reads while `run` runs. */
+async function countReads<T>(run: () => Promise<T>): Promise<{ reads: number; value: T }> {
   const { grants } = gateway.server.store;
   const real = grants.read.bind(grants);
   let reads = 0;
@@ -73,10 +73,10 @@ describe('format', () => {
   test('an opaque token is 64 characters of standard base64 ending in ==, and every byte of it varies', async () => {
     const tokens = await Promise.all(Array.from({ length: 64 }, () => gateway.grant()));
     for (const { access_token } of tokens) expect(access_token).toMatch(/^[A-Za-z0-9+/]{61}[AQgw]==$/);
-    // Neither grant, generation, time nor key can be seen: every byte varies as if it were drawn at random.
+    // Grant, generation, time and key are not visible: every byte varies as if it were random.
     const bytes = tokens.map(({ access_token }) => Buffer.from(access_token, 'base64'));
     for (let at = 0; at < 46; at += 1)
-      expect(new Set(bytes.map((one) => one[at])).size, `byte ${at}`).toBeGreaterThan(32);
+      expect(new Set(bytes.map((token) => token[at])).size, `byte ${at}`).toBeGreaterThan(32);
   });
 
   test('its format is fixed: a token of an earlier version is read, and sealed again to the same string', async () => {
@@ -96,7 +96,12 @@ describe('format', () => {
     expect(createOpaqueToken(key, PUBLIC_URL, grant)).toBe(
       'yyP40rQrDlRCLDG2BwdFgE0i2goyZVt+6RzC+pvZJZ9VPF2+8kSXSFUXlyXlTg==',
     );
-    const issuer = createTokenIssuer({ keyring, publicUrl: PUBLIC_URL, cacheSize: 10 });
+    const issuer = createTokenIssuer({
+      keyring,
+      publicUrl: PUBLIC_URL,
+      cacheSize: 10,
+      grants: gateway.server.store.grants,
+    });
     expect(
       issuer.openAccessToken(
         'yyP40rQrDlRCLDG2BwdFgE0i2goyZVt+6RzC+pvZJZ9VPF2+8kSXSFUXlyXlTg==',
@@ -139,8 +144,10 @@ describe('format', () => {
       expect(await call(next.access_token)).toBe(200);
       await gateway.reload(withTokens({ format: 'opaque' }));
       expect(await call(jwt.access_token)).toBe(200);
-      const again = (await gateway.refresh(opaque.refresh_token)).json as unknown as TokenGrant;
-      expect(again.access_token, 'a lost answer is answered in the form it had').toBe(next.access_token);
+      const retried = (await gateway.refresh(opaque.refresh_token)).json as unknown as TokenGrant;
+      expect(retried.access_token, 'a retry gets the same token in its original format').toBe(
+        next.access_token,
+      );
     });
   });
 
@@ -152,7 +159,7 @@ describe('format', () => {
   });
 
   test('no opaque token is ever written to the log', async () => {
-    // In a path, where only such a token can stand as it is.
+    // A token that can be used in a path without encoding.
     let { access_token } = await gateway.grant();
     for (let tries = 0; /[+/]/.test(access_token) && tries < 200; tries += 1)
       ({ access_token } = await gateway.grant());
@@ -169,21 +176,21 @@ describe('forged', () => {
   test('T01, T02, T03: a handle with a wrong MAC is rejected without a store read', async () => {
     const { access_token } = await gateway.grant();
     const bytes = Buffer.from(access_token, 'base64');
-    const { reads } = await readsOf(async () => {
-      await refused(`${'A'.repeat(62)}==`, 'zeros');
+    const { reads } = await countReads(async () => {
+      await expectRefused(`${'A'.repeat(62)}==`, 'zeros');
       for (let attempt = 0; attempt < 50; attempt += 1)
-        await refused(randomBytes(46).toString('base64'), 'noise');
-      // Each bit of a good one.
+        await expectRefused(randomBytes(46).toString('base64'), 'random bytes');
+      // A valid token with one bit flipped.
       for (let bit = 0; bit < 46 * 8; bit += 5) {
         const changed = Buffer.from(bytes);
         changed[bit >> 3] = (changed[bit >> 3] ?? 0) ^ (1 << (bit & 7));
-        await refused(changed.toString('base64'), `bit ${bit}`);
+        await expectRefused(changed.toString('base64'), `bit ${bit}`);
       }
-      // A MAC made with what everybody can see.
+      // A MAC keyed with public values.
       const handle = bytes.subarray(16);
       for (const secret of ['', PUBLIC_URL, loadKeyring(gateway).sealing.at(-1)?.kid ?? '']) {
         const mac = createHmac('sha256', secret).update(`${PUBLIC_URL}\n`).update(handle).digest();
-        await refused(Buffer.concat([mac.subarray(0, 16), handle]).toString('base64'), 'another key');
+        await expectRefused(Buffer.concat([mac.subarray(0, 16), handle]).toString('base64'), 'another key');
       }
     });
     expect(reads).toBe(0);
@@ -191,24 +198,24 @@ describe('forged', () => {
   });
 
   test('T04: a correctly sealed handle of a grant that never existed is rejected', async () => {
-    const record = await recordOf(await gateway.grant());
-    await refused(sealed({ ...record, id: 'A'.repeat(22) }));
-    expect(() => sealed({ ...record, id: '../../../etc/passwd' })).toThrow(/cannot be encoded/);
+    const record = await readGrantRecord(await gateway.grant());
+    await expectRefused(sealToken({ ...record, id: 'A'.repeat(22) }));
+    expect(() => sealToken({ ...record, id: '../../../etc/passwd' })).toThrow(/cannot be encoded/);
   });
 
   test('T07: a handle is valid for its issuer only, even with the same keys', async () => {
-    const record = await recordOf(await gateway.grant());
-    expect(await call(sealed(record))).toBe(200);
+    const record = await readGrantRecord(await gateway.grant());
+    expect(await call(sealToken(record))).toBe(200);
     for (const issuer of ['https://evil.test', `${PUBLIC_URL}/`, '', `${PUBLIC_URL}\n`])
-      await refused(sealed(record, issuer), issuer);
+      await expectRefused(sealToken(record, issuer), issuer);
   });
 
-  test('T08: a refresh token is no access token, an access token no refresh token; sealed cookies and codes are neither', async () => {
+  test('T08: a refresh token is not accepted as an access token, nor the reverse; sealed cookies and codes are neither', async () => {
     const grant = await gateway.grant();
-    await refused(grant.refresh_token);
+    await expectRefused(grant.refresh_token);
     expect((await gateway.refresh(grant.access_token)).json).toMatchObject({ Error: 'invalid_grant' });
-    await refused('ghd_x');
-    await refused('ghs_x');
+    await expectRefused('ghd_x');
+    await expectRefused('ghs_x');
   });
 
   test('T12: every other spelling of a valid token is rejected, before and after the token was cached', async () => {
@@ -231,27 +238,27 @@ describe('forged', () => {
       `${token.slice(0, 30)}=${token.slice(30, 61)}==`,
       `${token.slice(0, 40)}.${token.slice(41)}`,
     ].filter((spelled) => spelled !== token);
-    for (const spelled of spellings) await refused(spelled);
+    for (const spelled of spellings) await expectRefused(spelled);
     expect(await call(token)).toBe(200);
-    for (const spelled of spellings) await refused(spelled);
+    for (const spelled of spellings) await expectRefused(spelled);
     const headers = { authorization: `Bearer ${token}` };
     expect((await gateway.request({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
-    // T13: revoked in every spelling.
-    for (const spelled of [token, ...spellings]) await refused(spelled);
+    // T13: the token is revoked in every spelling.
+    for (const spelled of [token, ...spellings]) await expectRefused(spelled);
   });
 });
 
 describe('no longer valid', () => {
-  test('T09: valid up to the second before its expiry and not at it; the expiry is sealed in', async () => {
+  test('T09: valid until just before its expiry, which is sealed into the token', async () => {
     const grant = await gateway.grant();
-    const record = await recordOf(grant);
+    const record = await readGrantRecord(grant);
     const now = Math.floor(gateway.clock.now());
     for (const accessExpires of [now, now - 1, 0])
-      await refused(sealed({ ...record, accessExpires }), `${accessExpires}`);
+      await expectRefused(sealToken({ ...record, accessExpires }), `${accessExpires}`);
     gateway.clock.advance(grant.expires - gateway.clock.now() - 0.5);
     expect(await call(grant.access_token)).toBe(200);
     gateway.clock.advance(0.5);
-    await refused(grant.access_token);
+    await expectRefused(grant.access_token);
   });
 
   test('T09: an older generation keeps its own expiry, whatever the current record contains', async () => {
@@ -260,15 +267,15 @@ describe('no longer valid', () => {
     const second = (await gateway.refresh(first.refresh_token)).json as unknown as TokenGrant;
     expect(await call(first.access_token)).toBe(200);
     gateway.clock.advance(1_801);
-    await refused(first.access_token);
+    await expectRefused(first.access_token);
     expect(await call(second.access_token)).toBe(200);
   });
 
-  test('T10: issued by a clock slightly ahead it is valid, by one far ahead it is not', async () => {
-    const record = await recordOf(await gateway.grant());
+  test('T10: a token issued by a clock slightly ahead is valid, by one far ahead it is not', async () => {
+    const record = await readGrantRecord(await gateway.grant());
     const now = Math.floor(gateway.clock.now());
-    expect(await call(sealed({ ...record, rotatedAt: now + 4 }))).toBe(200);
-    await refused(sealed({ ...record, rotatedAt: now + 60 }));
+    expect(await call(sealToken({ ...record, rotatedAt: now + 4 }))).toBe(200);
+    await expectRefused(sealToken({ ...record, rotatedAt: now + 60 }));
   });
 
   test('T11: a sealing key is valid from its activation until it retires, for cached tokens too', async () => {
@@ -304,7 +311,7 @@ describe('no longer valid', () => {
     }
   });
 
-  test('T16, T18, T19: scope, clients, narrowing and removal apply to cached tokens at the next request', async () => {
+  test('T16, T18, T19: scope, clients, and a reduced or removed integration apply to cached tokens at the next request', async () => {
     const { access_token } = await gateway.grant({ scope: 'files:read;reports:write' });
     expect(await call(access_token, '/reports/1')).toBe(200);
     expect(await call(access_token, '/other/1')).toBe(403);
@@ -312,42 +319,42 @@ describe('no longer valid', () => {
       expect(await call(access_token, '/reports/1')).toBe(403);
       expect(await call(access_token)).toBe(200);
     });
-    await withSettings(gateway, withoutIntegration('report-runner'), () => refused(access_token));
+    await withSettings(gateway, withoutIntegration('report-runner'), () => expectRefused(access_token));
     expect((await gateway.grant()).access_token).not.toBe(access_token);
     expect(await call((await gateway.grant()).access_token, '/reports/1')).toBe(403);
   });
 
-  test('T17: bound to a certificate it is valid with that one only, also when cached', async () => {
+  test('T17: a certificate-bound token is valid with that certificate only, also when cached', async () => {
     await withSettings(gateway, withIntegration('report-runner', { bindToCertificate: true }), async () => {
       const { access_token } = await gateway.grant();
-      const as = async (user?: 'alice' | 'bob'): Promise<number> =>
+      const callAs = async (user?: 'alice' | 'bob'): Promise<number> =>
         (await gateway.api('/files/1', access_token, user && { as: gateway.users[user] })).status;
-      expect(await as()).toBe(401);
-      expect(await as('alice')).toBe(200);
-      expect(await as('bob')).toBe(401);
-      expect(await as()).toBe(401);
+      expect(await callAs()).toBe(401);
+      expect(await callAs('alice')).toBe(200);
+      expect(await callAs('bob')).toBe(401);
+      expect(await callAs()).toBe(401);
     });
   });
 
   test('T19: revoked: the next request is rejected, whether the token was cached or not', async () => {
-    for (const seen of [true, false]) {
+    for (const isCached of [true, false]) {
       const { access_token } = await gateway.grant();
-      if (seen) expect(await call(access_token)).toBe(200);
+      if (isCached) expect(await call(access_token)).toBe(200);
       const headers = { authorization: `Bearer ${access_token}` };
       expect((await gateway.request({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
-      await refused(access_token);
+      await expectRefused(access_token);
     }
   });
 
   test('T19: a record marked revoked applies even if the announcement was lost', async () => {
     const grant = await gateway.grant();
-    const record = await recordOf(grant);
+    const record = await readGrantRecord(grant);
     const { grants } = gateway.server.store;
     const found = await grants.read(record.id);
     if (found === undefined) throw new Error('no such grant');
-    const ended = { ...record, revokedAt: Math.floor(gateway.clock.now()) };
-    await grants.replace(record.id, found.version, ended, ended.refreshUntil);
-    await refused(grant.access_token);
+    const revokedRecord = { ...record, revokedAt: Math.floor(gateway.clock.now()) };
+    await grants.replace(record.id, found.version, revokedRecord, revokedRecord.refreshUntil);
+    await expectRefused(grant.access_token);
   });
 
   test('superseded: a refresh revokes the previous access token at once', async () => {
@@ -355,19 +362,19 @@ describe('no longer valid', () => {
       const first = await gateway.grant();
       expect(await call(first.access_token)).toBe(200);
       const second = (await gateway.refresh(first.refresh_token)).json as unknown as TokenGrant;
-      await refused(first.access_token);
+      await expectRefused(first.access_token);
       expect(await call(second.access_token)).toBe(200);
     });
   });
 });
 
 describe('the store', () => {
-  test('the first use is one store read, however many requests bring it at once; later uses are none', async () => {
+  test('the first use causes one store read, however many requests use the token concurrently; later uses cause none', async () => {
     const { access_token } = await gateway.grant();
-    const first = await readsOf(() => Promise.all(Array.from({ length: 40 }, () => call(access_token))));
+    const first = await countReads(() => Promise.all(Array.from({ length: 40 }, () => call(access_token))));
     expect(new Set(first.value)).toEqual(new Set([200]));
     expect(first.reads).toBe(1);
-    const later = await readsOf(() => Promise.all(Array.from({ length: 40 }, () => call(access_token))));
+    const later = await countReads(() => Promise.all(Array.from({ length: 40 }, () => call(access_token))));
     expect(later.reads).toBe(0);
   });
 
@@ -375,8 +382,8 @@ describe('the store', () => {
     const keyring = await openKeyring(loadKeyring(gateway));
     const [key] = keyring.sealingKeys;
     if (key === undefined) throw new Error('no key');
-    const record = await recordOf(await gateway.grant());
-    const tokenOf = (generation: number): string =>
+    const record = await readGrantRecord(await gateway.grant());
+    const createToken = (generation: number): string =>
       createOpaqueToken(key, PUBLIC_URL, { ...record, generation });
     const stalled = Promise.withResolvers<undefined>();
     let reads = 0;
@@ -393,16 +400,16 @@ describe('the store', () => {
     });
     const now = gateway.clock.now();
     const waiting = Array.from({ length: 10_000 }, (_, generation) =>
-      Promise.resolve(reader.read(tokenOf(generation), now)),
+      Promise.resolve(reader.read(createToken(generation), now)),
     );
-    expect(() => reader.read(tokenOf(10_000), now)).toThrow(
+    expect(() => reader.read(createToken(10_000), now)).toThrow(
       expect.objectContaining({ name: 'Fault', code: 'overloaded' }),
     );
-    expect(reader.read(tokenOf(5), now)).toBe(waiting[5]);
+    expect(reader.read(createToken(5), now)).toBe(waiting[5]);
     expect(reads).toBe(10_000);
     stalled.resolve(undefined);
     await Promise.all(waiting);
-    expect(await reader.read(tokenOf(10_000), now)).toBeUndefined();
+    expect(await reader.read(createToken(10_000), now)).toBeUndefined();
     expect(reads).toBe(10_001);
   });
 
@@ -414,23 +421,23 @@ describe('the store', () => {
       const reply = await gateway.api('/files/1', fresh.access_token);
       expect(reply.status).toBe(503);
       expect(reply.headers['retry-after']).toMatch(/^[1-9]/);
-      await refused(randomBytes(46).toString('base64'), 'a forgery needs no store');
+      await expectRefused(randomBytes(46).toString('base64'), 'a forged token causes no store read');
       const headers = { authorization: `Bearer ${fresh.access_token}` };
       const verified = await gateway.request({ path: '/authsvc/Authorize/Verify', headers });
       expect(verified).toMatchObject({ status: 503, json: { Error: 'temporarily_unavailable' } });
     });
-    expect(await call(fresh.access_token), 'the failure was not remembered').toBe(200);
+    expect(await call(fresh.access_token), 'the failure was not cached').toBe(200);
   });
 
   test('an expired token whose grant is gone causes one store read', async () => {
-    const record = await recordOf(await gateway.grant());
-    const old = sealed({
+    const record = await readGrantRecord(await gateway.grant());
+    const old = sealToken({
       ...record,
       id: 'B'.repeat(22),
       accessExpires: Math.floor(gateway.clock.now()) - 10,
     });
-    const { reads } = await readsOf(async () => {
-      for (let attempt = 0; attempt < 5; attempt += 1) await refused(old);
+    const { reads } = await countReads(async () => {
+      for (let attempt = 0; attempt < 5; attempt += 1) await expectRefused(old);
     });
     expect(reads).toBe(1);
   });
@@ -461,15 +468,15 @@ describe('the store', () => {
       },
     });
     const now = gateway.clock.now();
-    const hammer = (count: number): void => {
+    const readJunk = (count: number): void => {
       for (let attempt = 0; attempt < count; attempt += 1)
         if (issuer.readAccessToken(randomBytes(46).toString('base64'), now) !== undefined)
-          throw new Error('junk was read');
+          throw new Error('a junk token was accepted');
     };
-    hammer(2_000);
+    readJunk(2_000);
     const before = heapAfterCollection();
-    hammer(38_000);
-    // As cache entries they would take more than 6 MiB.
+    readJunk(38_000);
+    // As cache entries, these tokens would take more than 6 MiB.
     expect(heapAfterCollection() - before).toBeLessThan(4 * 1_024 * 1_024);
     expect(reads).toBe(0);
     expect(await issuer.readAccessToken(grant.access_token, now)).toMatchObject({
@@ -479,7 +486,7 @@ describe('the store', () => {
   });
 
   test('T20: cached tokens are evicted by newer ones and are then looked up again', async () => {
-    const record = await recordOf(await gateway.grant());
+    const record = await readGrantRecord(await gateway.grant());
     const issuer = createTokenIssuer({
       keyring: await openKeyring(loadKeyring(gateway)),
       publicUrl: PUBLIC_URL,
@@ -487,13 +494,13 @@ describe('the store', () => {
       grants: gateway.server.store.grants,
     });
     const now = gateway.clock.now();
-    const token = sealed(record);
+    const token = sealToken(record);
     const first = await issuer.readAccessToken(token, now);
-    expect(issuer.readAccessToken(token, now), 'at once, and the same object').toBe(first);
+    expect(issuer.readAccessToken(token, now), 'synchronously, the same object').toBe(first);
     for (let generation = 2; generation < 160; generation += 1)
-      await issuer.readAccessToken(sealed({ ...record, generation }), now);
-    const again = await issuer.readAccessToken(token, now);
-    expect(again).toEqual(first);
-    expect(again).not.toBe(first);
+      await issuer.readAccessToken(sealToken({ ...record, generation }), now);
+    const reread = await issuer.readAccessToken(token, now);
+    expect(reread).toEqual(first);
+    expect(reread).not.toBe(first);
   });
 });

@@ -12,11 +12,12 @@ const UNAVAILABLE = { name: 'Fault', code: 'directory_unavailable' };
 type Respond = (body: string, response: ServerResponse, request: IncomingMessage) => void;
 type Endpoint = 'discovery' | 'token' | 'keys';
 
-const plainly: Respond = (body, response) => response.setHeader('content-type', 'application/json').end(body);
+const respondPlainly: Respond = (body, response) =>
+  response.setHeader('content-type', 'application/json').end(body);
 
-/** An OpenID provider whose endpoints respond as the test says. */
-async function hostileProvider(
-  how: Partial<Record<Endpoint, Respond>> = {},
+/** Starts an OpenID provider whose endpoints respond with the given functions. */
+async function startHostileProvider(
+  responders: Partial<Record<Endpoint, Respond>> = {},
   { timeout = 30, now }: { readonly timeout?: number; readonly now?: () => number } = {},
 ) {
   const { publicKey, privateKey } = await generateKeyPair('ES256');
@@ -58,7 +59,7 @@ async function hostileProvider(
       ];
     })();
     requested.push(endpoint);
-    (how[endpoint] ?? plainly)(JSON.stringify(body), response, request);
+    (responders[endpoint] ?? respondPlainly)(JSON.stringify(body), response, request);
   };
   const server = createServer((request, response) => void respond(request, response));
   const { port, close } = await listenTcp(server);
@@ -81,9 +82,9 @@ async function hostileProvider(
   onTestFinished(() => provider.close());
   return {
     provider,
-    asked: requested,
-    how,
-    /** The whole sign-in, as of a browser that the provider sends back with a code. */
+    requested,
+    responders,
+    /** A complete sign-in, in which the provider redirects the browser back with a code. */
     signIn: async (): Promise<Awaited<ReturnType<OpenIdProvider['completeSignIn']>>> => {
       const { checks } = await provider.startSignIn(CALLBACK);
       ({ nonce } = checks);
@@ -92,41 +93,41 @@ async function hostileProvider(
   };
 }
 
-const known = { kind: 'authenticated', claim: { attribute: 'subject', value: 'alice' } };
+const authenticated = { kind: 'authenticated', claim: { attribute: 'subject', value: 'alice' } };
 
-/** Valid JSON of 4 MB in 4 KB, or less. */
+/** Valid JSON of 4 MB, compressed to about 4 KB. */
 const compressed: Respond = (body, response) =>
   response
     .writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' })
     .end(gzipSync(body + ' '.repeat(4_194_304)));
 
-test('a sign-in with a provider that does not compress succeeds, and no content coding is requested', async () => {
+test('a sign-in succeeds without compression, and no content coding is requested', async () => {
   const codings = new Set<string | undefined>();
   const respond: Respond = (body, response, request) => {
     codings.add(request.headers['accept-encoding']);
-    plainly(body, response, request);
+    respondPlainly(body, response, request);
   };
-  const { signIn } = await hostileProvider({ discovery: respond, token: respond, keys: respond });
-  expect(await signIn()).toMatchObject(known);
+  const { signIn } = await startHostileProvider({ discovery: respond, token: respond, keys: respond });
+  expect(await signIn()).toMatchObject(authenticated);
   expect([...codings]).toEqual(['identity']);
 });
 
 for (const endpoint of ['discovery', 'token', 'keys'] as const)
   test(`a compressed response is refused before it is decoded: ${endpoint}`, async () => {
-    const { signIn, how, asked: requested } = await hostileProvider({ [endpoint]: compressed });
+    const { signIn, responders, requested } = await startHostileProvider({ [endpoint]: compressed });
     await expect(signIn()).rejects.toMatchObject({
       ...UNAVAILABLE,
       cause: { message: expect.stringContaining('content coding') },
     });
     expect(requested).toContain(endpoint);
-    expect(Object.keys(how)).toEqual([endpoint]);
+    expect(Object.keys(responders)).toEqual([endpoint]);
   });
 
 const nested = `${'['.repeat(100_000)}${']'.repeat(100_000)}`;
 const withMember = (body: string, member: string): string => `{${member},${body.slice(1)}`;
 
 test.each<[string, Respond]>([
-  ['longer than the limit', (body, ...rest) => plainly(body + ' '.repeat(300_000), ...rest)],
+  ['longer than the limit', (body, ...rest) => respondPlainly(body + ' '.repeat(300_000), ...rest)],
   [
     'longer than the limit, without a length',
     (body, response) => {
@@ -135,18 +136,18 @@ test.each<[string, Respond]>([
       response.end(' '.repeat(300_000));
     },
   ],
-  ['nested without end', (body, ...rest) => plainly(withMember(body, `"x":${nested}`), ...rest)],
+  ['deeply nested', (body, ...rest) => respondPlainly(withMember(body, `"x":${nested}`), ...rest)],
   ...['javascript:alert(1)//', 'data:text/html,x', 'relative', ''].map((endpoint): [string, Respond] => [
-    `that leads browsers to "${endpoint}"`,
+    `with the authorization endpoint "${endpoint}"`,
     (body, ...rest) =>
-      plainly(JSON.stringify({ ...JSON.parse(body), authorization_endpoint: endpoint }), ...rest),
+      respondPlainly(JSON.stringify({ ...JSON.parse(body), authorization_endpoint: endpoint }), ...rest),
   ]),
-  ['with a member twice', (body, ...rest) => plainly(withMember(body, '"issuer":"x"'), ...rest)],
+  ['with a duplicate member', (body, ...rest) => respondPlainly(withMember(body, '"issuer":"x"'), ...rest)],
   [
     'with an oversized header',
     (body, response, request) => {
       response.setHeader('x-padding', 'x'.repeat(20_000));
-      plainly(body, response, request);
+      respondPlainly(body, response, request);
     },
   ],
   [
@@ -157,13 +158,13 @@ test.each<[string, Respond]>([
         .end(Buffer.from(withMember(body, '"x":"\xff"'), 'latin1')),
   ],
 ])('a discovery document is refused: %s', async (_what, discovery) => {
-  const { provider } = await hostileProvider({ discovery });
+  const { provider } = await startHostileProvider({ discovery });
   await expect(provider.startSignIn(CALLBACK)).rejects.toMatchObject(UNAVAILABLE);
 });
 
-test('a response that comes byte by byte ends at the timeout', async () => {
+test('a response sent byte by byte is aborted at the timeout', async () => {
   let closed: Promise<unknown> | undefined;
-  const { provider } = await hostileProvider(
+  const { provider } = await startHostileProvider(
     {
       discovery(body, response) {
         response.writeHead(200, { 'content-type': 'application/json' });
@@ -184,7 +185,7 @@ test('a redirect is not followed', async () => {
     createServer((_request, response) => void ((requests += 1), response.end())),
   );
   onTestFinished(elsewhere.close);
-  const { provider } = await hostileProvider({
+  const { provider } = await startHostileProvider({
     discovery: (_body, response) =>
       response.writeHead(302, { location: `http://127.0.0.1:${elsewhere.port}/` }).end(),
   });
@@ -192,45 +193,44 @@ test('a redirect is not followed', async () => {
   expect(requests).toBe(0);
 });
 
-test('a failed discovery is not repeated for a while, longer after each failure, and recovers by itself', async () => {
+test('a failed discovery is retried with increasing delays, and recovers without a restart', async () => {
   let clock = 0;
-  const fails: Respond = (_body, response) => response.writeHead(503).end();
-  const {
-    provider,
-    asked: requested,
-    how,
-  } = await hostileProvider({ discovery: fails }, { now: () => clock });
-  const failed = async (): Promise<number> => {
+  const respondUnavailable: Respond = (_body, response) => response.writeHead(503).end();
+  const { provider, requested, responders } = await startHostileProvider(
+    { discovery: respondUnavailable },
+    { now: () => clock },
+  );
+  const expectFailure = async (): Promise<number> => {
     const error: unknown = await provider.startSignIn(CALLBACK).catch((reason: unknown) => reason);
     expect(error).toMatchObject(UNAVAILABLE);
     return (error as { retryAfter: number }).retryAfter;
   };
-  await failed();
-  for (let more = 0; more < 20; more += 1) expect(await failed()).toBeLessThanOrEqual(2);
+  await expectFailure();
+  for (let more = 0; more < 20; more += 1) expect(await expectFailure()).toBeLessThanOrEqual(2);
   expect(requested).toHaveLength(1);
   clock += 2_000;
-  await failed();
+  await expectFailure();
   clock += 1_900;
-  await failed();
+  await expectFailure();
   expect(requested).toHaveLength(2);
   for (let more = 0; more < 20; more += 1) {
     clock += 60_000;
-    await failed();
+    await expectFailure();
   }
-  // However often it failed: never more than a minute.
+  // The delay never exceeds a minute.
   expect(requested).toHaveLength(22);
-  expect(await failed()).toBeLessThanOrEqual(60);
-  how.discovery = plainly;
+  expect(await expectFailure()).toBeLessThanOrEqual(60);
+  responders.discovery = respondPlainly;
   clock += 60_000;
   await provider.startSignIn(CALLBACK);
   expect(requested).toHaveLength(23);
 
-  // Known metadata stays in use for an hour while it cannot be read again.
-  how.discovery = fails;
+  // Known metadata stays in use for an hour while it cannot be refreshed.
+  responders.discovery = respondUnavailable;
   clock += 600_001;
   await provider.startSignIn(CALLBACK);
   await provider.startSignIn(CALLBACK);
   expect(requested).toHaveLength(24);
   clock += 3_600_000;
-  await failed();
+  await expectFailure();
 });

@@ -1,6 +1,6 @@
 /**
- * Rows P01–P18: targets, asked for with a token that has only `files:read`, and what becomes of them: the status, and
- * what the upstream got, if anything. For rules `/public/**` (public), `/files/**` (files:read), `/admin/**`
+ * Rows P01–P18: request targets and the result with a token that has only `files:read`: the status, and the target that
+ * the upstream received, if any. The rules are `/public/**` (public), `/files/**` (files:read), `/admin/**`
  * (admin:manage) and `/packages/*` (any token, with opaque `%2F`).
  */
 export const PATH_ROWS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
@@ -23,26 +23,26 @@ export const PATH_ROWS: Readonly<Record<string, Readonly<Record<string, string>>
   },
   'P05 a backslash is refused': { '/public\\..\\admin': '400', '/public%5c..%5cadmin': '400' },
   'P06 an empty segment is refused': { '//admin/x': '400', '/public//../admin': '400', '///': '400' },
-  'P07 an encoded letter is the letter': { '/%61dmin/x': '403', '/%66iles/%61': '200 /files/a' },
-  'P08 control characters are refused, an encoded space is another name': {
+  'P07 an encoded letter equals the letter': { '/%61dmin/x': '403', '/%66iles/%61': '200 /files/a' },
+  'P08 control characters are refused; an encoded space is part of the name': {
     '/admin%00.js': '400',
     '/admin%0a': '400',
     '/admin%20': '404',
   },
   'P09 double encodings are refused': { '/%2561dmin': '400', '/%252e%252e/admin': '400' },
-  'P10 overlong and foreign encodings are refused': { '/%c0%ae%c0%ae/admin': '400', '/%u002e': '400' },
-  'P11 broken encodings are refused': { '/%zz': '400', '/%': '400' },
-  'P12 fragments are refused, an encoded # is another name': {
+  'P10 overlong and non-standard encodings are refused': { '/%c0%ae%c0%ae/admin': '400', '/%u002e': '400' },
+  'P11 malformed encodings are refused': { '/%zz': '400', '/%': '400' },
+  'P12 fragments are refused; an encoded # is part of the name': {
     '/public#/../admin': '400',
     '/public%23': '404',
   },
-  'P13 a query is no path, and a path parameter no separator': {
+  'P13 a query is not part of the path, and a path parameter is not a separator': {
     '/public?x=/../admin': '200 /public?x=/../admin',
     '/admin?/public/': '403',
     '/admin;/public': '404',
   },
-  'P16 paths compare with their case': { '/ADMIN/x': '404', '/Admin': '404' },
-  'P17 a rule for all below a path covers the path, and no other name': {
+  'P16 paths are case-sensitive': { '/ADMIN/x': '404', '/Admin': '404' },
+  'P17 a rule for everything below a path also covers the path itself, and no other name': {
     '/admin': '403',
     '/admin/': '403',
     '/admin/.': '400',

@@ -5,7 +5,7 @@ import { until } from '../support/serve-process.ts';
 import type { SettingsChange } from '../support/test-gateway.ts';
 import { useAttackGateway } from './attack-gateway.ts';
 
-/** An API such as Express, which ignores letter case and a trailing slash, with everything public but two paths. */
+/** An upstream such as Express that ignores letter case and a trailing slash; everything is public except two paths. */
 const attack = useAttackGateway((settings) => ({
   ...settings,
   trustedProxies: ['127.0.0.1'],
@@ -32,7 +32,7 @@ const withPaths =
     upstreams: { default: { url: attack.upstream.url, paths: { letterCase, trailingSlash } } },
   });
 
-async function overHttp1(path: string, token: string | null): Promise<number> {
+async function sendOverHttp1(path: string, token: string | null): Promise<number> {
   attack.upstream.reset();
   return (await attack.request({ line: `GET ${path} HTTP/1.1`, token })).status;
 }
@@ -40,7 +40,7 @@ async function overHttp1(path: string, token: string | null): Promise<number> {
 let session: ClientHttp2Session | undefined;
 afterAll(() => session?.destroy());
 
-async function overHttp2(path: string, token: string | null): Promise<number> {
+async function sendOverHttp2(path: string, token: string | null): Promise<number> {
   attack.upstream.reset();
   const { port, ca } = attack.gateway;
   session ??= connect(`https://127.0.0.1:${port}`, { ca: ca.pem, servername: 'localhost' });
@@ -56,37 +56,37 @@ async function overHttp2(path: string, token: string | null): Promise<number> {
 }
 
 describe.each([
-  ['HTTP/1.1', overHttp1],
-  ['HTTP/2', overHttp2],
-] as const)('over %s', (_, ask) => {
+  ['HTTP/1.1', sendOverHttp1],
+  ['HTTP/2', sendOverHttp2],
+] as const)('over %s', (_, send) => {
   test('P16, P17: another spelling of a protected path does not reach the upstream through a weaker rule', async () => {
     for (const path of [...OTHER_SPELLINGS, '/Admin;x', '/;x/Admin']) {
-      expect([path, await ask(path, null), await ask(path, attack.token)]).toEqual([path, 401, 404]);
+      expect([path, await send(path, null), await send(path, attack.token)]).toEqual([path, 401, 404]);
       expect(attack.upstream.bytes()).toBe('');
     }
     for (const path of ['/', '/Public', '/public/', '/admin/x', '/Administration'])
-      expect([path, await ask(path, null)]).toEqual([path, 200]);
+      expect([path, await send(path, null)]).toEqual([path, 200]);
     await attack.expectHealthy();
   });
 
-  test('P16, P17: it meets the rule where the upstream is known to ignore the difference', () =>
+  test('P16, P17: another spelling matches the rule if the upstream is configured to ignore the difference', () =>
     withSettings(attack.gateway, withPaths('same'), async () => {
       for (const path of OTHER_SPELLINGS) {
-        expect([path, await ask(path, null), await ask(path, attack.token)]).toEqual([path, 401, 403]);
+        expect([path, await send(path, null), await send(path, attack.token)]).toEqual([path, 401, 403]);
         expect(attack.upstream.bytes()).toBe('');
       }
     }));
 
-  test('P16, P17: it is forwarded where the upstream is known to distinguish such paths', () =>
+  test('P16, P17: another spelling is forwarded if the upstream is configured to distinguish such paths', () =>
     withSettings(attack.gateway, withPaths('distinct'), async () => {
-      expect(await ask('/Admin', null)).toBe(200);
+      expect(await send('/Admin', null)).toBe(200);
       expect(attack.upstream.requests.map(({ target }) => target)).toEqual(['/Admin']);
-      expect(await ask('/admin/', null)).toBe(200);
-      expect(await ask('/admin', null)).toBe(401);
+      expect(await send('/admin/', null)).toBe(200);
+      expect(await send('/admin', null)).toBe(401);
     }));
 });
 
-test('P16 forward-auth refuses another spelling as the proxy does', async () => {
+test('P16 forward-auth refuses another spelling like the proxy', async () => {
   const check = (uri: string) =>
     attack.gateway.request({
       path: '/authsvc/check',
@@ -97,9 +97,9 @@ test('P16 forward-auth refuses another spelling as the proxy does', async () => 
 });
 
 test('P16 the log of a refused request names both rules', async () => {
-  await overHttp1('/Reports/logged', attack.token);
+  await sendOverHttp1('/Reports/logged', attack.token);
   const line = await until('the request is logged', () =>
-    attack.gateway.log.find((one) => one.event === 'request' && one['path'] === '/Reports/logged'),
+    attack.gateway.log.find((entry) => entry.event === 'request' && entry['path'] === '/Reports/logged'),
   );
   expect(line['reason']).toBe(
     'no_rule (routes[1] /reports/**: equivalent_path; routes[2] /**: ambiguous_path)',

@@ -5,30 +5,30 @@ import { useAttackGateway } from './attack-gateway.ts';
 import { OWN } from './matrix-settings.ts';
 import { PATH_ROWS } from './path-cases.ts';
 
-/** Rows P01–P20, through the whole gateway, with a token that has only `files:read`. */
+/** Rows P01–P20 through a complete gateway, with a token that has only `files:read`. */
 const attack = useAttackGateway();
 
-/** The status, and what the upstream saw of it. */
-async function fate(target: string, method = 'GET', headers: readonly string[] = []): Promise<string> {
+/** Sends a request; returns the status and the target that the upstream received. */
+async function getResult(target: string, method = 'GET', headers: readonly string[] = []): Promise<string> {
   attack.upstream.reset();
   const { status } = await attack.request({ line: `${method} ${target} HTTP/1.1`, headers });
   const seen = attack.upstream.requests.map((request) => request.target);
-  const reported = seen.length === 0 ? attack.upstream.bytes() : ` ${seen.join(' ')}`;
-  return `${status}${reported}`;
+  const received = seen.length === 0 ? attack.upstream.bytes() : ` ${seen.join(' ')}`;
+  return `${status}${received}`;
 }
 
-async function fates(cases: Readonly<Record<string, string>>, method?: string): Promise<void> {
+async function expectResults(cases: Readonly<Record<string, string>>, method?: string): Promise<void> {
   for (const [target, expected] of Object.entries(cases)) {
-    expect([target, await fate(target, method)]).toEqual([target, expected]);
+    expect([target, await getResult(target, method)]).toEqual([target, expected]);
     await attack.expectHealthy();
   }
 }
 
 describe('the path a rule decides about is the path the upstream gets', () => {
-  for (const [name, cases] of Object.entries(PATH_ROWS)) test(name, () => fates(cases));
+  for (const [name, cases] of Object.entries(PATH_ROWS)) test(name, () => expectResults(cases));
 
-  test('P14 an absolute URL as target: 421 for other hosts, 400 with user information, and the path of our own', () =>
-    fates({
+  test('P14 an absolute URL as target: 421 for other hosts, 400 with user information, and its path for our own host', () =>
+    expectResults({
       'http://evil.test/admin': '421',
       'https://evil.test/files/1': '421',
       [`https://u:p@${OWN}/`]: '400',
@@ -40,15 +40,14 @@ describe('the path a rule decides about is the path the upstream gets', () => {
     }));
 
   test('P15 OPTIONS * gets a response from the gateway, other methods with * are rejected', async () => {
-    await fates({ '*': '204' }, 'OPTIONS');
-    await fates({ '*': '400' });
+    await expectResults({ '*': '204' }, 'OPTIONS');
+    await expectResults({ '*': '400' });
   });
 
-  // The matrix also knows a rule that compares without case; wire.md knows no such rule.
   test('P16 other spellings of a protected path match no route', () =>
-    fates({ '/ADMIN/x': '404', '/Admin': '404', '/PUBLIC/x': '404', '/Files/1': '404' }));
+    expectResults({ '/ADMIN/x': '404', '/Admin': '404', '/PUBLIC/x': '404', '/Files/1': '404' }));
 
-  test('P18 the token service is matched in any letter case, and under no other spelling', async () => {
+  test('P18 paths of the token service match in any letter case, but in no other spelling', async () => {
     attack.upstream.reset();
     for (const path of ['/AUTHSVC/authorize/TOKEN', '/authsvc/%41uthorize/Token']) {
       const { status, body } = await attack.request({
@@ -58,8 +57,8 @@ describe('the path a rule decides about is the path the upstream gets', () => {
       });
       expect([path, status, JSON.parse(body)]).toMatchObject([path, 400, { Error: 'invalid_request' }]);
     }
-    expect(await fate('/authsvc/nowhere')).toBe('404');
-    expect(await fate('/authsvc%2fx')).toBe('400');
+    expect(await getResult('/authsvc/nowhere')).toBe('404');
+    expect(await getResult('/authsvc%2fx')).toBe('400');
     await attack.expectHealthy();
   });
 
@@ -75,7 +74,7 @@ describe('the path a rule decides about is the path the upstream gets', () => {
     ];
     const methods = ['X-HTTP-Method-Override', 'X-HTTP-Method', 'X-Method-Override'];
     const headers = [...names.map((name) => `${name}: /admin`), ...methods.map((name) => `${name}: DELETE`)];
-    expect(await fate('/public/a', 'GET', headers)).toBe('200 /public/a');
+    expect(await getResult('/public/a', 'GET', headers)).toBe('200 /public/a');
     const [seen] = attack.upstream.requests;
     expect(seen?.method).toBe('GET');
     for (const name of [...names, ...methods])

@@ -8,20 +8,20 @@ import { until } from '../support/until.ts';
 
 const FIRST = 8;
 const SECOND = 40;
-const bodyOf = (index: number): string => `${index}:`.padEnd(3_000 + index * 97, `<${index}>`);
+const createBody = (index: number): string => `${index}:`.padEnd(3_000 + index * 97, `<${index}>`);
 const hash = (text: string): string => createHash('sha256').update(text).digest('hex');
-const requestOf = (index: number): string => {
-  const body = bodyOf(index);
+const createRequest = (index: number): string => {
+  const body = createBody(index);
   return `POST /files/${index} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer A\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
 };
-const indexes = (from: number, to: number): number[] =>
+const range = (from: number, to: number): number[] =>
   Array.from({ length: to - from }, (_, index) => from + index);
 
 test.each(['full', 'fast'] as const)(
-  'pipelined requests over TLS, many behind a response that is not there yet, %s path: each body arrives unchanged, and each request gets its response',
+  'pipelined requests over TLS behind a pending response, %s path: each body arrives unchanged, and each request gets its response',
   async (proxyPath) => {
     const received = new Map<number, string>();
-    const waiting = Promise.withResolvers<void>();
+    const release = Promise.withResolvers<void>();
     const upstream = createServer((request, response) => {
       const parts: Buffer[] = [];
       request.on('data', (part: Buffer) => parts.push(part));
@@ -29,7 +29,7 @@ test.each(['full', 'fast'] as const)(
         const index = Number(request.url?.split('/').pop());
         received.set(index, hash(Buffer.concat(parts).toString('latin1')));
         const respond = (): unknown => response.end(`${index} `.padEnd(30_000, '.'));
-        if (index === 0) void waiting.promise.then(respond);
+        if (index === 0) void release.promise.then(respond);
         else respond();
       });
     }).listen(0, '127.0.0.1');
@@ -43,21 +43,22 @@ test.each(['full', 'fast'] as const)(
     onTestFinished(() => harness.close());
     const client = await connectRawTls(harness.port, harness.ca.pem);
     onTestFinished(() => client.destroy());
-    client.send(indexes(0, FIRST).map(requestOf).join(''));
-    // The fast path reads a request when the one before it has its response.
+    client.send(range(0, FIRST).map(createRequest).join(''));
+    // The fast path reads a request only after the previous one has its response.
     await until(
       'the upstream has the first requests',
       () => received.size === (proxyPath === 'full' ? FIRST : 1),
     );
-    client.send(indexes(FIRST, SECOND).map(requestOf).join(''));
-    if (proxyPath === 'full') await until('the next ones are being read', () => harness.notes.length > FIRST);
-    waiting.resolve();
+    client.send(range(FIRST, SECOND).map(createRequest).join(''));
+    if (proxyPath === 'full')
+      await until('the next requests are being read', () => harness.notes.length > FIRST);
+    release.resolve();
     const text = await client.until((all) => all.length > SECOND * 30_000);
-    const altered = [...received].filter(([index, digest]) => digest !== hash(bodyOf(index)));
+    const altered = [...received].filter(([index, digest]) => digest !== hash(createBody(index)));
     const statuses = [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => status);
     expect({ altered, statuses, received: received.size }).toEqual({
       altered: [],
-      statuses: indexes(0, SECOND).map(() => '200'),
+      statuses: range(0, SECOND).map(() => '200'),
       received: SECOND,
     });
   },

@@ -2,10 +2,10 @@ import { expect, test } from 'vitest';
 import { until } from '../support/serve-process.ts';
 import { useAttackGateway } from './attack-gateway.ts';
 
-/** Found by the fuzzer: messages that take a connection away from the requests in progress on it. */
+/** Found by the fuzzer: messages that take over a connection that has requests in progress. */
 const attack = useAttackGateway((settings) => ({
   ...settings,
-  // The fast path begins no request before the one in front of it has been answered.
+  // The fast path processes a request only after the previous response.
   listen: { ...settings.listen, fastPath: false },
 }));
 
@@ -16,54 +16,54 @@ for (const [what, last] of [
   ['CONNECT', 'CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n'],
   ['a WebSocket handshake', `GET /socket HTTP/1.1\r\nHost: a\r\n${HANDSHAKE}\r\n\r\n`],
 ] as const)
-  test(`${what} behind requests in progress gets no response in their place, and all of them end`, async () => {
+  test(`${what} pipelined after requests in progress does not get their response, and all of them are aborted`, async () => {
     attack.upstream.reset();
-    // The upstream has the first two, and answers neither.
+    // The upstream receives the first two requests and responds to neither.
     attack.upstream.respondWith(() => {});
     const seen = attack.gateway.log.length;
     const client = await attack.client();
     client.send(
       attack.write({ line: 'GET /files/1 HTTP/1.1' }) + attack.write({ line: 'GET /files/2 HTTP/1.1' }),
     );
-    await until('both are upstream', () => attack.upstream.requests.length === 2);
+    await until('the upstream has both requests', () => attack.upstream.requests.length === 2);
     client.send(last);
     expect(await client.closed()).toBe('');
     client.destroy();
-    const ended = (path: string): boolean =>
+    const isLogged = (path: string): boolean =>
       attack.gateway.log.slice(seen).some((line) => line.event === 'request' && line['path'] === path);
-    await until('both have ended', () => ended('/files/1') && ended('/files/2'));
+    await until('both are logged', () => isLogged('/files/1') && isLogged('/files/2'));
     await attack.expectHealthy();
   });
 
-for (const good of [1, 3])
-  test(`H19 a malformed request behind ${good} good: the good get their responses, then 400, then close`, async () => {
+for (const validCount of [1, 3])
+  test(`H19 a malformed request after ${validCount} valid: the valid ones get their responses, then 400, then close`, async () => {
     attack.upstream.reset();
     const responders: (() => void)[] = [];
     attack.upstream.respondWith((socket, { target }) => {
-      const body = `answer to ${target}`;
+      const body = `response to ${target}`;
       responders.push(
         () => void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`),
       );
     });
     const client = await attack.client();
-    const paths = Array.from({ length: good }, (_, at) => `/files/${at}`);
+    const paths = Array.from({ length: validCount }, (_, at) => `/files/${at}`);
     client.send(paths.map((path) => attack.write({ line: `GET ${path} HTTP/1.1` })).join(''));
-    await until('all are upstream', () => attack.upstream.requests.length === good);
+    await until('the upstream has all requests', () => attack.upstream.requests.length === validCount);
     client.send('GET /files/9 HTTP/1.1\r\nBroken Name: x\r\n\r\n');
     client.send(attack.write({ line: 'GET /files/10 HTTP/1.1' }));
-    // Backwards: the order of answers is that of the requests all the same.
+    // The upstream responds in reverse; the client still gets the responses in request order.
     for (const respond of responders.toReversed()) respond();
     const text = await client.closed();
     client.destroy();
-    expect(text.match(/HTTP\/1\.1 \d+|answer to \/files\/\d/g)).toEqual([
-      ...paths.flatMap((path) => ['HTTP/1.1 200', `answer to ${path}`]),
+    expect(text.match(/HTTP\/1\.1 \d+|response to \/files\/\d/g)).toEqual([
+      ...paths.flatMap((path) => ['HTTP/1.1 200', `response to ${path}`]),
       'HTTP/1.1 400',
     ]);
     expect(attack.upstream.requests.map(({ target }) => target)).toEqual(paths);
     await attack.expectHealthy();
   });
 
-for (const [what, breaks] of [
+for (const [what, truncated] of [
   ['before its end', 'HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhalf'],
   ['between two chunks', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'],
 ] as const)
@@ -71,7 +71,7 @@ for (const [what, breaks] of [
     attack.upstream.reset();
     let respondToFirst = (): void => {};
     attack.upstream.respondWith((socket, { target }) => {
-      if (target === '/files/2') return void socket.end(breaks);
+      if (target === '/files/2') return void socket.end(truncated);
       respondToFirst = () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst');
     });
     const seen = attack.gateway.log.length;
@@ -79,8 +79,8 @@ for (const [what, breaks] of [
     client.send(
       attack.write({ line: 'GET /files/1 HTTP/1.1' }) + attack.write({ line: 'GET /files/2 HTTP/1.1' }),
     );
-    await until('both are upstream', () => attack.upstream.requests.length === 2);
-    await until('the second has broken off', () =>
+    await until('the upstream has both requests', () => attack.upstream.requests.length === 2);
+    await until('the second request is logged', () =>
       attack.gateway.log.slice(seen).some((line) => line.event === 'request' && line['path'] === '/files/2'),
     );
     respondToFirst();
@@ -92,15 +92,15 @@ for (const [what, breaks] of [
     await attack.expectHealthy();
   });
 
-test('H19 a malformed request behind one whose client disconnects: nothing is left of either', async () => {
+test('H19 a malformed request after one whose client disconnects: neither leaves anything behind', async () => {
   attack.upstream.reset();
   attack.upstream.respondWith(() => {});
   const seen = attack.gateway.log.length;
   const client = await attack.client();
   client.send(`${attack.write({ line: 'GET /files/1 HTTP/1.1' })}GARBAGE\r\n\r\n`);
-  await until('it is upstream', () => attack.upstream.requests.length === 1);
+  await until('the upstream has the request', () => attack.upstream.requests.length === 1);
   client.destroy();
-  await until('it has ended', () =>
+  await until('the request is logged', () =>
     attack.gateway.log.slice(seen).some((line) => line.event === 'request' && line['path'] === '/files/1'),
   );
   await attack.expectHealthy();
@@ -119,7 +119,7 @@ for (const method of ['GET', 'HEAD', 'DELETE', 'OPTIONS'])
     ]) {
       const client = await attack.client();
       client.send(attack.write({ line: `${method} /files/with-body HTTP/1.1`, ...framing }));
-      await until('it is upstream', () =>
+      await until('the upstream has the request', () =>
         attack.upstream.requests.some(({ target }) => target === '/files/with-body'),
       );
       client.send(attack.write({ line: 'GET /files/next HTTP/1.1' }));

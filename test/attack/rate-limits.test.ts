@@ -4,7 +4,7 @@ import { createDeviceClient } from '../support/device-client.ts';
 import { createOAuthClient } from '../support/oauth-client.ts';
 import { type Reply, startGateway, type TestGateway, type TestRequest } from '../support/test-gateway.ts';
 
-test('an IPv6 network of 64 bits has one limit, shared with no other network, in every notation', () => {
+test('all addresses of an IPv6 /64 share one limit, in every notation, and no two networks share one', () => {
   const same = ['2001:db8:0:7::1', '2001:DB8:0:7:a:b:c:d', '2001:0db8:0000:0007::', '2001:db8:0:7:0:0:0:2'];
   expect(new Set(same.map(getRateLimitKey)).size).toBe(1);
   const others = ['2001::7:1:2:3:4', '2001::8:1:2:3:4', '2001::1', '::1', '2001:db8::1'];
@@ -26,7 +26,7 @@ test('client_credentials is subject to the rate limit of Authorize/Certificate',
 
 type Rates = Readonly<Record<string, string>>;
 
-async function gatewayWith(rates: Rates): Promise<TestGateway> {
+async function startWithRates(rates: Rates): Promise<TestGateway> {
   const gateway = await startGateway((settings) => ({
     ...settings,
     trustedProxies: ['127.0.0.1'],
@@ -36,7 +36,7 @@ async function gatewayWith(rates: Rates): Promise<TestGateway> {
   return gateway;
 }
 
-/** Authorize/Token knows only 400: a long wait tells a limit apart from other failures. */
+/** Authorize/Token responds to every failure with 400: a long Retry-After identifies the rate limit. */
 const isLimited = ({ status, headers }: Reply): boolean =>
   (status === 429 || status === 400) && Number(headers['retry-after'] ?? 0) > 60;
 const from = (address: string): Partial<TestRequest> => ({ headers: { 'x-forwarded-for': address } });
@@ -44,7 +44,7 @@ const refreshFrom = (gateway: TestGateway, token: string, address: string): Prom
   gateway.post('/Authorize/Token', { client_id: 'report-runner', refresh_token: token }, from(address));
 
 test('clients with valid refresh tokens behind one address do not share a limit, on both token endpoints', async () => {
-  const gateway = await gatewayWith({ token: '3/h' });
+  const gateway = await startWithRates({ token: '3/h' });
   const steps = createOAuthClient(gateway);
   for (let count = 0; count < 6; count += 1) {
     const { refresh_token: token } = await gateway.grant();
@@ -54,8 +54,8 @@ test('clients with valid refresh tokens behind one address do not share a limit,
   }
 });
 
-test('one grant has a limit of its own', async () => {
-  const gateway = await gatewayWith({ token: '3/h' });
+test('each grant has its own limit', async () => {
+  const gateway = await startWithRates({ token: '3/h' });
   let { refresh_token: token } = await gateway.grant();
   for (let count = 0; count < 3; count += 1) {
     const { status, json } = await gateway.refresh(token);
@@ -65,20 +65,20 @@ test('one grant has a limit of its own', async () => {
   expect(isLimited(await gateway.refresh(token))).toBe(true);
 });
 
-test('calls with invalid tokens are limited by address, and use up nothing of the client that they name', async () => {
-  const gateway = await gatewayWith({ token: '3/h' });
+test('calls with invalid tokens count against their address, and not against the client they name', async () => {
+  const gateway = await startWithRates({ token: '3/h' });
   const { refresh_token: token } = await gateway.grant();
   const forged = `${token.slice(0, -4)}AAAA`;
   const limited: boolean[] = [];
   for (let count = 0; count < 5; count += 1) limited.push(isLimited(await gateway.refresh(forged)));
   expect(limited).toEqual([false, false, false, true, true]);
-  // A body that cannot be read counts as well.
+  // A malformed body counts as well.
   expect(isLimited(await gateway.post('/Authorize/Token', 'not an object'))).toBe(true);
   expect((await gateway.refresh(token)).status).toBe(200);
 });
 
-test('a spent refresh token uses up nothing of its grant when it comes from another address', async () => {
-  const gateway = await gatewayWith({ token: '3/h' });
+test('a spent refresh token from another address does not count against its grant', async () => {
+  const gateway = await startWithRates({ token: '3/h' });
   await gateway.reload((settings) => ({
     ...settings,
     tokens: { refresh: { retryWindow: '0s', reuse: 'reject' } },
@@ -92,34 +92,36 @@ test('a spent refresh token uses up nothing of its grant when it comes from anot
   expect((await refreshFrom(gateway, String(json['refresh_token']), '203.0.113.1')).status).toBe(200);
 });
 
-test('certificates behind one address have a limit each; calls without one, or for an unknown client, count by address', async () => {
-  const gateway = await gatewayWith({ certificate: '2/h' });
+test('each certificate behind one address has its own limit; calls without one, or for an unknown client, count against the address', async () => {
+  const gateway = await startWithRates({ certificate: '2/h' });
   const { alice, bob } = gateway.users;
-  const ask = (as: TestRequest['as'], clientId = 'report-runner'): Promise<Reply> =>
+  const authorize = (as: TestRequest['as'], clientId = 'report-runner'): Promise<Reply> =>
     gateway.post('/Authorize/Certificate', { client_id: clientId, scope: 'files:read' }, as ? { as } : {});
-  const limits = async (...request: readonly Parameters<typeof ask>[]): Promise<readonly boolean[]> => {
-    const found: boolean[] = [];
-    for (const words of request) found.push(isLimited(await ask(...words)));
-    return found;
+  const areLimited = async (
+    ...calls: readonly Parameters<typeof authorize>[]
+  ): Promise<readonly boolean[]> => {
+    const limited: boolean[] = [];
+    for (const args of calls) limited.push(isLimited(await authorize(...args)));
+    return limited;
   };
-  expect(await limits([undefined], [undefined], [undefined])).toEqual([false, false, true]);
-  expect(await limits([alice, 'unknown-1'])).toEqual([true]);
-  expect(await limits([alice], [alice], [alice], [bob])).toEqual([false, false, true, false]);
-  // The limit is one for both endpoints.
+  expect(await areLimited([undefined], [undefined], [undefined])).toEqual([false, false, true]);
+  expect(await areLimited([alice, 'unknown-1'])).toEqual([true]);
+  expect(await areLimited([alice], [alice], [alice], [bob])).toEqual([false, false, true, false]);
+  // Both endpoints share the limit.
   expect(isLimited(await createOAuthClient(gateway).clientCredentials({}, { as: alice }))).toBe(true);
 });
 
-test('authentic access tokens behind one address have a limit each for Verify and for revocation', async () => {
-  const gateway = await gatewayWith({ verify: '2/h', revoke: '2/h' });
+test('each authentic access token behind one address has its own limit for Verify and for revocation', async () => {
+  const gateway = await startWithRates({ verify: '2/h', revoke: '2/h' });
   const verify = (token: string): Promise<Reply> => gateway.api('/authsvc/Authorize/Verify', token);
   const revoke = (token: string): Promise<Reply> => gateway.api('/authsvc/Revoke/Token', token);
   const junk = 'a.b.c';
-  for (const ask of [verify, revoke]) {
+  for (const operation of [verify, revoke]) {
     const limited: boolean[] = [];
-    for (let count = 0; count < 3; count += 1) limited.push(isLimited(await ask(junk)));
+    for (let count = 0; count < 3; count += 1) limited.push(isLimited(await operation(junk)));
     expect(limited).toEqual([false, false, true]);
     for (let count = 0; count < 4; count += 1)
-      expect((await ask((await gateway.grant()).access_token)).status).toBe(200);
+      expect((await operation((await gateway.grant()).access_token)).status).toBe(200);
   }
   const { access_token: token } = await gateway.grant();
   await verify(token);
@@ -127,12 +129,12 @@ test('authentic access tokens behind one address have a limit each for Verify an
   expect(isLimited(await verify(token))).toBe(true);
 });
 
-test('a device that waits for its user polls without using up the limit of its address', async () => {
-  const gateway = await gatewayWith({ token: '3/h' });
+test('a device that waits for its user can poll without using up the limit of its address', async () => {
+  const gateway = await startWithRates({ token: '3/h' });
   const steps = createDeviceClient(gateway);
   const poll = (code: string): Promise<Reply> => steps.exchange(code);
   const { device_code: code } = await steps.requestCodes();
-  // The first poll finds it in the store; from then on it has a limit of its own.
+  // After the first poll has found the code in the store, the code has its own limit.
   for (let count = 0; count < 4; count += 1)
     expect((await poll(code)).json['Error']).toBe('authorization_pending');
   const limited: boolean[] = [];

@@ -13,7 +13,7 @@ import {
   until,
 } from '../support/serve-process.ts';
 
-/** Real processes and stores that end or stall; the retry window of a refresh counts only time that was served. */
+/** Processes and stores that fail or stall; only time in which gatehouse served counts towards the retry window. */
 const INVALID_GRANT = { status: 400, json: { Error: 'invalid_grant' } };
 
 type Refresh = NonNullable<NonNullable<SettingsInput['tokens']>['refresh']>;
@@ -24,7 +24,7 @@ const withRefresh =
     tokens: { ...settings.tokens, refresh },
   });
 
-async function folderWith(refresh: Refresh, store?: SettingsInput['store']): Promise<ServeFolder> {
+async function createFolderWith(refresh: Refresh, store?: SettingsInput['store']): Promise<ServeFolder> {
   const folder = await createServeFolder((settings) => ({
     ...withRefresh(refresh)(settings),
     ...(store && { store, keys: { file: 'keys.json' } }),
@@ -35,59 +35,59 @@ async function folderWith(refresh: Refresh, store?: SettingsInput['store']): Pro
   return folder;
 }
 
-function clientOf(folder: ServeFolder, server: ServeProcess): Client {
+function createClient(folder: ServeFolder, server: ServeProcess): Client {
   const client = connect(folder, server.port, folder.alice);
   onTestFinished(() => client.close());
   return client;
 }
 
-/** A starved Redis counts as unreachable: what is reported as temporary is asked again. */
-const settled = (ask: () => Promise<Reply>): Promise<Reply> =>
-  until('it is no temporary failure', async () => {
-    const reply = await ask();
+/** On a busy machine Redis may count as unreachable: repeats the request while the error is temporary. */
+const retryWhileTemporary = (send: () => Promise<Reply>): Promise<Reply> =>
+  until('the failure is not temporary', async () => {
+    const reply = await send();
     return reply.json['Error'] !== 'invalid_request' && reply;
   });
 
-/** A refresh token that was used, and whose retry window has closed; needs `reuse: reject`. */
-function spentToken(client: Client): Promise<{ readonly spent: string; readonly successor: string }> {
+/** Creates a used refresh token whose retry window has closed; needs `reuse: reject`. */
+function spendToken(client: Client): Promise<{ readonly spent: string; readonly successor: string }> {
   return until('a token is spent', async () => {
     const { refresh_token: spent } = await client.grant();
     const { status, json } = await client.refresh(spent);
     if (status !== 200) return undefined;
     await until(
       'its window has closed',
-      async () => (await settled(() => client.refresh(spent))).status !== 200,
+      async () => (await retryWhileTemporary(() => client.refresh(spent))).status !== 200,
     );
     return { spent, successor: String(json['refresh_token']) };
   });
 }
 
-test('R03 R13 a refresh token that was spent before a kill -9 stays spent after the restart, and using it ends the grant', async () => {
-  const folder = await folderWith({ retryWindow: '1s', reuse: 'reject' });
+test('R03 R13 a refresh token that was spent before a kill -9 stays spent after the restart, and using it revokes the grant', async () => {
+  const folder = await createFolderWith({ retryWindow: '1s', reuse: 'reject' });
   const first = await startServe(folder);
-  const { spent, successor } = await spentToken(clientOf(folder, first));
+  const { spent, successor } = await spendToken(createClient(folder, first));
   await first.kill();
   folder.configure(withRefresh({ retryWindow: '1s', reuse: 'revoke' }));
   const second = await startServe(folder);
-  const client = clientOf(folder, second);
+  const client = createClient(folder, second);
   expect(await client.refresh(spent)).toMatchObject(INVALID_GRANT);
   expect(await client.refresh(successor)).toMatchObject(INVALID_GRANT);
   await until('the reuse is recorded', () => second.log.some(({ event }) => event === 'refresh_reuse'));
 });
 
-/** The process sees a clock that is a minute ahead, as if the restart had taken so long. */
+/** Sets the clock of the process a minute ahead, as if the restart had taken that long. */
 const A_MINUTE_LATER =
   'data:text/javascript,const{now}=Date;Date.now=()=>now.call(Date)+60_000;//a minute later';
 
 test('R13 a refresh right before a kill -9 gets the same tokens after an outage longer than the retry window', async () => {
-  const folder = await folderWith({ retryWindow: '10s' });
+  const folder = await createFolderWith({ retryWindow: '10s' });
   const first = await startServe(folder);
-  const client = clientOf(folder, first);
+  const client = createClient(folder, first);
   const { refresh_token: token } = await client.grant();
   const { json: lost } = await client.refresh(token);
   await first.kill();
   const second = await startServe(folder, { nodeOptions: ['--import', A_MINUTE_LATER] });
-  const { status, json } = await clientOf(folder, second).refresh(token);
+  const { status, json } = await createClient(folder, second).refresh(token);
   expect(status).toBe(200);
   expect([json['refresh_token'], json['access_token']]).toEqual([
     lost['refresh_token'],
@@ -98,14 +98,17 @@ test('R13 a refresh right before a kill -9 gets the same tokens after an outage 
 test('R03 on Redis a spent refresh token stays spent when one of two replicas restarts, and when Redis stalls', async () => {
   const redis = await startRedis();
   onTestFinished(() => redis.stop());
-  const folder = await folderWith({ retryWindow: '1s', reuse: 'reject' }, { type: 'redis', url: redis.url });
-  const [one, other] = await Promise.all([startServe(folder), startServe(folder)]);
-  const client = clientOf(folder, other);
-  const { spent, successor } = await spentToken(client);
+  const folder = await createFolderWith(
+    { retryWindow: '1s', reuse: 'reject' },
+    { type: 'redis', url: redis.url },
+  );
+  const [first, other] = await Promise.all([startServe(folder), startServe(folder)]);
+  const client = createClient(folder, other);
+  const { spent, successor } = await spendToken(client);
 
-  await one.kill();
-  const restarted = clientOf(folder, await startServe(folder));
-  expect(await settled(() => restarted.refresh(spent))).toMatchObject(INVALID_GRANT);
+  await first.kill();
+  const restarted = createClient(folder, await startServe(folder));
+  expect(await retryWhileTemporary(() => restarted.refresh(spent))).toMatchObject(INVALID_GRANT);
 
   redis.pause();
   onTestFinished(() => redis.resume());
@@ -113,6 +116,6 @@ test('R03 on Redis a spent refresh token stays spent when one of two replicas re
   expect(failed).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
   expect(Number(failed.headers['retry-after'])).toBeGreaterThan(0);
   redis.resume();
-  expect(await settled(() => client.refresh(spent))).toMatchObject(INVALID_GRANT);
-  expect((await settled(() => restarted.refresh(successor))).status).toBe(200);
+  expect(await retryWhileTemporary(() => client.refresh(spent))).toMatchObject(INVALID_GRANT);
+  expect((await retryWhileTemporary(() => restarted.refresh(successor))).status).toBe(200);
 });

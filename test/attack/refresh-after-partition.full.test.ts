@@ -1,37 +1,37 @@
 import { expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { gatewaysOnRedis, through } from '../support/gateways-on-redis.ts';
+import { gatewaysOnRedis, redisUrl } from '../support/gateways-on-redis.ts';
 import { until } from '../support/until.ts';
 
-const { openOn, serve, wayTo } = gatewaysOnRedis();
+const { startGatewayOn, startServer, startRelay } = gatewaysOnRedis();
 
 const WINDOW_MS = 1_000;
 const change = (settings: SettingsInput): SettingsInput => ({
   ...settings,
   tokens: { ...settings.tokens, refresh: { retryWindow: `${WINDOW_MS / 1_000}s` } },
 });
-const passed = async (ms: number): Promise<void> => {
+const waitMs = async (ms: number): Promise<void> => {
   const began = performance.now();
   await until(`${ms} ms have passed`, () => performance.now() - began > ms);
 };
 
-test('a refresh token that was spent at one replica does not work at another one that was cut off from Redis meanwhile', async () => {
-  const redis = await serve();
-  const relay = await wayTo(redis.port);
-  const cutOff = await openOn(through(relay), {}, change);
-  const other = await openOn(through(redis), {}, change);
+test('a refresh token spent at one replica does not work at another one that was partitioned from Redis meanwhile', async () => {
+  const redis = await startServer();
+  const relay = await startRelay(redis.port);
+  const partitioned = await startGatewayOn(redisUrl(relay), {}, change);
+  const other = await startGatewayOn(redisUrl(redis), {}, change);
   const grant = await other.grant();
   relay.set('black hole');
-  await passed(WINDOW_MS);
+  await waitMs(WINDOW_MS);
   expect((await other.refresh(grant.refresh_token)).status).toBe(200);
-  await passed(2 * WINDOW_MS);
-  // Connections that were silent are given up.
+  await waitMs(2 * WINDOW_MS);
+  // Drop the stalled connections.
   relay.set('refuse');
   relay.set('pass');
-  let reply = await cutOff.refresh(grant.refresh_token);
-  await until('it responds', async () => {
+  let reply = await partitioned.refresh(grant.refresh_token);
+  await until('the error is not temporary', async () => {
     if (!/temporar/i.test(reply.text)) return true;
-    reply = await cutOff.refresh(grant.refresh_token);
+    reply = await partitioned.refresh(grant.refresh_token);
     return false;
   });
   expect([reply.status, reply.json['Error'], reply.json['refresh_token']]).toEqual([
@@ -40,5 +40,5 @@ test('a refresh token that was spent at one replica does not work at another one
     undefined,
   ]);
   expect(other.auditEvents('refresh_retried')).toEqual([]);
-  expect(cutOff.auditEvents('refresh_reuse')).toHaveLength(1);
+  expect(partitioned.auditEvents('refresh_reuse')).toHaveLength(1);
 });

@@ -9,13 +9,13 @@ export interface RefreshClient {
   readonly rotate: (token: string) => Promise<TokenGrant>;
   /** The status of an API request with this access token. */
   readonly requestStatus: (token: string) => Promise<number>;
-  /** What the audit log says of reuse in this grant's family. */
+  /** Audit events about reuse of refresh tokens of this grant. */
   readonly reuseEvents: (grant: TokenGrant) => readonly LogLine[];
-  /** The family is over: no generation refreshes, and no access token works. */
+  /** Expects that the grant is revoked: no refresh token and no access token of these generations works. */
   readonly expectFamilyEnded: (...generations: readonly TokenGrant[]) => Promise<void>;
 }
 
-/** What tests about refreshing do over and over; the house may be opened later. */
+/** Common steps of refresh tests; the gateway may be started later. */
 export function createRefreshClient(gateway: () => TestGateway): RefreshClient {
   const parseGrant: RefreshClient['parseGrant'] = (reply) => {
     expect(reply.status, reply.text).toBe(200);

@@ -10,7 +10,7 @@ import { createRefreshClient, INVALID_GRANT } from './refresh-client.ts';
 /** Rows R14–R16: failures between the client, the gateway and the store. */
 let gateway: TestGateway;
 beforeAll(async () => {
-  // Only `house.clock` moves the time: seconds that a busy machine takes are not part of any lifetime.
+  // Time advances only through `gateway.clock`, so a slow machine cannot make a token expire.
   vi.useFakeTimers({ toFake: ['Date'] });
   gateway = await startGateway();
 });
@@ -26,7 +26,7 @@ test('R14: the client disconnects after sending: its retry within the window get
     const grant = await gateway.grant();
     const { grantId } = splitRefreshToken(grant.refresh_token);
     const body = JSON.stringify({ client_id: 'report-runner', refresh_token: grant.refresh_token });
-    const done = gateway.log.length;
+    const logLength = gateway.log.length;
     await new Promise<void>((resolve, reject) => {
       const socket = connect({
         host: '127.0.0.1',
@@ -38,12 +38,12 @@ test('R14: the client disconnects after sending: its retry within the window get
       socket.on('close', () => resolve());
       socket.on('secureConnect', () => {
         const head = `POST /authsvc/Authorize/Token HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`;
-        // Every second time the body never arrives whole.
+        // In every second attempt the body is incomplete.
         socket.write(head + (attempt % 2 === 0 ? body : body.slice(0, -5)), () => socket.destroy());
       });
     });
-    await until('the request has ended', () =>
-      gateway.log.slice(done).some((line) => line.event === 'request'),
+    await until('the request is logged', () =>
+      gateway.log.slice(logLength).some((line) => line.event === 'request'),
     );
     const successor = await rotate(grant.refresh_token);
     expect(splitRefreshToken(successor.refresh_token)).toMatchObject({ grantId, generation: 2 });
@@ -53,7 +53,7 @@ test('R14: the client disconnects after sending: its retry within the window get
 });
 
 test.each(['not executed', 'response lost'] as const)(
-  'R15: the store’s write %s: 400 invalid_request with Retry-After, never invalid_grant, and the retry converges',
+  'R15: a store write is %s: 400 invalid_request with Retry-After, never invalid_grant, and the retry converges',
   async (failure: Failure) => {
     const grant = await gateway.grant();
     const { grants } = gateway.server.store;
@@ -110,7 +110,7 @@ test('R16: a failover rolled the record back: the newer token is accepted, the r
   const second = await rotate(first.refresh_token);
   const third = await rotate(second.refresh_token);
   const now = await grants.read(grantId);
-  if (old === undefined || now === undefined) throw new Error('the grant is there');
+  if (old === undefined || now === undefined) throw new Error('grant not found');
   await grants.replace(grantId, now.version, old.record, old.record.refreshUntil + 86_400);
 
   const fourth = await rotate(third.refresh_token);
@@ -124,7 +124,7 @@ test('R16: a failover rolled the record back: the newer token is accepted, the r
   expect(await requestStatus(fourth.access_token)).toBe(200);
   expect(
     await gateway.refresh(second.refresh_token),
-    'spent before the fail-over, spent after it',
+    'spent before the failover, spent after it',
   ).toMatchObject(INVALID_GRANT);
   await expectFamilyEnded(fourth);
 });
@@ -137,7 +137,7 @@ test('R16: a record rolled back to before its revocation stays revoked', async (
   const headers = { authorization: `Bearer ${grant.access_token}` };
   expect((await gateway.request({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
   const now = await grants.read(grantId);
-  if (old === undefined || now === undefined) throw new Error('the grant is there');
+  if (old === undefined || now === undefined) throw new Error('grant not found');
   await grants.replace(grantId, now.version, old.record, old.record.refreshUntil + 86_400);
   await expectFamilyEnded(grant);
 });

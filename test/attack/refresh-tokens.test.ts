@@ -12,10 +12,10 @@ import {
 import { startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 import { createRefreshClient, INVALID_GRANT } from './refresh-client.ts';
 
-/** Rows R01–R12 and R18: retries, theft, what is sent, what has changed meanwhile. */
+/** Rows R01–R12 and R18: retries, reuse of stolen tokens, malformed requests and changed settings. */
 let gateway: TestGateway;
 beforeAll(async () => {
-  // Only `house.clock` moves the time: seconds that a busy machine takes are not part of any lifetime.
+  // Time advances only through `gateway.clock`, so a slow machine cannot make a token expire.
   vi.useFakeTimers({ toFake: ['Date'] });
   gateway = await startGateway();
 });
@@ -28,20 +28,20 @@ const { parseGrant, rotate, requestStatus, reuseEvents, expectFamilyEnded } = cr
   () => gateway,
 );
 
-describe('retry and theft', () => {
+describe('retries and stolen tokens', () => {
   test('R01: the predecessor repeated after 5 s gets the same tokens and the same refresh_until', async () => {
     const first = await gateway.grant();
     const second = await rotate(first.refresh_token);
     gateway.clock.advance(5);
-    const again = await rotate(first.refresh_token);
-    expect(again.refresh_token).toBe(second.refresh_token);
-    expect(again.access_token).toBe(second.access_token);
-    expect(again.refresh_until).toBe(first.refresh_until);
-    expect(again.expires).toBe(second.expires);
+    const retried = await rotate(first.refresh_token);
+    expect(retried.refresh_token).toBe(second.refresh_token);
+    expect(retried.access_token).toBe(second.access_token);
+    expect(retried.refresh_until).toBe(first.refresh_until);
+    expect(retried.expires).toBe(second.expires);
     expect((await rotate(second.refresh_token)).refresh_token).not.toBe(second.refresh_token);
   });
 
-  test('R02: the predecessor of a predecessor ends the family at once', async () => {
+  test('R02: the predecessor of a predecessor revokes the grant at once', async () => {
     const first = await gateway.grant();
     const second = await rotate(first.refresh_token);
     const third = await rotate(second.refresh_token);
@@ -50,7 +50,7 @@ describe('retry and theft', () => {
     expect(reuseEvents(first)[0]).toMatchObject({ action: 'grant_revoked' });
   });
 
-  test('R02: once the successor was used, the predecessor counts as stolen even within the window', async () => {
+  test('R02: once the successor was used, the predecessor is treated as stolen even within the window', async () => {
     const first = await gateway.grant();
     const second = await rotate(first.refresh_token);
     await rotate(second.refresh_token);
@@ -59,7 +59,7 @@ describe('retry and theft', () => {
     await expectFamilyEnded(third);
   });
 
-  test('R03: the predecessor after the window ends the family', async () => {
+  test('R03: the predecessor after the window revokes the grant', async () => {
     const first = await gateway.grant();
     const second = await rotate(first.refresh_token);
     gateway.clock.advance(11);
@@ -114,20 +114,20 @@ describe('retry and theft', () => {
   });
 
   test('R01: after a restart the window starts again, and the same tokens are returned', async () => {
-    const own = await startGateway();
+    const other = await startGateway();
     try {
-      const first = await own.grant();
-      const second = parseGrant(await own.refresh(first.refresh_token));
-      await own.restart(() => own.clock.advance(3_000));
-      own.clock.advance(5);
-      const again = parseGrant(await own.refresh(first.refresh_token));
-      expect(again.refresh_token).toBe(second.refresh_token);
-      expect(again.access_token).toBe(second.access_token);
-      own.clock.advance(6);
-      expect(await own.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
-      expect(await own.refresh(second.refresh_token)).toMatchObject(INVALID_GRANT);
+      const first = await other.grant();
+      const second = parseGrant(await other.refresh(first.refresh_token));
+      await other.restart(() => other.clock.advance(3_000));
+      other.clock.advance(5);
+      const retried = parseGrant(await other.refresh(first.refresh_token));
+      expect(retried.refresh_token).toBe(second.refresh_token);
+      expect(retried.access_token).toBe(second.access_token);
+      other.clock.advance(6);
+      expect(await other.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+      expect(await other.refresh(second.refresh_token)).toMatchObject(INVALID_GRANT);
     } finally {
-      await own.close();
+      await other.close();
     }
   });
 
@@ -142,7 +142,7 @@ describe('retry and theft', () => {
   });
 });
 
-describe('what is sent', () => {
+describe('request contents', () => {
   test('R06: a wrong client_id, another letter case, or none: rejected, and the token remains valid', async () => {
     const grant = await gateway.grant();
     for (const client_id of ['other-app', 'nobody', 'Report-runner', 'REPORT-RUNNER'])
@@ -157,7 +157,7 @@ describe('what is sent', () => {
     await rotate(grant.refresh_token);
   });
 
-  test('R06: a spent token with a wrong client_id neither rotates nor ends the family', async () => {
+  test('R06: a spent token with a wrong client_id neither rotates nor revokes the grant', async () => {
     const first = await gateway.grant();
     const second = await rotate(first.refresh_token);
     const third = await rotate(second.refresh_token);
@@ -169,7 +169,7 @@ describe('what is sent', () => {
     await rotate(third.refresh_token);
   });
 
-  test('R07: a refresh as form body is invalid_request and spends nothing', async () => {
+  test('R07: a refresh with a form body is invalid_request and does not spend the token', async () => {
     const { refresh_token } = await gateway.grant();
     const reply = await gateway.request({
       path: '/authsvc/Authorize/Token',
@@ -184,10 +184,10 @@ describe('what is sent', () => {
     );
   });
 
-  test('R08: ambiguous and unreadable requests are refused and spend nothing', async () => {
+  test('R08: ambiguous and malformed requests are refused and do not spend the token', async () => {
     const { refresh_token } = await gateway.grant();
-    const whole = { client_id: 'report-runner', refresh_token };
-    const text = JSON.stringify(whole);
+    const valid = { client_id: 'report-runner', refresh_token };
+    const text = JSON.stringify(valid);
     const post = (body: string | Buffer, headers: Record<string, string> = {}) =>
       gateway.request({
         path: '/authsvc/Authorize/Token',
@@ -196,11 +196,11 @@ describe('what is sent', () => {
         body,
       });
     for (const reply of [
-      await gateway.post('/Authorize/Token', { ...whole, device_code: 'x' }),
+      await gateway.post('/Authorize/Token', { ...valid, device_code: 'x' }),
       await post(text.replace('{', '{"client_id":"report-runner",')),
       await post(text.replace('{', '{"refresh_token":"x",')),
-      await gateway.post('/Authorize/Token', { ...whole, refresh_token: [refresh_token] }),
-      await gateway.post('/Authorize/Token', { ...whole, refresh_token: 7 }),
+      await gateway.post('/Authorize/Token', { ...valid, refresh_token: [refresh_token] }),
+      await gateway.post('/Authorize/Token', { ...valid, refresh_token: 7 }),
       await post(text.slice(0, -1)),
       await post(Buffer.from(text, 'utf16le'), { 'content-type': 'application/json; charset=utf-16' }),
       await post(gzipSync(text), { 'content-encoding': 'gzip' }),
@@ -210,12 +210,12 @@ describe('what is sent', () => {
       status: 413,
       json: { Error: 'invalid_request' },
     });
-    const repeated = gateway.auditEvents('refresh_retried').length;
+    const retriedCount = gateway.auditEvents('refresh_retried').length;
     await rotate(refresh_token);
-    expect(gateway.auditEvents('refresh_retried')).toHaveLength(repeated);
+    expect(gateway.auditEvents('refresh_retried')).toHaveLength(retriedCount);
   });
 
-  test('R09: a second before refresh_until it works and the new token ends with it; at refresh_until and after it, it does not', async () => {
+  test('R09: a refresh one second before refresh_until works and its token expires with the grant; at refresh_until or later it fails', async () => {
     const grants = [await gateway.grant(), await gateway.grant(), await gateway.grant()];
     const [first, second, third] = grants as [TokenGrant, TokenGrant, TokenGrant];
     const until = Math.min(...grants.map(({ refresh_until }) => refresh_until));
@@ -269,8 +269,8 @@ describe('what is sent', () => {
   });
 });
 
-describe('what has changed meanwhile', () => {
-  test('R11: the integration is narrowed: invalid_scope; widened again, the grant works again', async () => {
+describe('changed settings', () => {
+  test('R11: a reduced scope of the integration: invalid_scope; once restored, the grant works again', async () => {
     const grant = await gateway.grant({ scope: 'reports:write' });
     await withSettings(gateway, withIntegration('report-runner', { scope: 'files:read' }), async () => {
       for (let attempt = 0; attempt < 3; attempt += 1)

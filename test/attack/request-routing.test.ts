@@ -11,8 +11,8 @@ const attack = useAttackGateway((settings) => ({
   ],
 }));
 
-/** Everything that is received on a connection of its own, until the gateway closes it. */
-async function untilClosed(bytes: string): Promise<string> {
+/** Sends the bytes on a new connection and returns everything received until the gateway closes it. */
+async function sendUntilClosed(bytes: string): Promise<string> {
   const client = await attack.client();
   try {
     client.send(bytes);
@@ -22,8 +22,8 @@ async function untilClosed(bytes: string): Promise<string> {
   }
 }
 
-test('a request to the token service is never forwarded, not even in absolute form under another served host', async () => {
-  const response = await untilClosed(
+test('a request to the token service is never forwarded, not even in absolute form with another served host', async () => {
+  const response = await sendUntilClosed(
     'GET http://api.test/authsvc/Authorize/Verify HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n',
   );
   expect(parseRawResponse(response).status).toBe(401);
@@ -39,14 +39,14 @@ test('P04 a request with %2F does not bypass the rule of its path by matching a 
   await attack.expectHealthy();
 });
 
-test('H19 a request pipelined after one that ends the connection is not processed', async () => {
+test('H19 a request pipelined after one that closes the connection is not processed', async () => {
   const second = 'GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n';
   for (const first of [
     'GET /a/../b HTTP/1.1\r\nHost: localhost\r\n\r\n',
     'POST /a/../b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok',
     'GET /health HTTP/1.1\r\nHost: localhost\r\nExpect: the-unexpected\r\n\r\n',
   ]) {
-    const response = await untilClosed(first + second);
+    const response = await sendUntilClosed(first + second);
     expect(response).toMatch(/^HTTP\/1\.1 4(?:00|17) /);
     expect(response.match(/HTTP\/1\.1/g)).toHaveLength(1);
   }
@@ -64,7 +64,7 @@ test('an upstream cannot set the session cookie of gatehouse in any spelling', a
       'other=__Host-gatehouse',
     ];
     socket.write(
-      `HTTP/1.1 200 OK\r\n${cookies.map((one) => `Set-Cookie: ${one}\r\n`).join('')}Content-Length: 0\r\n\r\n`,
+      `HTTP/1.1 200 OK\r\n${cookies.map((cookie) => `Set-Cookie: ${cookie}\r\n`).join('')}Content-Length: 0\r\n\r\n`,
     );
   });
   const { head } = await attack.request({ line: 'GET /public/a HTTP/1.1', token: null });

@@ -71,7 +71,7 @@ test('an approval is refused when the device flow was disabled after the page wa
   };
   await store.devices.create(request.id, request, request.expires);
   const log = createLogger({ level: 'error', format: 'json', write: () => {} });
-  // Everything that a decision reads; the integration has been removed.
+  // Only what a decision reads; the integration has been removed.
   const deps = { store, now, log, integrations: new Map(), policy: { device: { enabled: true } } };
   const user = {
     identity: 'local:{42}',
@@ -85,9 +85,9 @@ test('an approval is refused when the device flow was disabled after the page wa
   expect((await store.devices.read(request.id))?.record.state).toBe('pending');
 });
 
-test('an approval given before all grants of the person were revoked yields no token; a later approval does', async () => {
+test('an approval given before all grants of the user were revoked yields no token; a later approval does', async () => {
   const device = createDeviceClient(gateway);
-  const [phished, mine] = [await device.requestCodes(), await device.requestCodes()];
+  const [phished, renewed] = [await device.requestCodes(), await device.requestCodes()];
   await device.decideInBrowser(phished);
   const { store } = gateway.server;
   await revokeAllGrants(
@@ -99,8 +99,8 @@ test('an approval given before all grants of the person were revoked yields no t
   const late = await device.exchange(phished.device_code);
   expect(late.status).toBe(400);
   expect(late.text).not.toContain('access_token');
-  expect((await device.decideInBrowser(mine)).status).toBe(200);
-  expect((await device.exchange(mine.device_code)).status).toBe(200);
+  expect((await device.decideInBrowser(renewed)).status).toBe(200);
+  expect((await device.exchange(renewed.device_code)).status).toBe(200);
 });
 
 test('grants revoked by an operator stay revoked after the settings have shortened the grant lifetime', () =>

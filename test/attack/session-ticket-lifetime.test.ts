@@ -26,7 +26,7 @@ const listen = (
   });
 
 /** The lifetime hint of a ticket in seconds: `[9]` of a session as OpenSSL serialises it. */
-function lifetimeIn(session: Buffer | undefined): number {
+function readLifetimeHint(session: Buffer | undefined): number {
   const hint = children(readElement(session ?? Buffer.alloc(0), TAG.sequence)).find(
     ({ tag }) => tag === contextTag(9),
   );
@@ -34,18 +34,18 @@ function lifetimeIn(session: Buffer | undefined): number {
 }
 
 test.each(TLS_VERSIONS)(
-  'C02 resuming a session of %s never extends it: a resumed session gets no new ticket, also after a reload',
+  'C02 resuming a %s session never extends it: a resumed session gets no new ticket, also after a reload',
   async (version) => {
     const ca = await createCa();
     const [server, alice] = [await issueServer(ca), await issue(ca)];
     const listener = await listen(createTlsOptions(server));
     try {
-      for (const turn of ['at the start', 'after a reload']) {
-        if (turn === 'after a reload') listener.setSecureContext(createTlsOptions(server));
+      for (const phase of ['at the start', 'after a reload']) {
+        if (phase === 'after a reload') listener.setSecureContext(createTlsOptions(server));
         const first = await requestOnce(listener.port, { ca, version, as: alice });
-        expect([turn, first.isResumed, lifetimeIn(first.session)]).toEqual([turn, false, 600]);
-        const again = await requestOnce(listener.port, { ca, version, session: first.session });
-        expect(again).toMatchObject({ isResumed: true, session: undefined, json: { shown: true } });
+        expect([phase, first.isResumed, readLifetimeHint(first.session)]).toEqual([phase, false, 600]);
+        const resumed = await requestOnce(listener.port, { ca, version, session: first.session });
+        expect(resumed).toMatchObject({ isResumed: true, session: undefined, json: { shown: true } });
       }
     } finally {
       await listener.close();
@@ -53,7 +53,7 @@ test.each(TLS_VERSIONS)(
   },
 );
 
-test('ticket keys are overwritten as soon as OpenSSL has them, so that a later core dump does not hold them', async () => {
+test('ticket keys are overwritten as soon as OpenSSL has copied them, so that a later core dump does not contain them', async () => {
   using spy = vi.spyOn(TlsServer.prototype, 'setTicketKeys');
   const listener = await listen(createTlsOptions(await issueServer(await createCa())), [
     'strict.example.test',

@@ -16,21 +16,21 @@ describe('a reload', () => {
   afterAll(() => gateway.close());
   beforeEach(() => gateway.clearLog());
 
-  const limits =
+  const withLimits =
     (changed: NonNullable<SettingsInput['limits']>): SettingsChange =>
     (settings) => ({ ...settings, limits: { ...settings.limits, ...changed } });
-  const awaitingRestart = (): unknown[] =>
+  const getRestartSettings = (): unknown[] =>
     gateway.log.filter(({ event }) => event === 'restart_needed').map((line) => line['setting']);
 
   test('logs which settings of the listener need a restart', () =>
     withSettings(
       gateway,
       (settings) => ({
-        ...limits({ connections: 5, headerTimeout: '3s', headers: '8KiB' })(settings),
+        ...withLimits({ connections: 5, headerTimeout: '3s', headers: '8KiB' })(settings),
         listen: { ...settings.listen, proxyProtocol: ['10.0.0.0/8'] },
       }),
       async () =>
-        expect(awaitingRestart()).toEqual([
+        expect(getRestartSettings()).toEqual([
           'listen.proxyProtocol',
           'limits.headers',
           'limits.headerTimeout',
@@ -49,10 +49,10 @@ describe('a reload', () => {
           tls: { certificate: 'server.pem', key: 'server-key.pem', clientCa: 'ca.pem' },
         },
       }),
-      async () => expect(awaitingRestart()).toEqual(['admin.tokenFile', 'admin.tls']),
+      async () => expect(getRestartSettings()).toEqual(['admin.tokenFile', 'admin.tls']),
     ));
 
-  test('logs at each reload what needs a restart, for as long as it is so', async () => {
+  test('logs at every reload which settings still need a restart', async () => {
     const both = ['listen.http2', 'admin.hostNames'];
     await withSettings(
       gateway,
@@ -63,20 +63,20 @@ describe('a reload', () => {
       }),
       async () => {
         await gateway.reload((settings) => settings);
-        expect(awaitingRestart()).toEqual([...both, ...both]);
+        expect(getRestartSettings()).toEqual([...both, ...both]);
       },
     );
-    expect(awaitingRestart()).toHaveLength(4);
+    expect(getRestartSettings()).toHaveLength(4);
   });
 
   test('that restores the current value needs no restart', async () => {
-    await gateway.reload(limits({ connections: 5 }));
-    expect(awaitingRestart()).toEqual(['limits.connections']);
-    await gateway.reload(limits({ connections: 10_000 }));
-    expect(awaitingRestart()).toEqual(['limits.connections']);
+    await gateway.reload(withLimits({ connections: 5 }));
+    expect(getRestartSettings()).toEqual(['limits.connections']);
+    await gateway.reload(withLimits({ connections: 10_000 }));
+    expect(getRestartSettings()).toEqual(['limits.connections']);
   });
 
-  test('that changes publicUrl logs it, since it ends every access token', () =>
+  test('that changes publicUrl logs it, since it invalidates every access token', () =>
     withSettings(
       gateway,
       (settings) => ({ ...settings, publicUrl: 'https://other.example.test' }),
@@ -84,8 +84,8 @@ describe('a reload', () => {
     ));
 });
 
-/** The problems a configuration is refused for. */
-function problemsOf(given: SettingsInput): readonly ConfigProblem[] {
+/** Loads a configuration and returns the reported problems. */
+function loadProblems(given: SettingsInput): readonly ConfigProblem[] {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-settings-'));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   const file = join(folder, 'gatehouse.yaml');
@@ -93,24 +93,24 @@ function problemsOf(given: SettingsInput): readonly ConfigProblem[] {
   const loaded = loadSettings({ file, env: {} });
   return loaded.ok ? [] : loaded.problems;
 }
-const pathsOf = (given: SettingsInput): string[] => problemsOf(given).map(({ path }) => path);
+const loadProblemPaths = (given: SettingsInput): string[] => loadProblems(given).map(({ path }) => path);
 
 describe('the configuration is refused', () => {
-  test('when an identity header could be written by a client', () => {
-    expect(pathsOf({ headers: { user: 'Cookie' } })).toEqual(['headers.user']);
-    expect(pathsOf({ headers: { scope: 'X-Forwarded-For' } })).toEqual(['headers.scope']);
+  test('when an identity header could be set by a client', () => {
+    expect(loadProblemPaths({ headers: { user: 'Cookie' } })).toEqual(['headers.user']);
+    expect(loadProblemPaths({ headers: { scope: 'X-Forwarded-For' } })).toEqual(['headers.scope']);
   });
 
   test('when a part of an upstream URL would be ignored', () => {
     for (const url of ['http://127.0.0.1:9000/base', 'http://u:p@127.0.0.1:9000', 'http://127.0.0.1:9000/?a'])
-      expect(pathsOf({ upstreams: { default: { url } } })).toEqual(['upstreams.default.url']);
-    expect(pathsOf({ upstreams: { default: { url: 'http://127.0.0.1:9000/' } } })).toEqual([]);
+      expect(loadProblemPaths({ upstreams: { default: { url } } })).toEqual(['upstreams.default.url']);
+    expect(loadProblemPaths({ upstreams: { default: { url: 'http://127.0.0.1:9000/' } } })).toEqual([]);
   });
 
-  test('when an OpenID issuer speaks for the tenants of others', () => {
+  test('when an OpenID issuer is not limited to one tenant', () => {
     const problems = (path: string): string =>
       JSON.stringify(
-        problemsOf({
+        loadProblems({
           directories: { staff: { label: 'local', users: [] } },
           signIn: {
             openid: {

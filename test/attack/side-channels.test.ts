@@ -15,7 +15,7 @@ import {
   type TokenGrant,
 } from '../support/test-gateway.ts';
 
-/** Rows L03–L08: what a log line, a store file, an answer or a comparison gives away. */
+/** Rows L03–L08: information leaked by log lines, store files, responses and comparisons. */
 let gateway: TestGateway;
 beforeAll(async () => {
   gateway = await startGateway();
@@ -25,13 +25,13 @@ afterAll(() => gateway.close());
 describe('L03: log injection', () => {
   const EVIL =
     'x\r\n{"event":"forged","audit":true}\n\u001b[2J\u001b]0;t\u0007\u0000\u007f\u009b31m\u2028\u2029\u0085end';
-  /** A line is one line for every reader: no control character, no other line end. */
+  /** Expects a single line for any parser: no control characters and no other line terminators. */
   const expectOneLine = (line: string): void => {
     expect(line.endsWith('\n')).toBe(true);
     expect(line.slice(0, -1)).not.toMatch(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]/);
   };
 
-  test('L03: line ends and control characters in a client_id, a scope, a path, a header or a certificate stay escaped', async () => {
+  test('L03: line breaks and control characters in a client_id, a scope, a path, a header or a certificate stay escaped', async () => {
     const before = gateway.logLines.length;
     await gateway.post('/Authorize/Token', { client_id: EVIL, refresh_token: 'x' });
     await gateway.post('/Authorize/Device', { client_id: EVIL, scope: EVIL });
@@ -45,11 +45,11 @@ describe('L03: log injection', () => {
       path: '/health',
       headers: { 'user-agent': 'a\u009b31m\u0085b', 'x-request-id': 'a\u009b31mb' },
     });
-    const named = await issue(gateway.ca, { commonName: 'alice\r\n{"event":"forged"}\u001b[2J' });
+    const malicious = await issue(gateway.ca, { commonName: 'alice\r\n{"event":"forged"}\u001b[2J' });
     await gateway.post(
       '/Authorize/Certificate',
       { client_id: 'report-runner', scope: 'files' },
-      { as: named },
+      { as: malicious },
     );
     const lines = gateway.logLines.slice(before);
     expect(lines.length).toBeGreaterThanOrEqual(6);
@@ -68,26 +68,26 @@ describe('L03: log injection', () => {
 });
 
 describe('L04: the store', () => {
-  test('L04: its files contain no token, no code and no key, and no word in them is accepted as one', async () => {
-    const own = await startGateway();
+  test('L04: the files contain no token, code or key, and no string in them is accepted as one', async () => {
+    const other = await startGateway();
     try {
-      const steps = createDeviceClient(own);
+      const steps = createDeviceClient(other);
       const grants: TokenGrant[] = [];
-      for (let attempt = 0; attempt < 20; attempt += 1) grants.push(await own.grant());
+      for (let attempt = 0; attempt < 20; attempt += 1) grants.push(await other.grant());
       const codes = await steps.requestCodes();
       await steps.decideInBrowser(codes);
       grants.push((await steps.exchange(codes.device_code)).json as unknown as TokenGrant);
       const pending = await steps.requestCodes();
       const [revoked] = grants.splice(0, 1);
-      await own.request({
+      await other.request({
         path: '/authsvc/Revoke/Token',
         headers: { authorization: `Bearer ${revoked?.access_token}` },
       });
-      const keys = loadKeyring(own);
+      const keys = loadKeyring(other);
 
       let dump: readonly string[] = [];
-      await own.restart(() => {
-        dump = dumpStrings(join(own.folder, 'data'), ['keys.json', 'admin-token']);
+      await other.restart(() => {
+        dump = dumpStrings(join(other.folder, 'data'), ['keys.json', 'admin-token']);
       });
       const text = dump.join('\n');
       const { grantId } = splitRefreshToken(grants[0]?.refresh_token ?? '');
@@ -111,38 +111,38 @@ describe('L04: the store', () => {
       ];
       for (const secret of secrets) expect(text.includes(secret), secret.slice(0, 6)).toBe(false);
 
-      // Whoever has read it tries every word in it as a MAC, as a sealing key, as a device code.
-      const args = [...new Set(text.match(/[A-Za-z0-9_-]{20,64}/g))].slice(0, 300);
+      // An attacker who has read the store tries every string in it as a MAC, a sealing key and a device code.
+      const words = [...new Set(text.match(/[A-Za-z0-9_-]{20,64}/g))].slice(0, 300);
       const kid = keys.sealing[0]?.kid ?? '';
       const body = `${kid}.${grantId}.1`;
-      for (const word of args) {
-        const made = createHmac('sha256', Buffer.from(word, 'base64url')).update(`refresh\n${body}`);
-        for (const mac of [word.padEnd(43, 'A').slice(0, 43), made.digest('base64url')])
-          expect((await own.refresh(`ghr_${body}.${mac}`)).status).toBe(400);
+      for (const word of words) {
+        const computedMac = createHmac('sha256', Buffer.from(word, 'base64url')).update(`refresh\n${body}`);
+        for (const mac of [word.padEnd(43, 'A').slice(0, 43), computedMac.digest('base64url')])
+          expect((await other.refresh(`ghr_${body}.${mac}`)).status).toBe(400);
         expect((await steps.exchange(word)).json).toMatchObject({ Error: 'invalid_grant' });
-        expect((await own.api('/files/1', word)).status).toBe(401);
+        expect((await other.api('/files/1', word)).status).toBe(401);
       }
-      expect((await own.refresh(grants[0]?.refresh_token ?? '')).status).toBe(200);
+      expect((await other.refresh(grants[0]?.refresh_token ?? '')).status).toBe(200);
     } finally {
-      await own.close();
+      await other.close();
     }
   });
 });
 
-describe('what unauthenticated clients learn', () => {
+describe('responses to unauthenticated clients', () => {
   test('L05: an unknown client and a wrong one get the same response', async () => {
     const { refresh_token } = await gateway.grant();
     const steps = createDeviceClient(gateway);
     const codes = await steps.requestCodes();
-    const same = (replies: readonly Reply[]): void => {
+    const expectSame = (replies: readonly Reply[]): void => {
       expect(new Set(replies.map(({ text }) => text)).size).toBe(1);
       expect(new Set(replies.map(({ reason, status }) => `${status} ${reason}`)).size).toBe(1);
     };
-    same([
+    expectSame([
       await gateway.refresh(refresh_token, { client_id: 'nobody' }),
       await gateway.refresh(refresh_token, { client_id: 'other-app' }),
     ]);
-    same([
+    expectSame([
       await steps.exchange(codes.device_code, 'nobody'),
       await steps.exchange(codes.device_code, 'other-app'),
     ]);
@@ -192,7 +192,7 @@ describe('L08: comparing secrets', () => {
   );
   const read = (name: string): string => readFileSync(join('src', name), 'utf8');
 
-  test('L08: MACs, password tags and form tokens are compared by timingSafeEqual, nowhere by ===', () => {
+  test('L08: MACs, password tags and form tokens are compared with timingSafeEqual, never with ===', () => {
     for (const name of [
       'tokens/refresh-token.ts',
       'tokens/sealer.ts',
@@ -215,11 +215,11 @@ describe('L08: comparing secrets', () => {
     expect(suspects).toEqual([]);
   });
 
-  test('L08: a MAC that is wrong in its first or in its last character is rejected with the same response', async () => {
+  test('L08: a MAC with a wrong first character and one with a wrong last character get the same response', async () => {
     const { refresh_token } = await gateway.grant();
     const { kid, grantId, generation, mac } = splitRefreshToken(refresh_token);
-    const other = (char = ''): string => (char === 'A' ? 'B' : 'A');
-    const replies = [`${other(mac[0])}${mac.slice(1)}`, `${mac.slice(0, -1)}${other(mac.at(-1))}`].map(
+    const change = (char = ''): string => (char === 'A' ? 'B' : 'A');
+    const replies = [`${change(mac[0])}${mac.slice(1)}`, `${mac.slice(0, -1)}${change(mac.at(-1))}`].map(
       (wrong) => gateway.refresh(`ghr_${kid}.${grantId}.${generation}.${wrong}`),
     );
     const [first, last] = await Promise.all(replies);

@@ -7,37 +7,37 @@ import { type RecordingUpstream, startRecordingUpstream } from '../support/recor
 import { until } from '../support/serve-process.ts';
 
 /**
- * However the bytes of a connection are split, and wherever they stop: complete requests are forwarded once, in order and
- * byte for byte; an incomplete one is never taken for a request, and leaves nothing behind on a reused connection.
+ * Wherever the bytes of a connection are split or stop, complete requests are forwarded once, in order and unchanged. An
+ * incomplete request is never forwarded as a complete one, and leaves nothing behind on a reused connection.
  */
 const DEADLINE_MS = 30_000;
 const AT_ONCE = 32;
 const HOST = 'Host: gate.test\r\nAuthorization: Bearer A\r\n';
-/** What a small request would look like to whoever lost count of a body. */
+/** Looks like a request to a parser that loses track of the body length. */
 const BODY = 'GET /files/hidden HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\n\r\n';
 
 interface Part {
   readonly text: string;
-  /** As the upstream echoes it. */
+  /** The text that the upstream echoes. */
   readonly summary: string;
-  /** The fast path hands the connection over. */
-  readonly remainder: boolean;
+  /** Whether the fast path falls back to the full path for this request. */
+  readonly fallsBack: boolean;
 }
 
 const get = (name: string, more = ''): Part => ({
   text: `GET /files/${name} HTTP/1.1\r\n${HOST}${more}\r\n`,
   summary: `GET /files/${name} 0`,
-  remainder: more !== '',
+  fallsBack: more !== '',
 });
 const post = (name: string): Part => ({
   text: `POST /files/${name} HTTP/1.1\r\n${HOST}Content-Length: ${BODY.length}\r\n\r\n${BODY}`,
   summary: `POST /files/${name} ${BODY.length}`,
-  remainder: false,
+  fallsBack: false,
 });
 const chunked = (name: string): Part => ({
   text: `POST /files/${name} HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n${BODY.length.toString(16)}\r\n${BODY}\r\n0\r\n\r\n`,
   summary: `POST /files/${name} ${BODY.length}`,
-  remainder: true,
+  fallsBack: true,
 });
 
 type Parts = (nonce: string) => readonly Part[];
@@ -50,23 +50,23 @@ const STREAMS: Readonly<Record<string, Parts>> = {
   ],
 };
 
-/** Whether a pause here is a pause in a head that the fast path reads. */
+/** Whether this position is inside a head that the fast path reads. */
 function splitsHead(parts: readonly Part[], at: number): boolean {
   let from = 0;
-  for (const { text, remainder } of parts) {
+  for (const { text, fallsBack } of parts) {
     if (at < from + text.indexOf('\r\n\r\n') + 4) return at > from;
-    if (remainder) return false;
+    if (fallsBack) return false;
     from += text.length;
   }
   return false;
 }
 
-const textOf = (parts: readonly Part[]): string => parts.map(({ text }) => text).join('');
-const nonceAt = (at: number): string => `n${String(at).padStart(4, '0')}`;
+const joinText = (parts: readonly Part[]): string => parts.map(({ text }) => text).join('');
+const createNonce = (at: number): string => `n${String(at).padStart(4, '0')}`;
 const RESPONSE_LINE = /(?:GET|POST) \/files\/\S+ \d+$/gm;
-const responsesIn = (text: string): string[] => text.match(RESPONSE_LINE) ?? [];
+const findResponses = (text: string): string[] => text.match(RESPONSE_LINE) ?? [];
 
-/** `step`: of the places where a stream can be split, every so many. */
+/** `step`: every how many bytes a stream is split. */
 export function testSplitReads(proxyPath: 'fast' | 'full', step: number): void {
   let upstream: RecordingUpstream;
   let proxy: ProxyHarness;
@@ -75,7 +75,7 @@ export function testSplitReads(proxyPath: 'fast' | 'full', step: number): void {
     proxy = await startProxyHarness({
       upstream: upstream.url,
       proxyPath,
-      // Fewer than clients: connections are used by one after the other.
+      // Fewer than clients, so that connections are reused.
       upstreamSettings: { connections: 6, maxPending: 10_000 },
     });
   });
@@ -86,32 +86,32 @@ export function testSplitReads(proxyPath: 'fast' | 'full', step: number): void {
   beforeEach(() => {
     upstream.reset();
     upstream.respondWith((socket, { method, target, body }) => {
-      const reported = `${method} ${target} ${body.length}\n`;
-      socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${reported.length}\r\n\r\n${reported}`);
+      const summary = `${method} ${target} ${body.length}\n`;
+      socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${summary.length}\r\n\r\n${summary}`);
     });
   });
 
-  /** Does it for the places in the stream, some at once. */
-  async function everywhere(
+  /** Calls `run` for each split position of the stream, with limited concurrency. */
+  async function forEachPosition(
     make: Parts,
-    does: (at: number, parts: readonly Part[]) => Promise<void>,
+    run: (at: number, parts: readonly Part[]) => Promise<void>,
   ): Promise<number> {
-    const { length } = textOf(make(nonceAt(0)));
-    const places = Array.from({ length: length - 1 }, (_, at) => at + 1).filter((at) => at % step === 0);
-    const left = places.values();
-    const work = async (): Promise<void> => {
-      for (const at of left) await does(at, make(nonceAt(at)));
+    const { length } = joinText(make(createNonce(0)));
+    const positions = Array.from({ length: length - 1 }, (_, at) => at + 1).filter((at) => at % step === 0);
+    const remaining = positions.values();
+    const runNext = async (): Promise<void> => {
+      for (const at of remaining) await run(at, make(createNonce(at)));
     };
-    await Promise.all(Array.from({ length: AT_ONCE }, work));
-    return places.length;
+    await Promise.all(Array.from({ length: AT_ONCE }, runNext));
+    return positions.length;
   }
 
-  const forwarded = (): string[] =>
+  const getForwarded = (): string[] =>
     upstream.requests.map(({ method, target, body }) => `${method} ${target} ${body.length}`).toSorted();
-  const bodies = (): Set<string> => new Set(upstream.requests.map(({ body }) => body).filter(Boolean));
+  const getBodies = (): Set<string> => new Set(upstream.requests.map(({ body }) => body).filter(Boolean));
 
-  /** Those that are whole in the first bytes of a stream. */
-  function wholeIn(parts: readonly Part[], at: number): string[] {
+  /** Summaries of the requests that are complete within the first `at` bytes. */
+  function findComplete(parts: readonly Part[], at: number): string[] {
     let end = 0;
     return parts
       .filter(({ text }) => {
@@ -121,10 +121,10 @@ export function testSplitReads(proxyPath: 'fast' | 'full', step: number): void {
       .map(({ summary }) => summary);
   }
 
-  /** On no connection to the upstream came another request behind one that was broken off; and all is at rest. */
-  async function nothingIsLeft(): Promise<void> {
+  /** Expects that no upstream connection was used again after an incomplete request, and that no error was logged. */
+  async function expectNothingLeft(): Promise<void> {
     await until(
-      'what was broken off has ended upstream',
+      'connections with incomplete requests are closed',
       () => upstream.connectionStreams().every(({ unfinished, closed }) => unfinished === '' || closed),
       30,
     );
@@ -137,64 +137,70 @@ export function testSplitReads(proxyPath: 'fast' | 'full', step: number): void {
   for (const [what, make] of Object.entries(STREAMS)) {
     test(`H29 ${what}, split into two reads anywhere: each is forwarded once, complete, with responses in order`, async () => {
       const expected: string[] = [];
-      const count = await everywhere(make, async (at, parts) => {
-        const text = textOf(parts);
-        const says = parts.map((part) => part.summary);
-        expected.push(...says);
+      const count = await forEachPosition(make, async (at, parts) => {
+        const text = joinText(parts);
+        const summaries = parts.map((part) => part.summary);
+        expected.push(...summaries);
         const client = await connectRaw(proxy.port);
         client.socket.setNoDelay(true);
         client.send(text.slice(0, at));
-        // Complete requests are answered, so they were read; the rest is a read of its own.
-        const first = wholeIn(parts, at);
-        await client.until((all) => responsesIn(all).length === first.length, DEADLINE_MS);
+        // Once the complete requests have their responses, the rest arrives in a separate read.
+        const first = findComplete(parts, at);
+        await client.until((all) => findResponses(all).length === first.length, DEADLINE_MS);
         await eventLoopTurns(3);
         client.send(text.slice(at));
-        const all = await client.until((given) => responsesIn(given).length === says.length, DEADLINE_MS);
-        expect([at, responsesIn(all)]).toEqual([at, says]);
+        const all = await client.until(
+          (given) => findResponses(given).length === summaries.length,
+          DEADLINE_MS,
+        );
+        expect([at, findResponses(all)]).toEqual([at, summaries]);
         client.destroy();
       });
       expect(count).toBeGreaterThan(Math.floor(250 / step));
-      expect(forwarded()).toEqual(expected.toSorted());
-      expect(bodies()).toEqual(new Set([BODY]));
-      await nothingIsLeft();
+      expect(getForwarded()).toEqual(expected.toSorted());
+      expect(getBodies()).toEqual(new Set([BODY]));
+      await expectNothingLeft();
     });
 
     test(`X12 ${what}, aborted anywhere: complete requests are forwarded, and nothing else`, async () => {
       const expected: string[] = [];
-      await everywhere(make, async (at, parts) => {
-        const whole = wholeIn(parts, at);
-        expected.push(...whole);
+      await forEachPosition(make, async (at, parts) => {
+        const complete = findComplete(parts, at);
+        expected.push(...complete);
         const client = await connectRaw(proxy.port);
         client.socket.setNoDelay(true);
-        client.send(textOf(parts).slice(0, at));
-        const all = await client.until((given) => responsesIn(given).length === whole.length, DEADLINE_MS);
-        expect([at, responsesIn(all)]).toEqual([at, whole]);
+        client.send(joinText(parts).slice(0, at));
+        const all = await client.until(
+          (given) => findResponses(given).length === complete.length,
+          DEADLINE_MS,
+        );
+        expect([at, findResponses(all)]).toEqual([at, complete]);
         await eventLoopTurns(3);
         client.destroy();
       });
-      await nothingIsLeft();
-      expect(forwarded()).toEqual(expected.toSorted());
-      expect(bodies()).toEqual(new Set([BODY]));
+      await expectNothingLeft();
+      expect(getForwarded()).toEqual(expected.toSorted());
+      expect(getBodies()).toEqual(new Set([BODY]));
     });
 
-    for (const [how, leave] of Object.entries<(socket: Socket, bytes: string) => void>({
+    for (const [how, disconnect] of Object.entries<(socket: Socket, bytes: string) => void>({
       'with an immediate close': (socket, bytes) =>
         void socket.write(bytes, 'latin1', () => socket.destroy()),
       'with a reset': (socket, bytes) => void socket.write(bytes, 'latin1', () => socket.resetAndDestroy()),
       'with a half-close': (socket, bytes) => void socket.end(bytes, 'latin1'),
     }))
       test(`X12 ${what}, aborted anywhere ${how}: no incomplete request is forwarded, and other clients get their own responses`, async () => {
-        // The response comes when its client may be gone, on a connection that other clients wait for.
+        // The client may have disconnected before the response, and other clients wait for the upstream connection.
         upstream.respondWith((socket, { method, target, body }) => {
-          const reported = `${method} ${target} ${body.length}\n`;
+          const summary = `${method} ${target} ${body.length}\n`;
           void eventLoopTurns(8).then(() => {
             if (!socket.destroyed)
-              socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${reported.length}\r\n\r\n${reported}`);
+              socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${summary.length}\r\n\r\n${summary}`);
           });
         });
         const allowed = new Set<string>();
-        await everywhere(make, async (at, parts) => {
-          for (const says of wholeIn(parts, at)) allowed.add(says);
+        await forEachPosition(make, async (at, parts) => {
+          for (const summary of findComplete(parts, at)) allowed.add(summary);
           const socket = connect({ port: proxy.port, host: '127.0.0.1', allowHalfOpen: true });
           let text = '';
           const closed = new Promise<void>((resolve) => {
@@ -203,72 +209,76 @@ export function testSplitReads(proxyPath: 'fast' | 'full', step: number): void {
           socket.on('data', (part: Buffer) => {
             text += part.toString('latin1');
           });
-          // The other half is closed when the gateway has closed its own.
+          // Close the other direction once the gateway has closed its own.
           socket.on('end', () => socket.end());
-          leave(socket, textOf(parts).slice(0, at));
-          // Another client at the same time.
-          const stays = get(`${nonceAt(at)}-stays`);
-          allowed.add(stays.summary);
+          disconnect(socket, joinText(parts).slice(0, at));
+          // A concurrent client.
+          const concurrent = get(`${createNonce(at)}-stays`);
+          allowed.add(concurrent.summary);
           const other = await connectRaw(proxy.port);
-          other.send(stays.text);
-          const response = await other.until((given) => responsesIn(given).length > 0, DEADLINE_MS);
-          expect([at, responsesIn(response)]).toEqual([at, [stays.summary]]);
+          other.send(concurrent.text);
+          const response = await other.until((given) => findResponses(given).length > 0, DEADLINE_MS);
+          expect([at, findResponses(response)]).toEqual([at, [concurrent.summary]]);
           other.destroy();
-          // After a half-close, responses may still come: to this client's requests only.
+          // After a half-close, only responses to this client's requests may arrive.
           await closed;
-          const whole = wholeIn(parts, at);
-          expect([at, whole.slice(0, responsesIn(text).length)]).toEqual([at, responsesIn(text)]);
+          const complete = findComplete(parts, at);
+          expect([at, complete.slice(0, findResponses(text).length)]).toEqual([at, findResponses(text)]);
         });
-        await nothingIsLeft();
-        expect(forwarded().filter((one) => !allowed.has(one))).toEqual([]);
-        expect(new Set(forwarded()).size).toBe(upstream.requests.length);
-        expect([...bodies()].filter((body) => body !== BODY)).toEqual([]);
+        await expectNothingLeft();
+        expect(getForwarded().filter((summary) => !allowed.has(summary))).toEqual([]);
+        expect(new Set(getForwarded()).size).toBe(upstream.requests.length);
+        expect([...getBodies()].filter((body) => body !== BODY)).toEqual([]);
       });
 
-    test(`X01 ${what}, byte by byte, and with a long pause in every part: forwarded all the same`, async () => {
+    test(`X01 ${what}, sent byte by byte, or with a long pause at any position: all requests are forwarded`, async () => {
       const send = async (
         nonce: string,
-        places: readonly number[],
+        positions: readonly number[],
         pause: () => Promise<unknown>,
       ): Promise<void> => {
         const parts = make(nonce);
-        const text = textOf(parts);
+        const text = joinText(parts);
         const client = await connectRaw(proxy.port);
         client.socket.setNoDelay(true);
         let from = 0;
-        for (const at of [...places, text.length]) {
+        for (const at of [...positions, text.length]) {
           client.send(text.slice(from, at));
           from = at;
           if (at < text.length) await pause();
         }
-        const says = parts.map((part) => part.summary);
-        const all = await client.until((given) => responsesIn(given).length === says.length, DEADLINE_MS);
-        expect([places.length, responsesIn(all)]).toEqual([places.length, says]);
+        const summaries = parts.map((part) => part.summary);
+        const all = await client.until(
+          (given) => findResponses(given).length === summaries.length,
+          DEADLINE_MS,
+        );
+        expect([positions.length, findResponses(all)]).toEqual([positions.length, summaries]);
         client.destroy();
       };
       const parts = make('n0000');
-      const text = textOf(parts);
+      const text = joinText(parts);
       const everyByte = Array.from({ length: text.length - 1 }, (_, at) => at + 1);
-      // In a method, a target, the version, a name, a value, a line end, the empty line, a body, and between two.
+      // Inside a method, target, version, name, value, line break, empty line and body, and between requests.
       const splitPoints = [...text.matchAll(/GET|POST|files|HTTP|Host|Bearer|\r\n\r\n|\r\n/g)].map(
         ({ index, 0: found }) => index + Math.ceil(found.length / 2),
       );
-      // The fast path waits for the rest of a head and then falls back: each of these does, and the one byte by byte.
-      const heads = (): number => proxy.fastPath?.counts.fallbacks.head ?? 0;
-      const fallenBack = heads() + splitPoints.filter((at) => splitsHead(parts, at)).length + 1;
+      // The fast path falls back if the rest of a head is late: for each of these clients, and for the byte-by-byte one.
+      const countHeadFallbacks = (): number => proxy.fastPath?.counts.fallbacks.head ?? 0;
+      const expectedFallbacks =
+        countHeadFallbacks() + splitPoints.filter((at) => splitsHead(parts, at)).length + 1;
       await Promise.all([
         send('n0001', everyByte, () => eventLoopTurns(2)),
         ...splitPoints.map((at, index) =>
           send(`n1${String(index).padStart(3, '0')}`, [at], () =>
             proxyPath === 'fast' && splitsHead(parts, at)
-              ? until('the fast path falls back', () => heads() >= fallenBack, 30)
+              ? until('the fast path falls back', () => countHeadFallbacks() >= expectedFallbacks, 30)
               : eventLoopTurns(3),
           ),
         ),
       ]);
       expect(upstream.requests).toHaveLength(3 * (splitPoints.length + 1));
-      expect(bodies()).toEqual(new Set([BODY]));
-      await nothingIsLeft();
+      expect(getBodies()).toEqual(new Set([BODY]));
+      await expectNothingLeft();
     });
   }
 }

@@ -4,7 +4,7 @@ import { sendHeadsSlowly, stallHandshakes } from './stalled-connections.ts';
 
 const attack = useAttackGateway();
 
-test('X01 five hundred clients that send their head byte by byte are closed, and others are served meanwhile', {
+test('X01 five hundred clients that send their head byte by byte are disconnected, and others are served meanwhile', {
   timeout: 300_000,
 }, async () => {
   await sendHeadsSlowly(attack, 500);

@@ -8,14 +8,14 @@ import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from './h
 import { OWN } from './matrix-settings.ts';
 import { sendHeadsSlowly, stallHandshakes } from './stalled-connections.ts';
 
-/** Rows X01, X02 and C20: every state of a connection has a deadline. They are waited for at the same time. */
+/** Rows X01, X02 and C20: every state of a connection has a timeout. The tests wait for them concurrently. */
 const attack = useAttackGateway((settings) => ({
   ...settings,
   limits: { ...settings.limits, headerTimeout: '2s' },
   upstreams: { default: { ...settings.upstreams?.['default'], timeouts: { idle: '2s' } } },
 }));
 
-const frames = () => frameClient(attack.gateway.port, { ca: attack.gateway.ca.pem });
+const openFrameClient = () => frameClient(attack.gateway.port, { ca: attack.gateway.ca.pem });
 const head = (line: string, ...more: string[]): string =>
   [`${line} HTTP/1.1`, `Host: ${OWN}`, ...more, '', ''].join('\r\n');
 
@@ -32,12 +32,12 @@ describe.concurrent('deadlines', () => {
   test('X01 an HTTP/2 client that sends no request, or half a head, is disconnected', async ({
     onTestFinished,
   }) => {
-    const [silent, half] = [await frames(), await frames()];
-    onTestFinished(() => [silent, half].forEach((one) => one.destroy()));
+    const [silent, half] = [await openFrameClient(), await openFrameClient()];
+    onTestFinished(() => [silent, half].forEach((client) => client.destroy()));
     half.send(
       frame(FRAME.headers, FLAG.endStream, 1, headerBlock(requestFields('/public/1')).subarray(0, 20)),
     );
-    await Promise.all([silent, half].map((one) => one.until(() => one.closed())));
+    await Promise.all([silent, half].map((client) => client.until(() => client.closed())));
   });
 
   test('C20 connections that never finish their handshake are closed, and others are served meanwhile', () =>
@@ -46,26 +46,28 @@ describe.concurrent('deadlines', () => {
   test('X02 a request body for the token service that does not end: 408, and the connection is closed', async ({
     onTestFinished,
   }) => {
-    const one = await attack.client();
-    onTestFinished(() => one.destroy());
-    one.send(head('POST /authsvc/Authorize/Token', 'Content-Type: application/json', 'Content-Length: 100'));
-    const drip = setInterval(() => one.send('{'), 300);
-    onTestFinished(() => clearInterval(drip));
-    expect(await one.closed()).toMatch(/^HTTP\/1\.1 408 /);
+    const client = await attack.client();
+    onTestFinished(() => client.destroy());
+    client.send(
+      head('POST /authsvc/Authorize/Token', 'Content-Type: application/json', 'Content-Length: 100'),
+    );
+    const timer = setInterval(() => client.send('{'), 300);
+    onTestFinished(() => clearInterval(timer));
+    expect(await client.closed()).toMatch(/^HTTP\/1\.1 408 /);
   });
 
   test('X02 a request body for an upstream that does not end: 408, and no upstream connection was used', async ({
     onTestFinished,
   }) => {
-    const one = await attack.client();
-    onTestFinished(() => one.destroy());
-    one.send(head('POST /files/half', `Authorization: Bearer ${attack.token}`, 'Content-Length: 100'));
-    one.send('half');
-    expect(await one.closed()).toMatch(/^HTTP\/1\.1 408 /);
+    const client = await attack.client();
+    onTestFinished(() => client.destroy());
+    client.send(head('POST /files/half', `Authorization: Bearer ${attack.token}`, 'Content-Length: 100'));
+    client.send('half');
+    expect(await client.closed()).toMatch(/^HTTP\/1\.1 408 /);
     expect(attack.upstream.bytes()).not.toContain('/files/half');
   });
 
-  test('a client that never closes its side after a CONNECT, or sends no body, is disconnected', async ({
+  test('a client that never closes its side after a CONNECT, or never sends its body, is disconnected', async ({
     onTestFinished,
   }) => {
     const listener = await startTestListener({
@@ -93,19 +95,19 @@ describe.concurrent('deadlines', () => {
   test('X02 a request body over HTTP/2 that does not end: 408, and the connection stays open', async ({
     onTestFinished,
   }) => {
-    const one = await frames();
-    onTestFinished(() => one.destroy());
-    const stream = one.request(
+    const client = await openFrameClient();
+    onTestFinished(() => client.destroy());
+    const stream = client.request(
       [...requestFields('/authsvc/Authorize/Token', 'POST'), ['content-type', 'application/json']],
       { end: false },
     );
-    one.send(frame(FRAME.data, 0, stream, Buffer.from('{')));
-    await one.until(() => one.endedCleanly(stream));
-    expect(one.outcome(stream)).toEqual({ status: 408 });
-    const next = one.request(requestFields('/public/1'));
-    await one.until(() => one.endedCleanly(next));
-    expect(one.outcome(next)).toEqual({ status: 200 });
+    client.send(frame(FRAME.data, 0, stream, Buffer.from('{')));
+    await client.until(() => client.endedCleanly(stream));
+    expect(client.outcome(stream)).toEqual({ status: 408 });
+    const next = client.request(requestFields('/public/1'));
+    await client.until(() => client.endedCleanly(next));
+    expect(client.outcome(next)).toEqual({ status: 200 });
   });
 });
 
-test('the gateway still serves, and has logged no error', () => attack.expectHealthy());
+test('the gateway still serves requests and has logged no error', () => attack.expectHealthy());

@@ -5,12 +5,12 @@ import { expect, test } from 'vitest';
 
 const MAIN = join(import.meta.dirname, '../../src/main.ts');
 
-test('gatehouse starts on a runtime whose builtin modules cannot be changed', async () => {
-  const sealed =
+test('gatehouse starts on a runtime whose built-in modules are not configurable', async () => {
+  const preload =
     "const http = process.getBuiltinModule('node:http'); for (const name of ['WebSocket', 'CloseEvent', 'MessageEvent']) Object.defineProperty(http, name, { configurable: false });";
   const { stdout } = await promisify(execFile)(
     process.execPath,
-    ['--import', `data:text/javascript,${encodeURIComponent(sealed)}`, MAIN, '--version'],
+    ['--import', `data:text/javascript,${encodeURIComponent(preload)}`, MAIN, '--version'],
     { timeout: 60_000 },
   );
   expect(stdout).toMatch(/\d+\.\d+\.\d+/);

@@ -3,7 +3,7 @@ import { splitRefreshToken } from '../support/forged-tokens.ts';
 import { connect, createServeFolder, startServe, until } from '../support/serve-process.ts';
 import { stallFlush } from '../support/stalled-flush.ts';
 
-test('S16 R15 a disk that does not flush for 10 s is a temporary failure, and the retry after it gets the one successor', async (context) => {
+test('S16 R15 a disk that does not flush for 10 s is a temporary failure, and a retry after it gets the single successor', async (context) => {
   const folder = await createServeFolder();
   onTestFinished(() => folder.remove());
   const server = await startServe(folder);
@@ -13,7 +13,7 @@ test('S16 R15 a disk that does not flush for 10 s is a temporary failure, and th
   const stall = await stallFlush(server.pid);
   if (stall === undefined) return context.skip('this user may not trace processes');
   onTestFinished(() => stall.resume());
-  // The write waits for the disk, then further ones are refused without waiting.
+  // The first write waits for the disk; further ones are refused at once.
   for (let count = 0; count < 3; count += 1) {
     const refused = await client.refresh(token);
     expect(refused).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });

@@ -11,12 +11,12 @@ import { stallFlush } from '../support/stalled-flush.ts';
 import { tempFolder } from '../support/temp-folder.ts';
 import { startGateway } from '../support/test-gateway.ts';
 
-/** What clients get while the store cannot write: a full disk, a disk that does not flush, a Redis that is paused. */
+/** Responses while the store cannot write: a full disk, a disk that does not flush, a paused Redis. */
 const isTemporary = ({ status, headers, json }: Reply): boolean =>
   status === 400 && json['Error'] === 'invalid_request' && Number(headers['retry-after']) > 0;
 const CERTIFICATE = { client_id: 'report-runner', scope: 'files:read' };
 
-test('S16 on a full disk new grants are refused as temporary; tokens are checked, refreshed and revoked; space ends it', async (context) => {
+test('S16 on a full disk new grants are refused temporarily; tokens can be verified, refreshed and revoked; free space restores service', async (context) => {
   const disk = tempFolder('disk');
   onTestFinished(() => disk.remove());
   try {
@@ -35,38 +35,43 @@ test('S16 on a full disk new grants are refused as temporary; tokens are checked
   const ballast = join(disk.path, 'ballast');
   writeFileSync(ballast, Buffer.alloc(bavail * bsize - 4_096));
 
-  const ask = (): Promise<Reply> =>
+  const requestGrant = (): Promise<Reply> =>
     gateway.post('/Authorize/Certificate', CERTIFICATE, { as: gateway.users.alice });
   const refused = await until('there is no space for a grant', async () => {
-    const replies = await Promise.all(Array.from({ length: 20 }, ask));
+    const replies = await Promise.all(Array.from({ length: 20 }, requestGrant));
     return replies.find(({ status }) => status !== 200);
   });
   expect(isTemporary(refused)).toBe(true);
   const isReady = (): Promise<boolean> => readiness(gateway).then((status) => status === 200);
-  // Many at once may not fit where one still does.
-  await until('it is not ready', async () => (await ask()).status !== 200 && !(await isReady()));
+  // There may be space for one grant where there is none for many.
+  await until(
+    'the gateway is not ready',
+    async () => (await requestGrant()).status !== 200 && !(await isReady()),
+  );
   expect((await gateway.api('/files/a', used.access_token)).status).toBe(200);
   expect((await gateway.refresh(used.refresh_token)).status).toBe(200);
   expect((await gateway.api('/authsvc/Revoke/Token', ended.access_token)).status).toBe(200);
   expect((await gateway.api('/files/a', ended.access_token)).status).toBe(401);
 
   rmSync(ballast);
-  await until('there is space', async () => (await ask()).status === 200);
-  await until('it is ready', isReady);
+  await until('there is space', async () => (await requestGrant()).status === 200);
+  await until('the gateway is ready', isReady);
 });
 
-test('S16 while the disk does not flush, tokens are checked and denied at once; what waits gets its response when it flushes', async (context) => {
+test('S16 while the disk does not flush, tokens are verified and revocations apply at once; pending requests get responses when it flushes', async (context) => {
   const folder = await createServeFolder();
   onTestFinished(() => folder.remove());
   const server = await startServe(folder);
-  const client = () => {
-    const one = connect(folder, server.port, folder.alice);
-    onTestFinished(() => one.close());
-    return one;
+  const createClient = () => {
+    const client = connect(folder, server.port, folder.alice);
+    onTestFinished(() => client.close());
+    return client;
   };
-  const [api, refreshing, revoking] = [client(), client(), client()];
+  const [api, refreshing, revoking] = [createClient(), createClient(), createClient()];
   const [used, ended] = [await api.grant(), await api.grant()];
-  await Promise.all([refreshing, revoking].map((one) => one.getWithToken('/whoami', used.access_token)));
+  await Promise.all(
+    [refreshing, revoking].map((client) => client.getWithToken('/whoami', used.access_token)),
+  );
   const stall = await stallFlush(server.pid);
   if (stall === undefined) return context.skip('this user may not trace processes');
   onTestFinished(() => stall.resume());
@@ -83,24 +88,24 @@ test('S16 while the disk does not flush, tokens are checked and denied at once; 
 
   await stall.resume();
   const first = await refresh;
-  // More than ten seconds may pass on a busy machine.
+  // On a busy machine more than ten seconds may have passed.
   expect(first.status === 200 || isTemporary(first)).toBe(true);
   expect([200, 503]).toContain((await revoked).status);
-  const again = await until('the refresh succeeds', async () => {
+  const retried = await until('the refresh succeeds', async () => {
     const reply = await refreshing.refresh(used.refresh_token);
     return !isTemporary(reply) && reply;
   });
-  expect(again.status).toBe(200);
-  if (first.status === 200) expect(again.json['refresh_token']).toBe(first.json['refresh_token']);
-  await until('it is ready', async () => (await readiness(server)) === 200);
+  expect(retried.status).toBe(200);
+  if (first.status === 200) expect(retried.json['refresh_token']).toBe(first.json['refresh_token']);
+  await until('the gateway is ready', async () => (await readiness(server)) === 200);
 });
 
-test('S02 S03 V05 while Redis does not write, nothing is granted or blamed on the client, and it is not ready', async () => {
+test('S02 S03 V05 while Redis does not write, requests fail temporarily, no client is blamed, and the gateway is not ready', async () => {
   const redis = await startRedis();
   onTestFinished(() => redis.stop());
   const admin = new Redis(redis.port, '127.0.0.1');
   onTestFinished(() => admin.disconnect());
-  const open = async (keys: string) => {
+  const openGateway = async (keys: string) => {
     const gateway = await startGateway(
       (settings) => ({ ...settings, store: { type: 'redis', url: redis.url }, keys: { file: keys } }),
       undefined,
@@ -113,12 +118,12 @@ test('S02 S03 V05 while Redis does not write, nothing is granted or blamed on th
   onTestFinished(() => folder.remove());
   const keys = folder.file('keys.json');
   writeKeyringFile(keys, createKeyringFile('EdDSA'), { replace: false });
-  const gateway = await open(keys);
-  // A starved Redis may not answer in time.
-  const granted = () => until('a grant', () => gateway.grant().catch(() => undefined));
-  const [used, ended] = [await granted(), await granted()];
+  const gateway = await openGateway(keys);
+  // On a busy machine Redis may not respond in time.
+  const createGrant = () => until('a grant is issued', () => gateway.grant().catch(() => undefined));
+  const [used, ended] = [await createGrant(), await createGrant()];
 
-  // As in a failover: reads are answered, writes wait.
+  // As in a failover: reads succeed, writes wait.
   await admin.call('CLIENT', 'PAUSE', '600000', 'WRITE');
   const [refresh, grant, revoke] = await Promise.all([
     gateway.refresh(used.refresh_token),
@@ -134,11 +139,11 @@ test('S02 S03 V05 while Redis does not write, nothing is granted or blamed on th
 
   await admin.call('CLIENT', 'UNPAUSE');
   await until('the refresh succeeds', async () => (await gateway.refresh(used.refresh_token)).status === 200);
-  await until('it is ready', async () => (await readiness(gateway)) === 200);
-  // What could not be announced is announced.
-  const other = await open(keys);
+  await until('the gateway is ready', async () => (await readiness(gateway)) === 200);
+  // The revocation that failed is announced later.
+  const other = await openGateway(keys);
   await until(
-    'the revocation is known elsewhere',
+    'the other gateway knows the revocation',
     async () => (await other.api('/files/a', ended.access_token)).status === 401,
   );
 });

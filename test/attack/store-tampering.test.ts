@@ -22,7 +22,7 @@ import {
   type TokenGrant,
 } from '../support/test-gateway.ts';
 
-/** An attacker who can write to the store, and who has tokens of their own, wants those of others. */
+/** An attacker with write access to the store and their own tokens tries to obtain those of other users. */
 let redis: RedisServer;
 let gateway: TestGateway;
 beforeAll(async () => {
@@ -31,18 +31,18 @@ beforeAll(async () => {
 afterAll(() => redis.stop());
 afterEach(() => gateway.close());
 
-const claimsOf = ({ access_token: token }: TokenGrant): Record<string, unknown> =>
+const decodeClaims = ({ access_token: token }: TokenGrant): Record<string, unknown> =>
   JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()) as Record<string, unknown>;
-const grantIdOf = (grant: TokenGrant): string => String(claimsOf(grant)['gid']);
+const getGrantId = (grant: TokenGrant): string => String(decodeClaims(grant)['gid']);
 
-let opened = 0;
-const prefix = (): string => `t${opened}`;
+let storeCount = 0;
+const prefix = (): string => `t${storeCount}`;
 
 const STORES = [
   {
     name: 'Redis',
     open() {
-      opened += 1;
+      storeCount += 1;
       const store = { type: 'redis', url: redis.url, prefix: prefix() } as const;
       return startGateway(
         (settings) => ({ ...settings, store, keys: { file: 'keys.json' } }),
@@ -51,11 +51,11 @@ const STORES = [
         REDIS_TIMEOUT_MS,
       );
     },
-    /** While gatehouse runs. */
-    async attack(by: (raw: RawRecords) => Promise<void>) {
+    /** Writes while gatehouse runs. */
+    async attack(run: (raw: RawRecords) => Promise<void>) {
       const raw = openRawRedis(redis.port, prefix());
       try {
-        await by(raw);
+        await run(raw);
       } finally {
         await raw.close();
       }
@@ -64,12 +64,12 @@ const STORES = [
   {
     name: 'the embedded store',
     open: () => startGateway(),
-    /** While it does not. */
-    async attack(by: (raw: RawRecords) => Promise<void>) {
+    /** Writes while gatehouse is stopped. */
+    async attack(run: (raw: RawRecords) => Promise<void>) {
       await gateway.restart(async () => {
         const raw = openRawEmbedded(embeddedStorePath(gateway.folder));
         try {
-          await by(raw);
+          await run(raw);
         } finally {
           await raw.close();
         }
@@ -78,19 +78,19 @@ const STORES = [
   },
 ] as const;
 
-describe.each(STORES)('records that were altered in $name', (store) => {
-  test('give no token for another identity or a wider scope, approve no device, and raise an alarm', async () => {
+describe.each(STORES)('altered records in $name', (store) => {
+  test('give no token for another identity or a wider scope, approve no device, and are logged as errors', async () => {
     gateway = await store.open();
     const steps = createDeviceClient(gateway);
-    const [mine, narrow, kept] = [
+    const [own, narrow, unaltered] = [
       await gateway.grant({ user: 'bob', scope: 'files:read' }),
       await gateway.grant({ scope: 'files:read' }),
       await gateway.grant({ scope: 'files:read' }),
     ];
     const codes = await steps.requestCodes();
     await store.attack(async (raw) => {
-      await tamper(raw, 'grants', grantIdOf(mine), (text) => text.replace(BOB, ALICE));
-      await tamper(raw, 'grants', grantIdOf(narrow), (text) =>
+      await tamper(raw, 'grants', getGrantId(own), (text) => text.replace(BOB, ALICE));
+      await tamper(raw, 'grants', getGrantId(narrow), (text) =>
         text.replace('"files:read"', '"reports:read,write;files:read"'),
       );
       await tamper(raw, 'devices', getRequestId(codes), (text) =>
@@ -98,7 +98,7 @@ describe.each(STORES)('records that were altered in $name', (store) => {
       );
     });
 
-    for (const { refresh_token: token } of [mine, narrow]) {
+    for (const { refresh_token: token } of [own, narrow]) {
       const reply = await gateway.refresh(token);
       expect([reply.status, reply.json['Error'], reply.json['access_token']]).toEqual([
         400,
@@ -109,7 +109,7 @@ describe.each(STORES)('records that were altered in $name', (store) => {
     const exchanged = await steps.exchange(codes.device_code);
     expect([exchanged.status, exchanged.json['access_token']]).toEqual([400, undefined]);
 
-    const refused = [grantIdOf(mine), grantIdOf(narrow), getRequestId(codes)];
+    const refused = [getGrantId(own), getGrantId(narrow), getRequestId(codes)];
     const audits = gateway
       .auditEvents('record_refused')
       .map(({ record, reason }) => `${String(record)} ${String(reason)}`);
@@ -119,50 +119,53 @@ describe.each(STORES)('records that were altered in $name', (store) => {
       refused.map((id) => `error ${id}`).toSorted(),
     );
     const metrics = await scrape(gateway.adminPort);
-    const counted = (kind: string): number =>
+    const getRefusedCount = (kind: string): number =>
       metrics.value(`gatehouse_store_records_refused_total{kind="${kind}",reason="mac_wrong"}`);
     // Grants are also read in the background after a start.
-    expect(counted('grants')).toBeGreaterThanOrEqual(2);
-    expect([counted('devices'), counted('userCodes')]).toEqual([1, 0]);
+    expect(getRefusedCount('grants')).toBeGreaterThanOrEqual(2);
+    expect([getRefusedCount('devices'), getRefusedCount('userCodes')]).toEqual([1, 0]);
 
-    const next = await gateway.refresh(kept.refresh_token);
+    const next = await gateway.refresh(unaltered.refresh_token);
     expect(next.status).toBe(200);
-    expect(claimsOf(next.json as unknown as TokenGrant)).toMatchObject({ sub: ALICE, scope: 'files:read' });
+    expect(decodeClaims(next.json as unknown as TokenGrant)).toMatchObject({
+      sub: ALICE,
+      scope: 'files:read',
+    });
   });
 
-  test('an earlier version of a grant that was put back keeps identity, scope and end, and stays revoked', async () => {
+  test('an earlier version of a grant that was restored keeps identity, scope and expiry, and stays revoked', async () => {
     gateway = await store.open();
-    const [first, ended] = [await gateway.grant(), await gateway.grant()];
+    const [first, revoked] = [await gateway.grant(), await gateway.grant()];
     const old = new Map<string, string>();
     await store.attack(async (raw) => {
-      for (const grant of [first, ended])
-        old.set(grantIdOf(grant), await raw.read('grants', grantIdOf(grant)));
+      for (const grant of [first, revoked])
+        old.set(getGrantId(grant), await raw.read('grants', getGrantId(grant)));
     });
     const second = (await gateway.refresh(first.refresh_token)).json as unknown as TokenGrant;
-    expect((await gateway.api('/authsvc/Revoke/Token', ended.access_token)).status).toBe(200);
+    expect((await gateway.api('/authsvc/Revoke/Token', revoked.access_token)).status).toBe(200);
     await store.attack(async (raw) => {
       for (const [id, text] of old) await raw.write('grants', id, text);
     });
     const third = await gateway.refresh(second.refresh_token);
     expect(third.status, third.text).toBe(200);
     expect(gateway.auditEvents('refresh_rolled_forward')).toHaveLength(1);
-    const { sub, scope, client_id } = claimsOf(first);
-    expect(claimsOf(third.json as unknown as TokenGrant)).toMatchObject({ sub, scope, client_id });
+    const { sub, scope, client_id } = decodeClaims(first);
+    expect(decodeClaims(third.json as unknown as TokenGrant)).toMatchObject({ sub, scope, client_id });
     expect(third.json['refresh_until']).toBe(first.refresh_until);
-    expect((await gateway.refresh(ended.refresh_token)).json['Error']).toBe('invalid_grant');
+    expect((await gateway.refresh(revoked.refresh_token)).json['Error']).toBe('invalid_grant');
   });
 
-  test('a grant that was altered, revoked and put back as it was stays revoked for as long as it could be refreshed', async () => {
+  test('a grant that was altered, revoked and restored stays revoked for as long as it could be refreshed', async () => {
     gateway = await store.open();
     const grant = await gateway.grant();
-    const id = grantIdOf(grant);
-    let whole = '';
+    const id = getGrantId(grant);
+    let original = '';
     await store.attack(async (raw) => {
-      whole = await raw.read('grants', id);
-      await raw.write('grants', id, whole.replace(ALICE, BOB));
+      original = await raw.read('grants', id);
+      await raw.write('grants', id, original.replace(ALICE, BOB));
     });
     expect((await gateway.api('/authsvc/Revoke/Token', grant.access_token)).status).toBe(200);
-    await store.attack((raw) => raw.write('grants', id, whole));
+    await store.attack((raw) => raw.write('grants', id, original));
     const end = grant.refresh_until - gateway.clock.now();
     expect(end).toBeGreaterThan(7 * 86_400);
     gateway.clock.advance(end - 60);
@@ -170,12 +173,12 @@ describe.each(STORES)('records that were altered in $name', (store) => {
     expect(gateway.auditEvents('grant_refreshed')).toEqual([]);
   });
 
-  test('a record of a key that this process does not have is a temporary error, and not an unknown grant', async () => {
+  test('a record with an unknown key is a temporary error, not an unknown grant', async () => {
     gateway = await store.open();
     const [grant, codes] = [await gateway.grant(), await createDeviceClient(gateway).requestCodes()];
     const rename = (text: string): string => text.replace(/"m":"[A-Za-z0-9]+\./, '"m":"mAnother1.');
     await store.attack(async (raw) => {
-      await tamper(raw, 'grants', grantIdOf(grant), rename);
+      await tamper(raw, 'grants', getGrantId(grant), rename);
       await tamper(raw, 'devices', getRequestId(codes), rename);
     });
     const body = new URLSearchParams({
@@ -200,10 +203,10 @@ describe.each(STORES)('records that were altered in $name', (store) => {
     expect(gateway.auditEvents('record_refused')).toEqual([]);
   });
 
-  test('records that cannot be read or were altered keep an operator from ending neither a grant nor all of an identity', async () => {
+  test('unreadable or altered records do not prevent an operator from revoking a grant or all grants of an identity', async () => {
     gateway = await store.open();
     const token = readFileSync(join(gateway.folder, 'data/admin-token'), 'utf8').trim();
-    const administer = async (path: string, body?: object): Promise<number> => {
+    const callAdminApi = async (path: string, body?: object): Promise<number> => {
       const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
       const url = `http://127.0.0.1:${gateway.adminPort}/admin/v1${path}`;
       return (await fetch(url, { method: 'POST', headers, ...(body && { body: JSON.stringify(body) }) }))
@@ -215,25 +218,27 @@ describe.each(STORES)('records that were altered in $name', (store) => {
       await gateway.grant(),
       await gateway.grant(),
     ];
-    let whole = '';
+    let original = '';
     await store.attack(async (raw) => {
-      await tamper(raw, 'grants', grantIdOf(renamed), (text) =>
+      await tamper(raw, 'grants', getGrantId(renamed), (text) =>
         text.replace(/"m":"\w+\./, '"m":"mAnother1.'),
       );
-      whole = await raw.read('grants', grantIdOf(altered));
-      await raw.write('grants', grantIdOf(altered), whole.replace(ALICE, BOB));
-      await tamper(raw, 'grants', grantIdOf(unreadable), (text) => text.replace('{"v":1', '{"v":2'));
+      original = await raw.read('grants', getGrantId(altered));
+      await raw.write('grants', getGrantId(altered), original.replace(ALICE, BOB));
+      await tamper(raw, 'grants', getGrantId(unreadable), (text) => text.replace('{"v":1', '{"v":2'));
     });
-    expect(await administer(`/grants/${grantIdOf(renamed)}/revoke`)).toBe(503);
-    expect(await administer(`/grants/${grantIdOf(altered)}/revoke`)).toBe(404);
-    await store.attack((raw) => raw.write('grants', grantIdOf(altered), whole));
+    expect(await callAdminApi(`/grants/${getGrantId(renamed)}/revoke`)).toBe(503);
+    expect(await callAdminApi(`/grants/${getGrantId(altered)}/revoke`)).toBe(404);
+    await store.attack((raw) => raw.write('grants', getGrantId(altered), original));
     expect((await gateway.refresh(altered.refresh_token)).json['Error']).toBe('invalid_grant');
-    const used = async (grant: TokenGrant): Promise<number> =>
+    const callWith = async (grant: TokenGrant): Promise<number> =>
       (await gateway.api('/files/a', grant.access_token)).status;
-    expect([await used(renamed), await used(altered), await used(sound)]).toEqual([401, 401, 200]);
+    expect([await callWith(renamed), await callWith(altered), await callWith(sound)]).toEqual([
+      401, 401, 200,
+    ]);
 
-    expect(await administer('/revoke', { identity: ALICE })).toBe(200);
-    expect([await used(unreadable), await used(sound)]).toEqual([401, 401]);
+    expect(await callAdminApi('/revoke', { identity: ALICE })).toBe(200);
+    expect([await callWith(unreadable), await callWith(sound)]).toEqual([401, 401]);
     expect((await gateway.refresh(sound.refresh_token)).json['Error']).toBe('invalid_grant');
   });
 });

@@ -9,7 +9,7 @@ import { FRAME, type FrameClient, frame, frameClient, requestFields, uint32 } fr
 
 describe('an event-loop stall longer than the upstream timeouts', () => {
   test.each(['fast', 'full'] as const)(
-    'does not count against them: a response that has arrived meanwhile is forwarded (%s path)',
+    'does not count against them: a response that arrived meanwhile is forwarded (%s path)',
     async (proxyPath) => {
       const upstream = await startRecordingUpstream();
       onTestFinished(() => upstream.close());
@@ -20,7 +20,7 @@ describe('an event-loop stall longer than the upstream timeouts', () => {
         upstreamSettings: { timeouts },
       });
       onTestFinished(() => proxy.close());
-      // Upstream and gateway are one process here: the response is written, and then nothing is read for a while.
+      // Upstream and gateway share this process: after the response is written, the event loop stalls.
       upstream.respondWith((socket, request) => {
         respondOk(socket, request);
         for (const end = performance.now() + 1_500; performance.now() < end; );
@@ -35,8 +35,8 @@ describe('an event-loop stall longer than the upstream timeouts', () => {
 });
 
 describe('an upstream that does not read the bodies of some methods', () => {
-  /** Takes every empty line for the end of a request; stops reading at `Connection: close`. */
-  const careless = async (): Promise<{ readonly url: string; readonly seen: string[] }> => {
+  /** Treats every empty line as the end of a request; stops reading at `Connection: close`. */
+  const startCarelessUpstream = async (): Promise<{ readonly url: string; readonly seen: string[] }> => {
     const seen: string[] = [];
     const server = createServer((socket) => {
       let text = '';
@@ -67,33 +67,36 @@ describe('an upstream that does not read the bodies of some methods', () => {
     return { url: `http://127.0.0.1:${(server.address() as { port: number }).port}`, seen };
   };
 
-  test.each(['GET', 'DELETE', 'OPTIONS'])('does not take the body of a %s for a request', async (method) => {
-    const { url, seen } = await careless();
-    const proxy = await startProxyHarness({
-      upstream: url,
-      proxyPath: 'full',
-      upstreamSettings: { connections: 1 },
-    });
-    onTestFinished(() => proxy.close());
-    const body = 'GET /admin/smuggled HTTP/1.1\r\nHost: a\r\n\r\n';
-    for (const sent of [
-      `${method} /public/1 HTTP/1.1\r\nHost: gate.test\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
-      'GET /public/2 HTTP/1.1\r\nHost: gate.test\r\n\r\n',
-      'GET /public/3 HTTP/1.1\r\nHost: gate.test\r\n\r\n',
-    ]) {
-      const client = await connectRaw(proxy.port);
-      client.send(sent);
-      const text = await client.until((all) => isCompleteResponse(all));
-      client.destroy();
-      expect(parseRawResponse(text)).toMatchObject({ status: 200, body: sent.split(' ', 2)[1] });
-    }
-    expect(seen).toEqual(['/public/1', '/public/2', '/public/3']);
-  });
+  test.each(['GET', 'DELETE', 'OPTIONS'])(
+    'does not mistake the body of a %s for a request',
+    async (method) => {
+      const { url, seen } = await startCarelessUpstream();
+      const proxy = await startProxyHarness({
+        upstream: url,
+        proxyPath: 'full',
+        upstreamSettings: { connections: 1 },
+      });
+      onTestFinished(() => proxy.close());
+      const body = 'GET /admin/smuggled HTTP/1.1\r\nHost: a\r\n\r\n';
+      for (const sent of [
+        `${method} /public/1 HTTP/1.1\r\nHost: gate.test\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+        'GET /public/2 HTTP/1.1\r\nHost: gate.test\r\n\r\n',
+        'GET /public/3 HTTP/1.1\r\nHost: gate.test\r\n\r\n',
+      ]) {
+        const client = await connectRaw(proxy.port);
+        client.send(sent);
+        const text = await client.until((all) => isCompleteResponse(all));
+        client.destroy();
+        expect(parseRawResponse(text)).toMatchObject({ status: 200, body: sent.split(' ', 2)[1] });
+      }
+      expect(seen).toEqual(['/public/1', '/public/2', '/public/3']);
+    },
+  );
 });
 
 describe('over HTTP/2', () => {
   const attack = useAttackGateway();
-  const open = async (): Promise<FrameClient> => {
+  const openClient = async (): Promise<FrameClient> => {
     attack.upstream.reset();
     const client = await frameClient(attack.gateway.port, { ca: attack.gateway.ca.pem });
     onTestFinished(() => client.destroy());
@@ -103,8 +106,8 @@ describe('over HTTP/2', () => {
   test.each([
     ['in one piece', 'Content-Length: 2\r\n\r\nhi'],
     ['in chunks', 'Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n'],
-  ])('a response with an invalid status is 502, and no reset: %s', async (_, rest) => {
-    const client = await open();
+  ])('a response with an invalid status is 502, not a reset: %s', async (_, rest) => {
+    const client = await openClient();
     attack.upstream.respondWith((socket) => socket.write(`HTTP/1.1 700 Odd\r\n${rest}`));
     const stream = client.request(requestFields('/public/odd'));
     await client.until(() => client.endedCleanly(stream) || client.outcome(stream)?.reset !== undefined);
@@ -116,15 +119,20 @@ describe('over HTTP/2', () => {
     `the stream is reset with code ${code}`,
     (client, stream) => client.send(frame(FRAME.reset, 0, stream, uint32(code))),
   ]);
-  test.each([...RESETS, ['the connection ends', (client: FrameClient) => void client.socket.end()]])(
+  test.each([...RESETS, ['the connection is closed', (client: FrameClient) => void client.socket.end()]])(
     'a truncated body without a length is not forwarded as a complete request: %s',
-    async (_, breakOff) => {
-      const client = await open();
+    async (_, abort) => {
+      const client = await openClient();
       const stream = client.request(requestFields('/public/half', 'POST'), { end: false });
       client.send(frame(FRAME.data, 0, stream, Buffer.from('half')));
-      await until('the upstream has the beginning', () => attack.upstream.bytes().includes('half'));
-      breakOff(client, stream);
-      await until('its connection is closed', () => attack.upstream.connectionStreams().at(-1)?.closed);
+      await until('the upstream has received the beginning of the body', () =>
+        attack.upstream.bytes().includes('half'),
+      );
+      abort(client, stream);
+      await until(
+        'the upstream connection is closed',
+        () => attack.upstream.connectionStreams().at(-1)?.closed,
+      );
       expect(attack.upstream.requests).toEqual([]);
       await attack.expectHealthy();
     },

@@ -10,8 +10,8 @@ import { until } from '../support/serve-process.ts';
 const REQUEST = 'GET /public/large HTTP/1.1\r\nHost: a\r\n\r\n';
 const HELD = 'GET /public/held HTTP/1.1\r\nHost: a\r\n\r\n';
 
-/** A proxy whose upstream connections are all taken: by requests without a response, or by clients that read nothing of one without end. */
-async function exhaustedProxy(
+/** Starts a proxy and occupies all its upstream connections with requests that get no response, or an endless one that is not read. */
+async function startExhaustedProxy(
   upstreamSettings: Pick<UpstreamSettings, 'connections' | 'timeouts'>,
   request: string,
   more: Partial<HarnessOptions> = {},
@@ -45,57 +45,57 @@ async function exhaustedProxy(
   return proxy;
 }
 
-async function client(proxy: ProxyHarness): Promise<RawClient> {
-  const made = await connectRaw(proxy.port);
-  onTestFinished(() => made.destroy());
-  return made;
+async function openClient(proxy: ProxyHarness): Promise<RawClient> {
+  const client = await connectRaw(proxy.port);
+  onTestFinished(() => client.destroy());
+  return client;
 }
 
-test('X03 clients that read nothing lose their upstream connections to other clients', async () => {
-  const proxy = await exhaustedProxy(
+test('X03 clients that read nothing lose their upstream connections to waiting clients', async () => {
+  const proxy = await startExhaustedProxy(
     { connections: 2, timeouts: { connect: 1, headers: 30, idle: 60 } },
     REQUEST,
   );
-  const reader = await client(proxy);
+  const reader = await openClient(proxy);
   reader.send(REQUEST);
   expect(await reader.until((text) => text.length > 0)).toMatch(/^HTTP\/1\.1 200 /);
 });
 
 test('a request that gets no upstream connection in time gets 503', async () => {
-  const proxy = await exhaustedProxy(
+  const proxy = await startExhaustedProxy(
     { connections: 1, timeouts: { connect: 1, headers: 2, idle: 60 } },
     HELD,
   );
-  const late = await client(proxy);
+  const late = await openClient(proxy);
   late.send(REQUEST);
   expect(await late.until((text) => text.length > 0)).toMatch(/^HTTP\/1\.1 503 /);
 });
 
-test('a client that leaves the connection queue frees its place, and one client takes at most 448 of 512 places', async () => {
-  const proxy = await exhaustedProxy(
+test('a client that leaves the connection queue frees its slot, and one client takes at most 448 of 512 slots', async () => {
+  const proxy = await startExhaustedProxy(
     { connections: 1, timeouts: { connect: 1, headers: 60, idle: 60 } },
     HELD,
-    // The fast path starts no request before the previous one on the connection has been answered.
+    // The fast path processes a request only after the previous response on the connection.
     { proxyPath: 'full' },
   );
   let sent = 1;
   const sendHundred = async (): Promise<RawClient> => {
-    const made = await client(proxy);
-    made.send(REQUEST.repeat(100));
+    const client = await openClient(proxy);
+    client.send(REQUEST.repeat(100));
     sent += 100;
     await until('the requests have arrived', () => proxy.notes.length >= sent);
-    return made;
+    return client;
   };
-  const overloaded = (): number => proxy.notes.filter(({ reason }) => reason === 'overloaded').length;
-  // More requests than may wait leave before they are served.
+  const countOverloaded = (): number => proxy.notes.filter(({ reason }) => reason === 'overloaded').length;
+  // More clients disconnect than the queue has slots.
   for (let round = 0; round < 6; round += 1) {
     (await sendHundred()).destroy();
-    await until('they have left', () =>
+    await until('the disconnected clients have left the queue', () =>
       proxy.notes.slice(1).every(({ reason }) => reason === 'client_disconnected'),
     );
   }
   for (let round = 0; round < 4; round += 1) await sendHundred();
-  expect(overloaded()).toBe(0);
+  expect(countOverloaded()).toBe(0);
   await sendHundred();
-  expect(overloaded()).toBe(52);
+  expect(countOverloaded()).toBe(52);
 });

@@ -8,7 +8,7 @@ import { type RecordingUpstream, startRecordingUpstream } from '../support/recor
 import { until } from '../support/serve-process.ts';
 import { testExtraResponses, testPooledEchoes, testTruncated } from './upstream-responses.ts';
 
-/** An upstream that breaks, lies or is controlled by an attacker: rows U and H33. */
+/** Faulty and malicious upstreams: rows U and H33. */
 
 let upstream: RecordingUpstream;
 let proxy: ProxyHarness;
@@ -42,7 +42,7 @@ beforeEach(() => upstream.reset());
 
 const get = (path: string, method = 'GET', host = 'gate.test'): string =>
   `${method} ${path} HTTP/1.1\r\nHost: ${host}\r\nAuthorization: Bearer A\r\n\r\n`;
-const ask = (path = '/files/1', method = 'GET', host?: string): Promise<RawResponse> =>
+const send = (path = '/files/1', method = 'GET', host?: string): Promise<RawResponse> =>
   rawRequest(proxy.port, get(path, method, host));
 
 testTruncated({ upstream: () => upstream, proxy: () => proxy }, 200);
@@ -50,13 +50,13 @@ testTruncated({ upstream: () => upstream, proxy: () => proxy }, 200);
 test('H11 a request without header fields is rejected, and the next one on another connection is served', async () => {
   expect((await rawRequest(proxy.port, 'GET /files/1 HTTP/1.1\r\n\r\n')).status).toBe(400);
   expect(upstream.requests).toEqual([]);
-  expect((await ask('/files/next')).status).toBe(200);
+  expect((await send('/files/next')).status).toBe(200);
 });
 
 describe('malformed responses', () => {
   test.each([
     [
-      'U06 both lengths',
+      'U06 a length and a transfer coding',
       'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
     ],
     ['U06 two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!'],
@@ -74,26 +74,25 @@ describe('malformed responses', () => {
       `${'HTTP/1.1 102 Processing\r\n\r\n'.repeat(21)}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`,
     ],
     [
-      'U08 21 times 100 Continue',
+      'U08 21 100 Continue responses',
       `${'HTTP/1.1 100 Continue\r\n\r\n'.repeat(21)}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`,
     ],
     ['U08 an endless 100 Continue', `HTTP/1.1 100 Continue\r\nX: ${'x'.repeat(20_000)}`],
     ['U08 10,000 interim responses', 'HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n'.repeat(10_000)],
   ])('%s: 502, and the next request uses a new connection', async (_, bytes) => {
     upstream.respondWith((socket) => void socket.write(bytes));
-    expect((await ask()).status).toBe(502);
+    expect((await send()).status).toBe(502);
     upstream.reset();
-    expect((await ask('/files/next')).body).toBe('GET /files/next');
+    expect((await send('/files/next')).body).toBe('GET /files/next');
   });
 
   test('U08 twenty interim responses are accepted, and none of them reaches the client', async () => {
-    const steps = 'HTTP/1.1 103 Early Hints\r\nLink: </secret>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n'.repeat(
-      10,
-    );
+    const interim =
+      'HTTP/1.1 103 Early Hints\r\nLink: </secret>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n'.repeat(10);
     upstream.respondWith(
-      (socket) => void socket.write(`${steps}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`),
+      (socket) => void socket.write(`${interim}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`),
     );
-    const { status, head, body } = await ask();
+    const { status, head, body } = await send();
     expect([status, body]).toEqual([200, 'ok']);
     expect(head).not.toContain('secret');
   });
@@ -102,10 +101,10 @@ describe('malformed responses', () => {
 describe('U08 100 Continue that was not requested', () => {
   const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
   const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
-  const inParts = async (socket: Socket, parts: readonly string[]): Promise<void> => {
+  const writeInParts = async (socket: Socket, parts: readonly string[]): Promise<void> => {
     for (const part of parts) {
       socket.write(part);
-      // A read of its own.
+      // So that each part arrives in a separate read.
       await eventLoopTurns(2);
     }
   };
@@ -121,9 +120,9 @@ describe('U08 100 Continue that was not requested', () => {
   ])(
     'U08 %s: the final response reaches the client, also for the next request on the same connection',
     async (_, parts) => {
-      upstream.respondWith((socket) => void inParts(socket, parts));
+      upstream.respondWith((socket) => void writeInParts(socket, parts));
       for (let count = 0; count < 3; count += 1) {
-        const { status, head, body } = await ask();
+        const { status, head, body } = await send();
         expect([status, body]).toEqual([200, 'ok']);
         expect(head).not.toContain('Secret');
       }
@@ -139,23 +138,24 @@ describe('U08 100 Continue that was not requested', () => {
     expect([status, body]).toEqual([200, 'ok']);
   });
 
-  test('U08 in a body it is part of the body', async () => {
+  test('U08 within a body is part of the body', async () => {
     upstream.respondWith(
-      (socket) => void inParts(socket, ['HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n', CONTINUE.repeat(2)]),
+      (socket) =>
+        void writeInParts(socket, ['HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n', CONTINUE.repeat(2)]),
     );
-    expect((await ask()).body).toBe(CONTINUE.repeat(2));
+    expect((await send()).body).toBe(CONTINUE.repeat(2));
   });
 
-  test('U08 on an idle connection it closes that connection, and the next response is not read from it', async () => {
+  test('U08 on an idle connection closes that connection, and the next response is not read from it', async () => {
     const used: Socket[] = [];
     upstream.respondWith((socket) => {
       used.push(socket);
       socket.write(OK);
     });
-    expect((await ask()).body).toBe('ok');
+    expect((await send()).body).toBe('ok');
     used[0]?.write(`${CONTINUE}HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\npoisoned`);
     await until('the gateway closes the connection', () => used[0]?.destroyed);
-    expect((await ask()).body).toBe('ok');
+    expect((await send()).body).toBe('ok');
     expect(used).toHaveLength(2);
   });
 });
@@ -167,7 +167,7 @@ describe('U10 more than one response to a request', () => {
 });
 
 describe('U14 redirects', () => {
-  const redirected = async (
+  const getRedirect = async (
     location: string,
     path = '/files/1',
     host?: string,
@@ -176,30 +176,30 @@ describe('U14 redirects', () => {
       (socket) =>
         void socket.write(`HTTP/1.1 302 Found\r\nLocation: ${location}\r\nContent-Length: 0\r\n\r\n`),
     );
-    const { status, head } = await ask(path, 'GET', host);
+    const { status, head } = await send(path, 'GET', host);
     expect(status).toBe(302);
     return /^location: (.*)$/im.exec(head)?.[1];
   };
 
   test('to the upstream itself are rewritten to the public URL', async () => {
     const { port, url } = upstream;
-    expect(await redirected(`${url}/a?b#c`)).toBe('https://api.example.test/a?b#c');
-    expect(await redirected(`HTTP://127.0.0.1:${port}/a`)).toBe('https://api.example.test/a');
-    expect(await redirected(`//127.0.0.1:${port}/a`)).toBe('https://api.example.test/a');
-    expect(await redirected(url)).toBe('https://api.example.test/');
-    expect(await redirected(`${url}?q`)).toBe('https://api.example.test/?q');
+    expect(await getRedirect(`${url}/a?b#c`)).toBe('https://api.example.test/a?b#c');
+    expect(await getRedirect(`HTTP://127.0.0.1:${port}/a`)).toBe('https://api.example.test/a');
+    expect(await getRedirect(`//127.0.0.1:${port}/a`)).toBe('https://api.example.test/a');
+    expect(await getRedirect(url)).toBe('https://api.example.test/');
+    expect(await getRedirect(`${url}?q`)).toBe('https://api.example.test/?q');
   });
 
-  test('get the stripped prefix back', async () => {
+  test('get the stripped prefix added again', async () => {
     const { url } = upstream;
-    expect(await redirected(`${url}/a`, '/cut/x/1')).toBe('https://api.example.test/cut/x/a');
-    expect(await redirected('/a', '/cut/x/1')).toBe('/cut/x/a');
-    expect(await redirected(url, '/cut/x/1')).toBe('https://api.example.test/cut/x');
-    expect(await redirected('a', '/cut/x/1')).toBe('a');
+    expect(await getRedirect(`${url}/a`, '/cut/x/1')).toBe('https://api.example.test/cut/x/a');
+    expect(await getRedirect('/a', '/cut/x/1')).toBe('/cut/x/a');
+    expect(await getRedirect(url, '/cut/x/1')).toBe('https://api.example.test/cut/x');
+    expect(await getRedirect('a', '/cut/x/1')).toBe('a');
   });
 
   test('on a route with its own host keep that host', async () => {
-    expect(await redirected(`${upstream.url}/a`, '/hosted/1', 'other.test:8443')).toBe(
+    expect(await getRedirect(`${upstream.url}/a`, '/hosted/1', 'other.test:8443')).toBe(
       'https://other.test:8443/a',
     );
   });
@@ -213,28 +213,28 @@ describe('U14 redirects', () => {
     'http://user@127.0.0.1/a',
     '//elsewhere.test/a',
     '/\\elsewhere.test',
-  ])('to other places are forwarded unchanged: %s', async (location) => {
-    expect(await redirected(location)).toBe(location);
+  ])('to other origins or relative URLs are forwarded unchanged: %s', async (location) => {
+    expect(await getRedirect(location)).toBe(location);
   });
 
   test('are not rewritten where rewriteLocation is off', async () => {
-    expect(await redirected(`${upstream.url}/a`, '/untouched/1')).toBe(`${upstream.url}/a`);
+    expect(await getRedirect(`${upstream.url}/a`, '/untouched/1')).toBe(`${upstream.url}/a`);
   });
 
   test('U16 are never followed', async () => {
-    await redirected(`${upstream.url}/files/admin`);
+    await getRedirect(`${upstream.url}/files/admin`);
     expect(upstream.requests).toHaveLength(1);
   });
 });
 
-test('X11 a compressed response, a decompression bomb included, is forwarded byte for byte without decompression', async () => {
+test('X11 a compressed response, such as a decompression bomb, is forwarded unchanged without decompression', async () => {
   const bomb = gzipSync(Buffer.alloc(64 * 1_048_576));
   const before = process.memoryUsage().arrayBuffers;
   upstream.respondWith((socket) => {
     socket.write(`HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: ${bomb.length}\r\n\r\n`);
     socket.write(bomb);
   });
-  const { head, body } = await ask();
+  const { head, body } = await send();
   expect(head).toMatch(/content-encoding: gzip/i);
   expect(Buffer.from(body, 'latin1').equals(bomb)).toBe(true);
   expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(16 * 1_048_576);

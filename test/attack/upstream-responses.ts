@@ -4,7 +4,7 @@ import type { ProxyHarness } from '../support/proxy-harness.ts';
 import { connectRaw, isCompleteResponse, rawRequest } from '../support/raw-client.ts';
 import type { RecordingUpstream, Responder } from '../support/recording-upstream.ts';
 
-/** Rows of the attack matrix that count repetitions. */
+/** Tests of the catalogue that take a number of repetitions. */
 export interface Harness {
   readonly upstream: () => RecordingUpstream;
   readonly proxy: () => ProxyHarness;
@@ -39,21 +39,23 @@ export function testTruncated({ upstream, proxy }: Harness, requests: number): v
       upstream().respondWith((socket, request) => {
         TRUNCATIONS[Number(request.target.split('/').at(-1)) % TRUNCATIONS.length]?.(socket, request);
       });
-      const one = async (number: number): Promise<'truncated' | 'rejected' | 'complete'> => {
+      const sendRequest = async (number: number): Promise<'truncated' | 'rejected' | 'complete'> => {
         const client = await connectRaw(proxy().port);
         client.send(get(`/files/${number}`));
         const text = await client.until((all) => isCompleteResponse(all), DEADLINE_MS);
         client.destroy();
         if (!isCompleteResponse(text)) return 'truncated';
-        // A reset may overtake the head: then there is no response to truncate.
+        // A reset may arrive before the head is read: then there is no response to truncate.
         return text.startsWith('HTTP/1.1 502') && number % TRUNCATIONS.length === 0 ? 'rejected' : 'complete';
       };
-      const ends = { truncated: 0, rejected: 0, complete: 0 };
+      const counts = { truncated: 0, rejected: 0, complete: 0 };
       for (let from = 0; from < requests; from += CLIENTS)
-        for (const end of await Promise.all(Array.from({ length: CLIENTS }, (_, at) => one(from + at))))
-          ends[end] += 1;
-      expect(ends.complete).toBe(0);
-      expect(ends.truncated).toBeGreaterThanOrEqual((requests * 3) / 4);
+        for (const result of await Promise.all(
+          Array.from({ length: CLIENTS }, (_, at) => sendRequest(from + at)),
+        ))
+          counts[result] += 1;
+      expect(counts.complete).toBe(0);
+      expect(counts.truncated).toBeGreaterThanOrEqual((requests * 3) / 4);
     },
   );
 }
@@ -76,12 +78,15 @@ const EXTRAS: readonly ((socket: Socket, body: string) => void)[] = [
     void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}\r\n\r\n`),
 ];
 
-/** So many requests by several clients, one after another each. */
-const byClients = (requests: number, one: (client: number) => Promise<(count: number) => Promise<void>>) =>
+/** Distributes the requests over several concurrent clients, each sending sequentially. */
+const sendByClients = (
+  requests: number,
+  createSender: (client: number) => Promise<(count: number) => Promise<void>>,
+) =>
   Promise.all(
     Array.from({ length: CLIENTS }, async (_, client) => {
-      const ask = await one(client);
-      for (let count = 0; count < requests / CLIENTS; count += 1) await ask(count);
+      const send = await createSender(client);
+      for (let count = 0; count < requests / CLIENTS; count += 1) await send(count);
     }),
   );
 
@@ -94,7 +99,7 @@ export function testExtraResponses({ upstream, proxy }: Harness, requests: numbe
         const nonce = target.split('/').at(-1) ?? '';
         EXTRAS[Number(nonce.split('-')[1]) % EXTRAS.length]?.(socket, nonce);
       });
-      await byClients(requests, async (client) => async (count) => {
+      await sendByClients(requests, async (client) => async (count) => {
         const nonce = `${client}-${count}-nonce`;
         const { head, body } = await rawRequest(proxy().port, get(`/files/${nonce}`));
         expect(head + body).not.toContain('poisoned');
@@ -113,7 +118,7 @@ export function testPooledEchoes({ upstream, proxy }: Harness, requests: number)
         const echo = `${target}|${body}`;
         socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${echo.length}\r\n\r\n${echo}`);
       });
-      await byClients(requests, async (client) => {
+      await sendByClients(requests, async (client) => {
         const connection = await connectRaw(proxy().port);
         return async (count) => {
           const nonce = `${client}-${count}`;

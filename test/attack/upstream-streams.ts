@@ -13,67 +13,67 @@ import {
   until,
 } from '../support/serve-process.ts';
 
-/** Large, slow and aborted bodies through the real program: rows X03, X04 and X12. */
+/** Large, slow and aborted bodies through a gatehouse process: rows X03, X04 and X12. */
 const MIB = 1_048_576;
-/** Of the waits: far longer than anything takes, on a busy machine too. */
+/** For all waits; far longer than needed, even on a busy machine. */
 const DEADLINE_SECONDS = 60;
 
 export interface Repetitions {
-  /** Of the large body: more than twice what memory may grow. */
+  /** Size of the large body: at least twice the allowed memory growth. */
   readonly bytes: number;
   readonly aborted: number;
 }
 
 let folder: ServeFolder;
 let server: ServeProcess;
-let busy = 0;
-let begun = 0;
-let taken = 0;
-/** Bytes written to clients that ask for an endless answer. */
-let given = 0;
+let activeRequests = 0;
+let startedRequests = 0;
+let receivedBytes = 0;
+/** Bytes of downloads written to the sockets. */
+let writtenBytes = 0;
 const upstreamSockets = new Set<object>();
 
-/** An API with large answers and a slow hand. */
+/** An upstream with large responses that can read slowly. */
 function api(request: IncomingMessage, response: ServerResponse): void {
-  busy += 1;
-  begun += 1;
+  activeRequests += 1;
+  startedRequests += 1;
   const { socket } = request;
   if (!upstreamSockets.has(socket)) {
     upstreamSockets.add(socket);
     socket.once('close', () => upstreamSockets.delete(socket));
   }
   response.once('close', () => {
-    busy -= 1;
+    activeRequests -= 1;
   });
   const { pathname, searchParams } = new URL(request.url ?? '', 'http://api');
   if (pathname === '/open/down') {
     request.resume();
-    writeEndlessly(response, Number(searchParams.get('bytes')));
+    writeBody(response, Number(searchParams.get('bytes')));
     return;
   }
-  // Takes some parts, and a breath.
-  const breath = Number(searchParams.get('breath') ?? 0);
+  // Pauses after every 32 parts.
+  const pauseMs = Number(searchParams.get('breath') ?? 0);
   let parts = 0;
   request.on('data', (part: Buffer) => {
-    taken += part.length;
+    receivedBytes += part.length;
     parts += 1;
-    if (breath === 0 || parts % 32 !== 0) return;
+    if (pauseMs === 0 || parts % 32 !== 0) return;
     request.pause();
-    setTimeout(() => request.resume(), breath);
+    setTimeout(() => request.resume(), pauseMs);
   });
   request.on('end', () => response.end('ok'));
 }
 
 const PART = Buffer.alloc(64 * 1_024, 'x');
 
-function writeEndlessly(response: ServerResponse, total: number): void {
+function writeBody(response: ServerResponse, total: number): void {
   let left = total;
   response.writeHead(200, { 'content-length': total });
   const more = (): void => {
     while (left > 0 && !response.destroyed) {
       const part = left < PART.length ? PART.subarray(0, left) : PART;
       left -= part.length;
-      given += part.length;
+      writtenBytes += part.length;
       if (!response.write(part)) {
         response.once('drain', more);
         return;
@@ -97,16 +97,16 @@ const options = (path: string, method = 'GET') => ({
   method,
 });
 
-/** The most memory the gateway has held since. */
+/** Measures the peak memory of the gateway process until `stop`. */
 function watchMemory(): { stop(): number } {
-  let most = anonymousMemory(server.pid);
+  let peak = anonymousMemory(server.pid);
   const timer = setInterval(() => {
-    most = Math.max(most, anonymousMemory(server.pid));
+    peak = Math.max(peak, anonymousMemory(server.pid));
   }, 20);
   return {
     stop() {
       clearInterval(timer);
-      return most;
+      return peak;
     },
   };
 }
@@ -189,15 +189,15 @@ export function testUpstreamStreams({ bytes, aborted }: Repetitions): void {
       await upload(32 * MIB, '/open/up');
       const before = anonymousMemory(server.pid);
       const memory = watchMemory();
-      taken = 0;
+      receivedBytes = 0;
       expect(await upload(bytes, '/open/up?breath=5')).toBe(200);
-      expect(taken).toBe(bytes);
+      expect(receivedBytes).toBe(bytes);
       expect(memory.stop() - before).toBeLessThan(64 * MIB);
     });
   });
 
   describe('X03 clients that do not read', () => {
-    function silentClients(count: number, path: string): TLSSocket[] {
+    function openSilentClients(count: number, path: string): TLSSocket[] {
       return Array.from({ length: count }, () => {
         const socket = connectTls(address());
         onTestFinished(() => void socket.destroy());
@@ -211,35 +211,35 @@ export function testUpstreamStreams({ bytes, aborted }: Repetitions): void {
     test('slow the upstream down instead of filling memory', { timeout: 60_000 }, async () => {
       await download(32 * MIB);
       const before = anonymousMemory(server.pid);
-      given = 0;
-      const clients = silentClients(20, `/open/down?bytes=${1_024 * MIB}`);
-      await until('all have a response under way', () => busy === 20, DEADLINE_SECONDS);
+      writtenBytes = 0;
+      const clients = openSilentClients(20, `/open/down?bytes=${1_024 * MIB}`);
+      await until('all responses have started', () => activeRequests === 20, DEADLINE_SECONDS);
       let last = -1;
       let still = 0;
       await until(
-        'the upstream writes no more',
+        'the upstream has stopped writing',
         () => {
-          still = given === last ? still + 1 : 0;
-          last = given;
+          still = writtenBytes === last ? still + 1 : 0;
+          last = writtenBytes;
           return still > 50;
         },
         DEADLINE_SECONDS,
       );
       expect(anonymousMemory(server.pid) - before).toBeLessThan(20 * 5 * MIB);
       for (const socket of clients) socket.destroy();
-      await until('the upstream requests have ended', () => busy === 0, DEADLINE_SECONDS);
+      await until('the upstream requests have ended', () => activeRequests === 0, DEADLINE_SECONDS);
     });
 
-    test('are disconnected after the idle timeout, and their upstream connections end', async () => {
-      begun = 0;
-      silentClients(5, `/hasty/open/down?bytes=${1_024 * MIB}`);
-      await until('all have reached the upstream', () => begun === 5, DEADLINE_SECONDS);
-      await until('all were disconnected', () => busy === 0, DEADLINE_SECONDS);
+    test('are disconnected after the idle timeout, and their upstream connections are closed', async () => {
+      startedRequests = 0;
+      openSilentClients(5, `/hasty/open/down?bytes=${1_024 * MIB}`);
+      await until('all requests have reached the upstream', () => startedRequests === 5, DEADLINE_SECONDS);
+      await until('all clients are disconnected', () => activeRequests === 0, DEADLINE_SECONDS);
     });
   });
 
   test('X04 a request whose Content-Length exceeds the limit never reaches the upstream', async () => {
-    begun = 0;
+    startedRequests = 0;
     const status = await new Promise((resolve, reject) => {
       const sent = httpsRequest(options('/open/up', 'POST'), (response) => {
         resolve(response.statusCode);
@@ -248,23 +248,23 @@ export function testUpstreamStreams({ bytes, aborted }: Repetitions): void {
       sent.setHeader('content-length', 1_024 * MIB + 1);
       sent.on('error', reject).flushHeaders();
     });
-    expect([status, begun]).toEqual([413, 0]);
+    expect([status, startedRequests]).toEqual([413, 0]);
   });
 
-  test(`X12 ${aborted} requests aborted anywhere leave no connection behind`, {
+  test(`X12 ${aborted} requests aborted at random points leave no connection open`, {
     timeout: 180_000,
   }, async () => {
-    await until('nothing is under way', () => busy === 0, DEADLINE_SECONDS);
-    begun = 0;
-    const below = randomBelow(42);
+    await until('no request is in progress', () => activeRequests === 0, DEADLINE_SECONDS);
+    startedRequests = 0;
+    const randomInt = randomBelow(42);
     const upload = `POST /open/up HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n${'x'.repeat(200_000)}`;
     const fetch = 'GET /open/down?bytes=1000000 HTTP/1.1\r\nHost: localhost\r\n\r\n';
     let readers = 0;
     const abort = (): Promise<void> =>
       new Promise((resolve) => {
         const socket = connectTls(address());
-        const [afterBytes, polls] = [below(300_000), below(20)];
-        const kind = (['upload', 'fetch', 'read'] as const)[below(3)];
+        const [afterBytes, polls] = [randomInt(300_000), randomInt(20)];
+        const kind = (['upload', 'fetch', 'read'] as const)[randomInt(3)];
         let got = 0;
         socket.on('error', () => {}).on('close', () => resolve());
         socket.on('data', (part: Buffer) => {
@@ -275,7 +275,7 @@ export function testUpstreamStreams({ bytes, aborted }: Repetitions): void {
         });
         socket.once('secureConnect', () => {
           if (kind === 'read') return void socket.write(fetch);
-          // Disconnects whether a response has begun or not.
+          // Disconnects whether or not a response has started.
           const message =
             kind === 'upload' ? upload.slice(0, afterBytes) : fetch.slice(0, 1 + (afterBytes % 100));
           socket.write(message, () => void eventLoopTurns(polls).then(() => socket.destroy()));
@@ -283,11 +283,11 @@ export function testUpstreamStreams({ bytes, aborted }: Repetitions): void {
       });
     for (let round = 0; round < aborted / 40; round += 1)
       await Promise.all(Array.from({ length: 40 }, abort));
-    // Those that read part of the response certainly reached the upstream.
+    // Clients that read part of the response must have reached the upstream.
     expect(readers).toBeGreaterThan(aborted / 5);
-    expect(begun).toBeGreaterThanOrEqual(readers);
-    await until('no request is left upstream', () => busy === 0, DEADLINE_SECONDS);
-    // What is left are idle connections, which are kept for four seconds.
+    expect(startedRequests).toBeGreaterThanOrEqual(readers);
+    await until('no request is left upstream', () => activeRequests === 0, DEADLINE_SECONDS);
+    // Idle connections are kept for four seconds.
     await until('no connection is left upstream', () => upstreamSockets.size === 0, DEADLINE_SECONDS);
     expect(await download(MIB)).toBe(MIB);
   });

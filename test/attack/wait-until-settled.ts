@@ -1,8 +1,8 @@
 import type { TestGateway } from '../support/test-gateway.ts';
 
 /**
- * Resolves when `count` no longer changes. Gateway, upstream and clients share this process: whatever could still be
- * moved between their sockets is moved while further requests are served.
+ * Resolves when `count` no longer changes. Gateway, upstream and clients share this process, so bytes still in transit
+ * between their sockets are transferred while further requests are served.
  */
 export async function waitUntilSettled(
   count: () => number,

@@ -20,37 +20,37 @@ beforeAll(async () => {
 });
 afterAll(() => folder.remove());
 
-const events = (name: string): number => serve.log.filter(({ event }) => event === name).length;
-const stateOf = (pid: number): string =>
+const countEvents = (name: string): number => serve.log.filter(({ event }) => event === name).length;
+const getProcessState = (pid: number): string =>
   readFileSync(`/proc/${pid}/stat`, 'latin1').split(') ')[1]?.[0] ?? '';
-const bothReady = (): Promise<boolean> =>
+const waitUntilReady = (): Promise<boolean> =>
   until('both workers are ready', async () => (await readiness(serve)) === 200);
 
-test('the supervisor survives a reload signal that arrives together with the death of a worker', async () => {
+test('the supervisor survives a reload signal that arrives together with the exit of a worker', async () => {
   const [victim = 0] = serve.workers;
-  // Stopped, so that it finds the death and the signal at the same time.
+  // Stop the supervisor so that it handles the exit and the signal in the same event-loop iteration.
   serve.signal('SIGSTOP');
-  await until('the supervisor is stopped', () => stateOf(serve.pid) === 'T');
+  await until('the supervisor is stopped', () => getProcessState(serve.pid) === 'T');
   process.kill(victim, 'SIGKILL');
-  await until('the worker is dead', () => stateOf(victim) === 'Z');
+  await until('the worker is a zombie', () => getProcessState(victim) === 'Z');
   serve.signal('SIGHUP');
   serve.signal('SIGCONT');
-  await until('the death is noticed', () => events('worker_exited') === 1);
-  await until('the other worker has reloaded', () => events('reloaded') > 0);
-  await bothReady();
-  expect(events('uncaught_exception')).toBe(0);
+  await until('the exit is logged', () => countEvents('worker_exited') === 1);
+  await until('the other worker has reloaded', () => countEvents('reloaded') > 0);
+  await waitUntilReady();
+  expect(countEvents('uncaught_exception')).toBe(0);
 });
 
 test('a worker that starts while the configuration file is invalid uses the last valid configuration', async () => {
-  const ended = events('worker_exited');
+  const exitCount = countEvents('worker_exited');
   const valid = readFileSync(folder.file('gatehouse.yaml'), 'utf8');
   folder.write('gatehouse.yaml', `${valid}\nunknown: true\n`);
   process.kill(serve.workers[1] ?? 0, 'SIGKILL');
-  await until('the worker has ended', () => events('worker_exited') === ended + 1);
-  await bothReady();
-  expect(events('worker_exited')).toBe(ended + 1);
+  await until('the worker has exited', () => countEvents('worker_exited') === exitCount + 1);
+  await waitUntilReady();
+  expect(countEvents('worker_exited')).toBe(exitCount + 1);
 });
 
-test('SIGTERM ends a supervisor that has replaced its workers with exit code 0', async () => {
+test('on SIGTERM a supervisor that has replaced workers exits with code 0', async () => {
   expect(await serve.stop()).toBe(0);
 });

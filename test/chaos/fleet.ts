@@ -11,19 +11,19 @@ import {
 } from '../support/serve-process.ts';
 import { until } from '../support/until.ts';
 
-/** Many kept-alive connections to one gatehouse. A connection that breaks or falls silent is an exception, and its outcome unknown. */
+/** Many keep-alive connections to one process. A failed or silent connection throws, and its outcome is unknown. */
 export interface Caller extends HttpsClient {
-  /** The status of a call through the proxy: no network before the upstream. */
+  /** The status of a request through the proxy. */
   call(accessToken: string): Promise<number>;
 }
 
-/** One gatehouse of the fleet, on its own way to Redis. It is another process after each restart. */
+/** One replica with its own relay to Redis. Each restart is a new process. */
 export interface Replica {
   readonly name: number;
   readonly relay: FaultyRelay;
   readonly process: ServeProcess;
   readonly caller: Caller;
-  /** Counts its lives. */
+  /** How often the process was started. */
   readonly startCount: number;
   readonly isUp: boolean;
   kill(): Promise<void>;
@@ -34,8 +34,8 @@ export interface Replica {
 export interface Fleet {
   readonly folder: ServeFolder;
   readonly replicas: readonly Replica[];
-  /** Log lines of all lives of all replicas with this event. */
-  audits(event: string): number;
+  /** Number of audit events with this name, over all processes of all replicas. */
+  countAudits(event: string): number;
   allReady(): Promise<void>;
   close(): Promise<void>;
 }
@@ -47,14 +47,14 @@ export interface FleetOptions {
   readonly change?: (settings: SettingsInput) => SettingsInput;
   /** Connections to each replica. */
   readonly connections?: number;
-  /** Deadline of a response. */
+  /** Timeout of a response. */
   readonly seconds?: number;
   /** Settings of one replica, such as `store.ack=everywhere`. */
   readonly set?: (replica: number) => readonly string[];
   readonly tap?: (replica: number) => (bytes: Buffer, connection: number) => void;
 }
 
-/** Several real gatehouses on one Redis, each a process of its own that can be cut off, stopped or killed. */
+/** Starts several gatehouse processes on one Redis, each of which can be partitioned, stopped or killed. */
 export async function startFleet(options: FleetOptions): Promise<Fleet> {
   const { redis, size = 3, store = {}, change = (settings) => settings } = options;
   const { connections = 32, seconds = 15 } = options;
@@ -67,16 +67,16 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
     }),
   );
   writeKeyringFile(folder.file('keys.json'), createKeyringFile('EdDSA'), { replace: false });
-  const ended: ServeProcess[] = [];
+  const endedProcesses: ServeProcess[] = [];
   const relays: FaultyRelay[] = [];
   const starting = Array.from({ length: size }, async (_, name) => {
     const relay = await startFaultyRelay(redis, options.tap?.(name));
     relays.push(relay);
     const args = options.set?.(name) ?? [];
-    return startReplica({ folder, name, relay, args, ended, call: { connections, seconds } });
+    return startReplica({ folder, name, relay, args, endedProcesses, call: { connections, seconds } });
   });
   const replicas = await Promise.all(starting).catch(async (error: unknown) => {
-    // Nothing is left behind when one of them does not start.
+    // Clean up if one of them does not start.
     await Promise.allSettled(starting);
     await folder.remove();
     await Promise.all(relays.map((relay) => relay.close()));
@@ -85,14 +85,14 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
   return {
     folder,
     replicas,
-    audits: (event) =>
-      [...ended, ...replicas.map((replica) => replica.process)]
+    countAudits: (event) =>
+      [...endedProcesses, ...replicas.map((replica) => replica.process)]
         .flatMap(({ log }) => log)
         .filter((line) => line.audit === true && line.event === event).length,
     async allReady() {
       await until(
         'every replica is ready',
-        async () => (await Promise.all(replicas.map((one) => one.isReady()))).every(Boolean),
+        async () => (await Promise.all(replicas.map((replica) => replica.isReady()))).every(Boolean),
         60,
       );
     },
@@ -109,7 +109,7 @@ interface ReplicaOptions {
   readonly name: number;
   readonly relay: FaultyRelay;
   readonly args: readonly string[];
-  readonly ended: ServeProcess[];
+  readonly endedProcesses: ServeProcess[];
   readonly call: CallerOptions;
 }
 
@@ -118,12 +118,19 @@ interface CallerOptions {
   readonly seconds: number;
 }
 
-async function startReplica({ folder, name, relay, args, ended, call }: ReplicaOptions): Promise<Replica> {
+async function startReplica({
+  folder,
+  name,
+  relay,
+  args,
+  endedProcesses,
+  call,
+}: ReplicaOptions): Promise<Replica> {
   const launch = (): Promise<ServeProcess> =>
     startServe(folder, { set: [`store.url=redis://127.0.0.1:${relay.port}/0`, ...args] });
   let running = await launch();
   let caller = createCaller(folder, running.port, call);
-  let life = 1;
+  let startCount = 1;
   let isUp = true;
   return {
     name,
@@ -135,7 +142,7 @@ async function startReplica({ folder, name, relay, args, ended, call }: ReplicaO
       return caller;
     },
     get startCount() {
-      return life;
+      return startCount;
     },
     get isUp() {
       return isUp;
@@ -144,13 +151,13 @@ async function startReplica({ folder, name, relay, args, ended, call }: ReplicaO
       isUp = false;
       const before = caller;
       await running.kill();
-      ended.push(running);
+      endedProcesses.push(running);
       before.close();
     },
     async start() {
       running = await launch();
       caller = createCaller(folder, running.port, call);
-      life += 1;
+      startCount += 1;
       isUp = true;
     },
     async isReady() {
@@ -164,14 +171,14 @@ function createCaller(folder: ServeFolder, port: number, calling: CallerOptions)
   const client = createHttpsClient({ port, ca: folder.ca.pem, as: folder.alice, ...calling });
   return {
     ...client,
-    // A Redis without a CPU for 250 ms counts as unreachable, and the response asks to come again.
+    // On a busy machine Redis may count as unreachable, which is a temporary error.
     grant: (scope) =>
       requestGrant((path, body) => retryWhileTemporary(() => client.post(path, body)), { scope }),
     call: async (token) => (await client.getWithToken('/whoami', token)).status,
   };
 }
 
-/** Was this reported as a temporary failure? Then the client tries again, and keeps its tokens. */
+/** Whether a response is a temporary error, after which the client retries and keeps its tokens. */
 export const isTemporary = ({ status, headers, json }: Reply): boolean =>
   Number(headers['retry-after']) > 0 &&
   (status === 503 || (status === 400 && json['Error'] === 'invalid_request'));
@@ -179,7 +186,7 @@ export const isTemporary = ({ status, headers, json }: Reply): boolean =>
 export const isInvalidGrant = ({ status, json }: Reply): boolean =>
   status === 400 && json['Error'] === 'invalid_grant';
 
-/** As `Retry-After` asks of a client while Redis fails: tries again for as long as the response is temporary. */
+/** Retries as long as the response is a temporary error, as `Retry-After` asks of clients. */
 export const retryWhileTemporary = (send: () => Promise<Reply>): Promise<Reply> =>
   until(
     'the response is not temporary',

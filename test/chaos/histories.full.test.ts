@@ -5,8 +5,8 @@ import { checkHistory, testHistories } from './histories-under-faults.ts';
 import { count, SEED } from './report.ts';
 
 /**
- * `SEED=… HISTORIES=…` repeats the course of clients and faults, `FAULT=failover` injects only that one, `REPLAY=<file>`
- * judges a written history again.
+ * `SEED=… HISTORIES=…` repeats the actions of clients and faults, `FAULT=failover` injects only that fault,
+ * `REPLAY=<file>` checks a recorded history again.
  */
 const { FAULT: only, REPLAY: replay } = process.env;
 

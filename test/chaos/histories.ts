@@ -14,10 +14,10 @@ import { type Fleet, isInvalidGrant, isTemporary, type Replica } from './fleet.t
 import type { Operation } from './linearizability.ts';
 import { pick } from './report.ts';
 
-/** One grant of a history: what clients were told about it so far. */
+/** One grant of a history, and the tokens that clients have received for it. */
 export interface Subject {
   readonly id: string;
-  /** Of a device grant, until and after it is redeemed. */
+  /** Set for device grants. */
   readonly deviceCode?: string;
   /** Refresh tokens by generation. */
   readonly tokens: Map<number, string>;
@@ -27,27 +27,27 @@ export interface Subject {
 export interface History {
   readonly subjects: readonly Subject[];
   readonly operations: Operation[];
-  /** Answers that are neither yes, no nor "try again". */
+  /** Responses that are neither success, refusal nor a temporary error. */
   readonly unexpected: string[];
 }
 
 const CLIENT = 'report-runner';
-const generationOf = (token: string): number => Number(token.split('.')[2]);
-const idOf = (token: string): string => token.split('.')[1] ?? '';
+const getGeneration = (token: string): number => Number(token.split('.')[2]);
+const getGrantId = (token: string): string => token.split('.')[1] ?? '';
 
-/** Grants for one history: some by certificate, some waiting to be redeemed. */
-export async function subjects(
+/** Creates the grants of one history: certificate grants, and confirmed device codes to be redeemed. */
+export async function createSubjects(
   fleet: Fleet,
   redis: number,
   { certificates, devices }: { readonly certificates: number; readonly devices: number },
 ): Promise<readonly Subject[]> {
-  const made: Subject[] = [];
+  const created: Subject[] = [];
   for (let index = 0; index < certificates; index += 1) {
     const { caller } = fleet.replicas[index % fleet.replicas.length] as Replica;
     // The deadline of the operations is too short for the set-up on a busy machine.
     const grant = await until('a grant', () => caller.grant().catch(() => undefined));
-    made.push({
-      id: idOf(grant.refresh_token),
+    created.push({
+      id: getGrantId(grant.refresh_token),
       tokens: new Map([[1, grant.refresh_token]]),
       accessTokens: [grant.access_token],
     });
@@ -66,7 +66,7 @@ export async function subjects(
     });
     for (let index = 0; index < devices; index += 1) {
       const { caller } = fleet.replicas[index % fleet.replicas.length] as Replica;
-      const codes = await until('device codes', async () => {
+      const codes = await until('device codes are issued', async () => {
         const response = await caller
           .post('/Authorize/Device', { client_id: CLIENT, scope: 'files:read' })
           .catch(() => undefined);
@@ -74,25 +74,26 @@ export async function subjects(
       });
       const deviceCode = String(codes['device_code']);
       const id = hash('sha256', deviceCode, 'base64url').slice(0, 22);
-      // A person says yes; the pages have their own tests.
+      // Confirm in the store; the pages have their own tests.
       await until('the request is confirmed', async () => {
         const found = await records.read(id);
         if (found === undefined) return false;
-        const yes = confirm(found.record, ALICE, found.now);
+        const confirmed = confirm(found.record, ALICE, found.now);
         return (
-          yes.ok &&
-          (await records.replace(id, found.version, yes.value, found.record.expires + 600)) === 'replaced'
+          confirmed.ok &&
+          (await records.replace(id, found.version, confirmed.value, found.record.expires + 600)) ===
+            'replaced'
         );
       });
-      made.push({ id, deviceCode, tokens: new Map(), accessTokens: [] });
+      created.push({ id, deviceCode, tokens: new Map(), accessTokens: [] });
     }
   } finally {
     client.close();
   }
-  return made;
+  return created;
 }
 
-/** Runs one operation and writes down what was seen. */
+/** Runs one operation and records its outcome. */
 async function perform(
   history: History,
   subject: Subject,
@@ -104,7 +105,7 @@ async function perform(
   const calledAt = performance.now();
   const response = await send(replica.caller).catch(() => undefined);
   const respondedAt = performance.now();
-  const note = (more: Pick<Operation, 'outcome' | 'issued' | 'token'>): void => {
+  const record = (more: Pick<Operation, 'outcome' | 'issued' | 'token'>): void => {
     history.operations.push({
       ...seen,
       calledAt,
@@ -113,20 +114,20 @@ async function perform(
     });
   };
   if (operation.kind === 'validate') {
-    // "We cannot tell now" says nothing about the grant.
+    // A 503 says nothing about the grant.
     if (response === undefined || response.status === 503) return;
     if (response.status === 200 || response.status === 401)
-      return note({ outcome: response.status === 200 ? 'ok' : 'refused' });
+      return record({ outcome: response.status === 200 ? 'ok' : 'refused' });
   } else {
-    if (response === undefined || isTemporary(response)) return note({ outcome: 'unknown' });
-    if (operation.kind === 'revoke' && response.status === 200) return note({ outcome: 'ok' });
+    if (response === undefined || isTemporary(response)) return record({ outcome: 'unknown' });
+    if (operation.kind === 'revoke' && response.status === 200) return record({ outcome: 'ok' });
     if (response.status === 200) {
       const token = String(response.json['refresh_token']);
-      subject.tokens.set(generationOf(token), token);
+      subject.tokens.set(getGeneration(token), token);
       subject.accessTokens.push(String(response.json['access_token']));
-      return note({ outcome: 'ok', issued: generationOf(token), token });
+      return record({ outcome: 'ok', issued: getGeneration(token), token });
     }
-    if (isInvalidGrant(response)) return note({ outcome: 'refused' });
+    if (isInvalidGrant(response)) return record({ outcome: 'refused' });
   }
   history.unexpected.push(`${operation.kind}: ${response.status} ${JSON.stringify(response.json)}`);
 }
@@ -148,8 +149,8 @@ const validate = (history: History, subject: Subject, replica: Replica, token: s
 const revoke = (history: History, subject: Subject, replica: Replica, token: string): Promise<void> =>
   perform(history, subject, replica, { kind: 'revoke' }, (caller) => caller.revoke(token));
 
-/** What clients do: mostly what honest ones do, now and then what a thief or a confused one does. */
-async function oneStep(history: History, fleet: Fleet, random: () => number): Promise<void> {
+/** A random client action: mostly honest, sometimes that of an attacker or a faulty client. */
+async function runStep(history: History, fleet: Fleet, random: () => number): Promise<void> {
   const subject = pick(random, history.subjects);
   const up = fleet.replicas.filter((replica) => replica.isUp);
   const replica = pick(random, up);
@@ -160,39 +161,39 @@ async function oneStep(history: History, fleet: Fleet, random: () => number): Pr
     return redeem(history, subject, replica);
   if (dice < 0.5) return validate(history, subject, replica, accessToken);
   if (dice < 0.53) return revoke(history, subject, replica, accessToken);
-  const back = dice < 0.54 ? 2 : dice < 0.62 ? 1 : 0;
-  const presented = subject.tokens.has(newest - back) ? newest - back : newest;
+  const generationsBack = dice < 0.54 ? 2 : dice < 0.62 ? 1 : 0;
+  const presented = subject.tokens.has(newest - generationsBack) ? newest - generationsBack : newest;
   return refresh(history, subject, replica, presented);
 }
 
 export interface RunOptions {
   readonly fleet: Fleet;
   readonly subjects: readonly Subject[];
-  /** A course of chance for each client. */
+  /** A random number generator for each client. */
   readonly random: (client: number) => () => number;
   readonly operations: number;
   readonly clients: number;
-  /** Called when so many operations were begun: what goes wrong meanwhile. */
-  readonly faults: (begun: () => number) => Promise<void>;
+  /** Injects faults; its argument returns the number of started operations. */
+  readonly faults: (startedCount: () => number) => Promise<void>;
 }
 
-/** Several clients at once on all replicas while things go wrong; at the end, when all is well, everybody looks again. */
+/** Runs concurrent clients on all replicas under faults, and rechecks every grant after recovery. */
 export async function runHistory(options: RunOptions): Promise<History> {
   const { fleet, operations, clients, faults } = options;
   const history: History = { subjects: options.subjects, operations: [], unexpected: [] };
-  let begun = 0;
-  const troubling = faults(() => begun);
+  let startedCount = 0;
+  const injecting = faults(() => startedCount);
   await Promise.all(
     Array.from({ length: clients }, async (_, client) => {
       const random = options.random(client);
-      while (begun < operations) {
-        begun += 1;
-        await oneStep(history, fleet, random);
+      while (startedCount < operations) {
+        startedCount += 1;
+        await runStep(history, fleet, random);
         await pause(random() * 12);
       }
     }),
   );
-  await troubling;
+  await injecting;
   await fleet.allReady();
   await Promise.all(
     history.subjects.map(async (subject) => {

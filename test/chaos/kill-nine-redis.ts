@@ -5,7 +5,7 @@ import { until } from '../support/serve-process.ts';
 import { type Fleet, isTemporary, type Replica, retryWhileTemporary, startFleet } from './fleet.ts';
 import { createCloser, pick, randomFrom, report } from './report.ts';
 
-/** Seconds in which a lost response can be asked for again. */
+/** Seconds in which a lost response can be requested again. */
 const WINDOW = 30;
 
 export interface RedisKills {
@@ -15,7 +15,7 @@ export interface RedisKills {
   readonly size: number;
 }
 
-/** One client: it presents the newest token it was given. */
+/** One client, which always presents the newest token it has received. */
 interface Client {
   readonly home: Replica;
   /** After a lost response it waits for its replica to restart; the others use another replica at once. */
@@ -31,23 +31,23 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
   let server: RedisServer;
   let fleet: Fleet;
   const random = randomFrom(seed);
-  /** Sees what a replica sends to Redis. */
+  /** Called with the bytes that a replica sends to Redis. */
   const onBytes = new Map<number, (bytes: Buffer) => void>();
-  const opened = createCloser();
+  const closer = createCloser();
   beforeAll(async () => {
     server = await startRedis();
-    opened.add(() => server.stop());
+    closer.add(() => server.stop());
     fleet = await startFleet({
       redis: server.port,
       size,
       tap: (replica) => (bytes) => onBytes.get(replica)?.(bytes),
       change: (settings) => ({ ...settings, tokens: { refresh: { retryWindow: `${WINDOW}s` } } }),
     });
-    opened.add(() => fleet.close());
+    closer.add(() => fleet.close());
   }, 180_000);
-  afterAll(() => opened.closeAll());
+  afterAll(() => closer.closeAll());
 
-  test(`R13 kill -9 of one of ${size} replicas in mid-refresh, ${kills} times: no grant is lost, no token has two successors, and no client is punished for its retry`, async () => {
+  test(`R13 kill -9 of one of ${size} replicas during a refresh, ${kills} times: no grant is lost, no token has two successors, and no retry is treated as reuse`, async () => {
     const refusals: string[] = [];
     const halt = new AbortController();
     const clients: Client[] = [];
@@ -62,13 +62,13 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
     };
     const run = async (client: Client): Promise<void> => {
       while (!halt.signal.aborted) {
-        const at = chooseReplica(client);
-        const shown = client.token;
-        if (!at.isUp) {
+        const target = chooseReplica(client);
+        const presented = client.token;
+        if (!target.isUp) {
           await pause(5);
           continue;
         }
-        const response = await at.caller.refresh(shown).catch(() => undefined);
+        const response = await target.caller.refresh(presented).catch(() => undefined);
         if (response === undefined) {
           client.lost += 1;
           continue;
@@ -76,21 +76,21 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
         if (isTemporary(response)) continue;
         if (response.status !== 200) {
           refusals.push(
-            `${response.status} ${JSON.stringify(response.json)} by ${at.name}.${at.startCount}, ${client.waits ? 'after waiting' : 'at once'}`,
+            `${response.status} ${JSON.stringify(response.json)} by ${target.name}.${target.startCount}, ${client.waits ? 'after waiting' : 'at once'}`,
           );
           return;
         }
         const next = String(response.json['refresh_token']);
-        client.successors.set(shown, (client.successors.get(shown) ?? new Set()).add(next));
+        client.successors.set(presented, (client.successors.get(presented) ?? new Set()).add(next));
         client.token = next;
         client.refreshes += 1;
         await pause(random() * 12);
       }
     };
     const running = clients.map(run);
-    const lost = (): number => clients.reduce((sum, client) => sum + client.lost, 0);
-    /** Kills it when it has sent a refreshed grant to Redis, which stores it; the reply finds no process. */
-    const killInMidRefresh = (victim: Replica): Promise<void> =>
+    const countLost = (): number => clients.reduce((sum, client) => sum + client.lost, 0);
+    /** Kills a replica when it has sent a refreshed grant to Redis, so that the grant is stored but the reply is lost. */
+    const killDuringRefresh = (victim: Replica): Promise<void> =>
       new Promise((resolve, reject) => {
         onBytes.set(victim.name, (bytes) => {
           if (!bytes.includes('"generation":')) return;
@@ -99,13 +99,13 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
         });
       });
     try {
-      // Redis knows the scripts then: the next write is one command.
+      // Then Redis has cached the scripts, and the next write is a single command.
       await until('every client has refreshed', () => clients.every(({ refreshes }) => refreshes > 0), 60);
       for (let kill = 0; kill < kills; kill += 1) {
         const victim = pick(random, fleet.replicas);
-        await killInMidRefresh(victim);
+        await killDuringRefresh(victim);
         const stopped = [victim];
-        // An outage of all replicas pauses the window: a client that retries after it is not late.
+        // An outage of all replicas does not count towards the retry window, so a later retry is still valid.
         if (kill % 40 === 9) {
           const others = fleet.replicas.filter((replica) => replica !== victim);
           await Promise.all(others.map((replica) => replica.kill()));
@@ -115,7 +115,7 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
         await Promise.all(stopped.map((replica) => replica.start()));
         const seen = new Map(clients.map((client) => [client, client.refreshes]));
         await until(
-          `every client goes on after kill ${kill + 1}`,
+          `every client continues after kill ${kill + 1}`,
           () => refusals.length > 0 || clients.every((client) => client.refreshes > (seen.get(client) ?? 0)),
           60,
         );
@@ -131,13 +131,13 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
       .flatMap(({ successors }) => [...successors.values()])
       .filter((next) => next.size > 1);
     expect(forked).toEqual([]);
-    // At each kill at least one refresh was stored and its response lost: it was repeated, and that is in the audit log.
-    expect(lost()).toBeGreaterThanOrEqual(kills);
-    const repeated = await until('lost responses were repeated', () => {
-      const found = fleet.audits('refresh_retried');
+    // At each kill at least one refresh was stored but its response lost: its retry is in the audit log.
+    expect(countLost()).toBeGreaterThanOrEqual(kills);
+    const retriedCount = await until('the retries are logged', () => {
+      const found = fleet.countAudits('refresh_retried');
       return found >= kills && found;
     });
-    // Every grant lives, and its newest token has one successor on all replicas.
+    // Every grant is valid, and its newest token has one successor on all replicas.
     for (const { token } of clients) {
       const responses = await Promise.all(
         fleet.replicas.map((replica) => retryWhileTemporary(() => replica.caller.refresh(token))),
@@ -145,16 +145,16 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
       expect(new Set(responses.map(({ status }) => status))).toEqual(new Set([200]));
       expect(new Set(responses.map(({ json }) => json['refresh_token'])).size).toBe(1);
     }
-    expect(fleet.audits('refresh_reuse')).toBe(0);
+    expect(fleet.countAudits('refresh_reuse')).toBe(0);
     report('kill-nine-redis', {
       seed,
       kills: kills,
       'refreshes acknowledged': clients.reduce((sum, client) => sum + client.refreshes, 0),
-      'answers lost': lost(),
-      'of them already stored': repeated,
+      'responses lost': countLost(),
+      'of them already stored': retriedCount,
       'grants lost': 0,
       'tokens with two successors': forked.length,
-      'clients punished': fleet.audits('refresh_reuse'),
+      'retries treated as reuse': fleet.countAudits('refresh_reuse'),
     });
   }, 1_800_000);
 }

@@ -11,43 +11,43 @@ import {
 } from '../support/serve-process.ts';
 import { randomFrom } from './report.ts';
 
-/** `kill -9` on the embedded store. */
+/** `kill -9` with the embedded store. */
 export interface Kills {
   readonly kills: number;
   readonly clients: number;
   readonly seed: number;
 }
 
-/** Older grants are checked less and less often; a few of every age are refreshed at each restart. */
+/** Of the grants made earlier, this many are refreshed at each restart: recent ones and a random selection. */
 const CHECKED_AT_EACH_RESTART = 40;
 const DEADLINE_SECONDS = 60;
 
-/** What one client knows about its grant: the last refresh token that was acknowledged to it. */
-interface Held {
+/** The state of a client: the last refresh token it has received. */
+interface ClientState {
   token: string;
   /** Presented token → every refresh token that was ever returned for it. */
   readonly successors: Map<string, Set<string>>;
 }
 
-const held = (token: string): Held => ({ token, successors: new Map() });
+const createState = (token: string): ClientState => ({ token, successors: new Map() });
 
-/** A response other than 200. Any other failure is a broken connection, after which the client tries again. */
+/** A response other than 200. Any other failure is a lost connection, after which the client retries. */
 class Refused extends Error {}
 
-/** A client's rule: present the newest token; a lost response is asked for again. */
-async function refreshOnce(client: Client, own: Held): Promise<void> {
-  const presented = own.token;
+/** Presents the newest token; after a lost response the same token is presented again. */
+async function refreshOnce(client: Client, state: ClientState): Promise<void> {
+  const presented = state.token;
   const reply = await client.refresh(presented);
   if (reply.status !== 200) throw new Refused(`${reply.status} ${reply.text}`);
   const next = String(reply.json['refresh_token']);
-  own.successors.set(presented, (own.successors.get(presented) ?? new Set()).add(next));
-  own.token = next;
+  state.successors.set(presented, (state.successors.get(presented) ?? new Set()).add(next));
+  state.token = next;
 }
 
-const audits = (server: ServeProcess, event: string): number =>
+const countAudits = (server: ServeProcess, event: string): number =>
   server.log.filter((line) => line.audit === true && line.event === event).length;
 
-const grantOf = ({ token }: Held): string => token.split('.')[1] ?? '';
+const getGrantId = ({ token }: ClientState): string => token.split('.')[1] ?? '';
 
 export function testKillNine({ kills, clients, seed }: Kills): void {
   let folder: ServeFolder;
@@ -60,8 +60,8 @@ export function testKillNine({ kills, clients, seed }: Kills): void {
   afterAll(() => folder?.remove());
 
   /** Sends a refresh whose response is never read; returns when it is stored. */
-  async function loseResponse(server: ServeProcess, own: Held): Promise<void> {
-    const body = JSON.stringify({ client_id: 'report-runner', refresh_token: own.token });
+  async function loseResponse(server: ServeProcess, state: ClientState): Promise<void> {
+    const body = JSON.stringify({ client_id: 'report-runner', refresh_token: state.token });
     const socket = connectTls({
       host: '127.0.0.1',
       servername: 'localhost',
@@ -73,7 +73,7 @@ export function testKillNine({ kills, clients, seed }: Kills): void {
     socket.write(
       `POST /authsvc/Authorize/Token HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
     );
-    const grant = grantOf(own);
+    const grant = getGrantId(state);
     await until(
       'the refresh is stored',
       () => server.log.some((line) => line.event === 'grant_refreshed' && line['grant'] === grant),
@@ -81,53 +81,54 @@ export function testKillNine({ kills, clients, seed }: Kills): void {
     );
   }
 
-  test(`R13 S17 kill -9 under refresh load, ${kills} times: no acknowledged grant is lost, no token has two successors, and no client is punished for the crash`, async () => {
+  test(`R13 S17 kill -9 under refresh load, ${kills} times: no acknowledged grant is lost, no token has two successors, and no retry is treated as reuse`, async () => {
     const random = randomFrom(seed);
-    const helds: Held[] = [];
-    /** Grants made and acknowledged on the way, each checked again after later kills. */
-    const made: Held[] = [];
+    const states: ClientState[] = [];
+    /** Grants created under load, checked again after later kills. */
+    const createdStates: ClientState[] = [];
     const total = { refreshes: 0, lost: 0, storedBeforeTheKill: 0 };
-    const opened: Client[] = [];
-    const clientOf = (server: ServeProcess): Client => {
+    const openClients: Client[] = [];
+    const createClient = (server: ServeProcess): Client => {
       const client = connect(folder, server.port, folder.alice);
-      opened.push(client);
+      openClients.push(client);
       return client;
     };
     onTestFinished(() => {
-      for (const client of opened) client.close();
+      for (const client of openClients) client.close();
     });
 
     for (let kill = 0; kill <= kills; kill += 1) {
-      // With one process and with two workers in turn, on the same folder.
+      // Alternately with one process and with two workers, on the same folder.
       const server = await startServe(folder, { set: [`listen.workers=${(kill % 2) + 1}`] });
-      const checker = clientOf(server);
-      while (helds.length < clients) helds.push(held((await checker.grant()).refresh_token));
+      const checker = createClient(server);
+      while (states.length < clients) states.push(createState((await checker.grant()).refresh_token));
 
-      // First the retries: each client presents what it has, whether its last response was lost or not.
+      // First the retries: each client presents its newest token, whether or not its last response was lost.
       const isLast = kill === kills;
-      const recent = made.slice(-CHECKED_AT_EACH_RESTART / 2);
-      const older = recent.flatMap(() => made[Math.floor(random() * made.length)] ?? []);
-      for (const own of new Set([...helds, ...(isLast ? made : [...recent, ...older])])) {
-        const presented = own.token;
-        await refreshOnce(checker, own);
+      const recent = createdStates.slice(-CHECKED_AT_EACH_RESTART / 2);
+      const older = recent.flatMap(() => createdStates[Math.floor(random() * createdStates.length)] ?? []);
+      for (const state of new Set([...states, ...(isLast ? createdStates : [...recent, ...older])])) {
+        const presented = state.token;
+        await refreshOnce(checker, state);
         if (!isLast) continue;
-        // Each grant has one successor, however often it is asked for.
-        expect((await checker.refresh(presented)).json['refresh_token']).toBe(own.token);
+        // Each token has one successor, however often it is presented.
+        expect((await checker.refresh(presented)).json['refresh_token']).toBe(state.token);
       }
       if (isLast) {
         await server.stop();
-        total.storedBeforeTheKill += audits(server, 'refresh_retried') - helds.length - made.length;
-        expect(audits(server, 'refresh_reuse')).toBe(0);
+        total.storedBeforeTheKill +=
+          countAudits(server, 'refresh_retried') - states.length - createdStates.length;
+        expect(countAudits(server, 'refresh_reuse')).toBe(0);
         break;
       }
 
-      const spare = held((await checker.grant()).refresh_token);
-      made.push(spare);
+      const spare = createState((await checker.grant()).refresh_token);
+      createdStates.push(spare);
       const halt = new AbortController();
       const refusals: string[] = [];
       let acknowledged = 0;
       const run = async (step: (client: Client) => Promise<void>): Promise<void> => {
-        const client = clientOf(server);
+        const client = createClient(server);
         try {
           for (; !halt.signal.aborted; acknowledged += 1) await step(client);
         } catch (error) {
@@ -136,31 +137,31 @@ export function testKillNine({ kills, clients, seed }: Kills): void {
         }
       };
       const load = [
-        ...helds.map((own) => run((client) => refreshOnce(client, own))),
-        run(async (client) => void made.push(held((await client.grant()).refresh_token))),
+        ...states.map((state) => run((client) => refreshOnce(client, state))),
+        run(async (client) => void createdStates.push(createState((await client.grant()).refresh_token))),
       ];
       await loseResponse(server, spare);
-      const wanted = clients + Math.floor(random() * 4 * clients);
-      await until('there is load', () => acknowledged >= wanted, DEADLINE_SECONDS);
+      const wantedCount = clients + Math.floor(random() * 4 * clients);
+      await until('enough operations are acknowledged', () => acknowledged >= wantedCount, DEADLINE_SECONDS);
       await server.kill();
       halt.abort();
       await Promise.all(load);
       total.refreshes += acknowledged;
-      total.storedBeforeTheKill += audits(server, 'refresh_retried');
+      total.storedBeforeTheKill += countAudits(server, 'refresh_retried');
       expect(refusals).toEqual([]);
-      expect(audits(server, 'refresh_reuse')).toBe(0);
-      for (const client of opened.splice(0)) client.close();
+      expect(countAudits(server, 'refresh_reuse')).toBe(0);
+      for (const client of openClients.splice(0)) client.close();
     }
 
-    const forks = [...helds, ...made]
+    const forks = [...states, ...createdStates]
       .flatMap(({ successors }) => [...successors.values()])
       .filter((successors) => successors.size > 1);
     expect(forks).toEqual([]);
-    // At each kill, one response to a stored refresh was lost on purpose.
+    // At each kill, one response to a stored refresh was lost deliberately.
     expect(total.storedBeforeTheKill).toBeGreaterThanOrEqual(kills);
     console.info(
       `kill -9: ${kills} kills (seed ${seed}); ${total.refreshes} refreshes and grants acknowledged, ${total.lost} responses ` +
-        `lost, ${total.storedBeforeTheKill} of them already stored; 0 grants lost, 0 forked, 0 clients punished`,
+        `lost, ${total.storedBeforeTheKill} of them already stored; 0 grants lost, 0 forked, 0 retries treated as reuse`,
     );
   }, 1_800_000);
 }

@@ -2,55 +2,55 @@ import { describe, expect, test } from 'vitest';
 import { checkGrant, type Operation } from './linearizability.ts';
 import { randomFrom } from './report.ts';
 
-type Written = Partial<Operation> & Pick<Operation, 'kind' | 'outcome'>;
+type PartialOperation = Partial<Operation> & Pick<Operation, 'kind' | 'outcome'>;
 
-/** One after another, unless times are given. */
-const history = (...written: readonly Written[]): readonly Operation[] =>
-  written.map((one, index) => ({
+/** Sequential operations, unless times are given. */
+const history = (...partial: readonly PartialOperation[]): readonly Operation[] =>
+  partial.map((operation, index) => ({
     grant: 'g',
     at: 'a',
     calledAt: index * 10,
-    ...(one.outcome !== 'unknown' && { respondedAt: index * 10 + 5 }),
-    ...(one.issued !== undefined && { token: `token ${one.issued}` }),
-    ...one,
+    ...(operation.outcome !== 'unknown' && { respondedAt: index * 10 + 5 }),
+    ...(operation.issued !== undefined && { token: `token ${operation.issued}` }),
+    ...operation,
   }));
-const refresh = (presented: number, issued: number, more: Partial<Operation> = {}): Written => ({
+const refresh = (presented: number, issued: number, more: Partial<Operation> = {}): PartialOperation => ({
   kind: 'refresh',
   outcome: 'ok',
   presented,
   issued,
   ...more,
 });
-const refreshRefused = (presented: number, more: Partial<Operation> = {}): Written => ({
+const refreshRefused = (presented: number, more: Partial<Operation> = {}): PartialOperation => ({
   kind: 'refresh',
   outcome: 'refused',
   presented,
   ...more,
 });
-const lost = (presented: number, more: Partial<Operation> = {}): Written => ({
+const lost = (presented: number, more: Partial<Operation> = {}): PartialOperation => ({
   kind: 'refresh',
   outcome: 'unknown',
   presented,
   ...more,
 });
-const revoke = (outcome: Operation['outcome'] = 'ok', more: Partial<Operation> = {}): Written => ({
+const revoke = (outcome: Operation['outcome'] = 'ok', more: Partial<Operation> = {}): PartialOperation => ({
   kind: 'revoke',
   outcome,
   ...more,
 });
-const validate = (outcome: 'ok' | 'refused', more: Partial<Operation> = {}): Written => ({
+const validate = (outcome: 'ok' | 'refused', more: Partial<Operation> = {}): PartialOperation => ({
   kind: 'validate',
   outcome,
   ...more,
 });
-const redeem = (outcome: Operation['outcome'], more: Partial<Operation> = {}): Written => ({
+const redeem = (outcome: Operation['outcome'], more: Partial<Operation> = {}): PartialOperation => ({
   kind: 'redeem',
   outcome,
   ...(outcome === 'ok' && { issued: 1 }),
   ...more,
 });
 
-const violationsOf = (operations: readonly Operation[], exists = true): readonly string[] => {
+const findViolations = (operations: readonly Operation[], exists = true): readonly string[] => {
   const { violations, undecided } = checkGrant(operations, { exists });
   expect(undecided).toBe(false);
   return violations;
@@ -67,8 +67,11 @@ describe('a possible history is accepted', () => {
         refresh(2, 3, { calledAt: 45, respondedAt: 60 }),
       ),
     ],
-    ['an answer that was lost, before and after', history(lost(1), refresh(1, 2), lost(2), refresh(3, 4))],
-    ['a reuse ends the grant', history(refresh(1, 2), refresh(2, 3), refreshRefused(1), refreshRefused(3))],
+    ['lost responses, with and without effect', history(lost(1), refresh(1, 2), lost(2), refresh(3, 4))],
+    [
+      'a reuse that revokes the grant',
+      history(refresh(1, 2), refresh(2, 3), refreshRefused(1), refreshRefused(3)),
+    ],
     [
       'a revocation that reached one process and not the other',
       history(
@@ -80,18 +83,18 @@ describe('a possible history is accepted', () => {
       ),
     ],
     [
-      'what a revocation under way may still let through',
+      'a token accepted while its revocation is in progress',
       history(revoke('ok', { respondedAt: 100 }), validate('ok')),
     ],
     ['a code redeemed once', history(redeem('ok'), redeem('refused'), refresh(1, 2)), false],
-    ['a redemption whose answer was lost', history(redeem('unknown'), redeem('refused')), false],
+    ['a redemption whose response was lost', history(redeem('unknown'), redeem('refused')), false],
     ['a redemption that never happened', history(redeem('unknown'), redeem('ok')), false],
   ])('%s', (_, operations, exists = true) => {
-    expect(violationsOf(operations, exists)).toEqual([]);
+    expect(findViolations(operations, exists)).toEqual([]);
   });
 });
 
-describe('a history that cannot have happened is found', () => {
+describe('an impossible history is detected', () => {
   test.each<[string, readonly Operation[], boolean?]>([
     [
       'a lost update: a rotation that was acknowledged is undone',
@@ -106,20 +109,23 @@ describe('a history that cannot have happened is found', () => {
       ),
     ],
     ['two different successors', history(refresh(1, 2), refresh(1, 2, { token: 'another' }))],
-    ['a generation nobody rotated to', history(refresh(1, 3))],
+    ['a skipped generation', history(refresh(1, 3))],
     ['a lost grant', history(refresh(1, 2), refreshRefused(2))],
-    ['a client punished for our lost answer', history(lost(1), refreshRefused(1))],
+    ['a retry after a lost response that is refused', history(lost(1), refreshRefused(1))],
     ['a refresh after the revocation', history(revoke(), refresh(1, 2))],
-    ['a revoked grant that comes back', history(revoke(), validate('refused'), validate('ok'))],
+    ['a revoked grant that is accepted again', history(revoke(), validate('refused'), validate('ok'))],
     [
-      'another process that did not hear of the revocation',
+      'another process that does not know the revocation',
       history(revoke('ok', { at: 'a' }), validate('ok', { at: 'b' })),
     ],
-    ['a process that forgets what it knew', history(revoke('unknown'), validate('refused'), validate('ok'))],
-    ['a token refused without a cause', history(refresh(1, 2), validate('refused'))],
-    ['a reuse that ended nothing', history(refresh(1, 2), refresh(2, 3), refreshRefused(1), validate('ok'))],
+    ['a process that forgets a revocation', history(revoke('unknown'), validate('refused'), validate('ok'))],
+    ['a token refused without a revocation', history(refresh(1, 2), validate('refused'))],
     [
-      'a refresh that goes on after a reuse',
+      'a reuse that does not revoke the grant',
+      history(refresh(1, 2), refresh(2, 3), refreshRefused(1), validate('ok')),
+    ],
+    [
+      'a refresh that succeeds after a reuse',
       history(refresh(1, 2), refresh(2, 3), refreshRefused(1), refresh(3, 4)),
     ],
     ['a code redeemed twice', history(redeem('ok'), redeem('ok')), false],
@@ -129,22 +135,22 @@ describe('a history that cannot have happened is found', () => {
       false,
     ],
     ['a refresh before the redemption', history(refresh(1, 2), redeem('ok')), false],
-    ['a code spent by nobody', history(redeem('refused')), false],
+    ['a code refused although it was never redeemed', history(redeem('refused')), false],
   ])('%s', (_, operations, exists = true) => {
-    expect(violationsOf(operations, exists)).not.toEqual([]);
+    expect(findViolations(operations, exists)).not.toEqual([]);
   });
 });
 
-/** A right store, run in memory at random; a second one that forgets its last rotation now and then. */
-function made(
+/** Simulates a correct store with random operations, or one that sometimes loses its last rotation. */
+function simulate(
   seed: number,
-  forgets: boolean,
-): { readonly operations: Operation[]; readonly forgot: boolean } {
+  losesRotations: boolean,
+): { readonly operations: Operation[]; readonly hasLostRotation: boolean } {
   const random = randomFrom(seed);
   const operations: Operation[] = [];
   let generation = 1;
-  let sealed = false;
-  let forgot = false;
+  let isRevoked = false;
+  let hasLostRotation = false;
   let now = 0;
   for (let index = 0; index < 40; index += 1) {
     const calledAt = now;
@@ -152,15 +158,15 @@ function made(
     now += random() * 4;
     const presented = random() < 0.8 ? generation : Math.max(1, generation - 1);
     const times = { grant: 'g', at: 'a', calledAt, respondedAt: effect + random() * 10 };
-    if (sealed || (index === 35 && random() < 0.5)) {
+    if (isRevoked || (index === 35 && random() < 0.5)) {
       operations.push({
         ...times,
-        kind: sealed ? 'refresh' : 'revoke',
-        outcome: sealed ? 'refused' : 'ok',
+        kind: isRevoked ? 'refresh' : 'revoke',
+        outcome: isRevoked ? 'refused' : 'ok',
         presented,
       });
-      sealed = true;
-      // Later operations come after: this store takes one at a time once it has ended.
+      isRevoked = true;
+      // After the revocation, operations are sequential.
       now = Math.max(now, times.respondedAt + 1);
       continue;
     }
@@ -174,26 +180,26 @@ function made(
       token: `t${generation}`,
     });
     now = Math.max(now, effect);
-    if (forgets && generation > 3 && random() < 0.1) {
+    if (losesRotations && generation > 3 && random() < 0.1) {
       generation -= 2;
-      forgot = true;
+      hasLostRotation = true;
       now = Math.max(now, times.respondedAt + 1);
     }
   }
-  return { operations, forgot };
+  return { operations, hasLostRotation };
 }
 
-test('500 random histories of a correct store are accepted; those of one that forgets rotations are detected', () => {
-  let found = 0;
-  let broken = 0;
+test('500 random histories of a correct store are accepted; those of one that loses rotations are detected', () => {
+  let detectedCount = 0;
+  let lossCount = 0;
   for (let seed = 1; seed <= 500; seed += 1) {
-    expect(violationsOf(made(seed, false).operations)).toEqual([]);
-    const { operations, forgot } = made(seed, true);
-    if (!forgot) continue;
-    broken += 1;
-    if (violationsOf(operations).length > 0) found += 1;
+    expect(findViolations(simulate(seed, false).operations)).toEqual([]);
+    const { operations, hasLostRotation } = simulate(seed, true);
+    if (!hasLostRotation) continue;
+    lossCount += 1;
+    if (findViolations(operations).length > 0) detectedCount += 1;
   }
-  expect(broken).toBeGreaterThan(200);
-  // What was forgotten last may not have been looked at again.
-  expect(found).toBeGreaterThan(broken * 0.9);
+  expect(lossCount).toBeGreaterThan(200);
+  // A rotation lost near the end may not be observed again.
+  expect(detectedCount).toBeGreaterThan(lossCount * 0.9);
 });

@@ -1,52 +1,53 @@
 /**
- * Could what was seen have happened in one order, with each operation taking effect at one moment between its call and
- * its answer? After Wing and Gong, with Lowe's memory of what was tried: one grant at a time, so histories stay small.
+ * Checks whether a history is linearizable: whether there is one order in which each operation takes effect at a moment
+ * between its call and its response. The algorithm is that of Wing and Gong with Lowe's memoization, per grant, so that
+ * histories stay small.
  *
- * The record of a grant is one register: redeemed or not, generation, sealed or not. What each process refuses from
- * memory is another, which only ever goes from "accepts" to "refuses": a revocation under way has reached some processes
- * and not others, and answers only when all of them refuse.
+ * The record of a grant is one register: redeemed or not, generation, sealed or not. The revocation state in each process
+ * is another, which only changes from "accepts" to "refuses": a revocation in progress has reached some processes and not
+ * others, and gets its response only when all of them refuse.
  */
 export interface Operation {
   readonly grant: string;
   readonly kind: 'redeem' | 'refresh' | 'revoke' | 'validate';
-  /** The life of the process that was asked; a restarted one is another. */
+  /** The process that handled the operation; a restarted process has another name. */
   readonly at: string;
   readonly calledAt: number;
-  /** Missing when nobody knows whether it happened, or will yet happen. */
+  /** Missing if it is unknown whether the operation took effect or still will. */
   readonly respondedAt?: number;
   readonly outcome: 'ok' | 'refused' | 'unknown';
-  /** Of a refresh: the generation of the token that was shown. */
+  /** Of a refresh: the generation of the presented token. */
   readonly presented?: number;
-  /** Of a redemption or refresh that succeeded: the generation it gave, and the token itself. */
+  /** Of a successful redemption or refresh: the issued generation, and the token itself. */
   readonly issued?: number;
   readonly token?: string;
 }
 
 export interface Verdict {
-  /** What contradicts every order; empty when nothing does. */
+  /** Violations for which no order exists; empty if there are none. */
   readonly violations: readonly string[];
-  /** The search was given up: neither yes nor no. */
+  /** Whether the search was aborted without a result. */
   readonly undecided: boolean;
 }
 
 export interface CheckOptions {
-  /** Does the grant exist from the beginning, or is it still to be redeemed? */
+  /** Whether the grant exists from the beginning; otherwise it has to be redeemed first. */
   readonly exists: boolean;
 }
 
 export function checkGrant(operations: readonly Operation[], { exists }: CheckOptions): Verdict {
-  const violations = [...forks(operations), ...refusals(operations)];
+  const violations = [...findForks(operations), ...findWrongRefusals(operations)];
   const record = operations.filter(({ kind }) => kind !== 'validate');
   const order = hasOrder(record, { exists, generation: 1, sealed: false });
   if (order === 'no')
-    violations.push('no order of redemptions, refreshes and revocations explains the answers');
+    violations.push('no order of redemptions, refreshes and revocations explains the responses');
   return { violations, undecided: order === 'gave up' };
 }
 
-const until = ({ respondedAt = Number.POSITIVE_INFINITY }: Operation): number => respondedAt;
+const getResponseTime = ({ respondedAt = Number.POSITIVE_INFINITY }: Operation): number => respondedAt;
 
 /** One generation has one refresh token. */
-function forks(operations: readonly Operation[]): readonly string[] {
+function findForks(operations: readonly Operation[]): readonly string[] {
   const tokens = new Map<number, Set<string>>();
   for (const { issued, token } of operations)
     if (issued !== undefined && token !== undefined)
@@ -56,46 +57,50 @@ function forks(operations: readonly Operation[]): readonly string[] {
   );
 }
 
-/** Can this operation end the grant? A refresh can when the token it shows may be two behind by then. */
-function mayEnd(operation: Operation, operations: readonly Operation[]): boolean {
+/** Whether this operation can revoke the grant. A refresh can if its token may be two generations behind. */
+function mayRevoke(operation: Operation, operations: readonly Operation[]): boolean {
   const { kind, presented = 0, outcome } = operation;
   if (kind === 'revoke') return true;
   if (kind !== 'refresh' || outcome === 'ok') return false;
   const refreshes = operations.filter((other) => other.kind === 'refresh' && other !== operation);
   const known = Math.max(1, ...refreshes.map(({ issued = 0 }) => issued));
-  const hidden = new Set(refreshes.filter((one) => one.outcome === 'unknown').map((one) => one.presented))
-    .size;
+  const hidden = new Set(
+    refreshes.filter((refresh) => refresh.outcome === 'unknown').map((refresh) => refresh.presented),
+  ).size;
   return presented + 2 <= known + hidden;
 }
 
-/** What each process answers from memory: refused never without a cause, and never again accepted. */
-function refusals(operations: readonly Operation[]): readonly string[] {
+/** Checks the revocation state of each process: no refusal without a revocation, and no acceptance after a refusal. */
+function findWrongRefusals(operations: readonly Operation[]): readonly string[] {
   const found: string[] = [];
-  const ends = operations.filter((one) => mayEnd(one, operations));
-  const firstEnd = Math.min(...ends.map(({ calledAt }) => calledAt));
-  // From here on nobody accepts: a revocation was acknowledged, or a reuse was, when nothing else can have ended the grant.
-  const over = Math.min(
-    ...ends
+  const revocations = operations.filter((operation) => mayRevoke(operation, operations));
+  const firstRevocation = Math.min(...revocations.map(({ calledAt }) => calledAt));
+  // From this time on no process may accept: a revocation was acknowledged, or a reuse that must have revoked the grant.
+  const revokedSince = Math.min(
+    ...revocations
       .filter(
-        (end) =>
-          (end.kind === 'revoke' && end.outcome === 'ok') ||
-          (end.kind === 'refresh' &&
-            end.outcome === 'refused' &&
-            ends.every((other) => other === end || other.calledAt > until(end))),
+        (revocation) =>
+          (revocation.kind === 'revoke' && revocation.outcome === 'ok') ||
+          (revocation.kind === 'refresh' &&
+            revocation.outcome === 'refused' &&
+            revocations.every(
+              (other) => other === revocation || other.calledAt > getResponseTime(revocation),
+            )),
       )
-      .map(until),
+      .map(getResponseTime),
   );
   const refusedAt = new Map<string, number>();
   for (const { kind, outcome, at, respondedAt = 0 } of operations)
     if (kind === 'validate' && outcome === 'refused')
       refusedAt.set(at, Math.min(refusedAt.get(at) ?? Number.POSITIVE_INFINITY, respondedAt));
-  for (const one of operations) {
-    const { kind, outcome, at, calledAt } = one;
-    if (kind === 'validate' && outcome === 'refused' && until(one) < firstEnd)
-      found.push(`refused by ${at} before anything could have ended the grant`);
-    const accepts = outcome === 'ok' && (kind === 'validate' || kind === 'refresh');
-    if (!accepts) continue;
-    if (calledAt > over) found.push(`${kind} accepted by ${at} after the end of the grant was acknowledged`);
+  for (const operation of operations) {
+    const { kind, outcome, at, calledAt } = operation;
+    if (kind === 'validate' && outcome === 'refused' && getResponseTime(operation) < firstRevocation)
+      found.push(`refused by ${at} before anything could have revoked the grant`);
+    const isAccepted = outcome === 'ok' && (kind === 'validate' || kind === 'refresh');
+    if (!isAccepted) continue;
+    if (calledAt > revokedSince)
+      found.push(`${kind} accepted by ${at} after the revocation of the grant was acknowledged`);
     if (calledAt > (refusedAt.get(at) ?? Number.POSITIVE_INFINITY))
       found.push(`${kind} accepted by ${at}, which had refused the grant before`);
   }
@@ -108,8 +113,8 @@ interface State {
   readonly sealed: boolean;
 }
 
-/** The state after this operation, when it can take effect here with the outcome that was seen. */
-function after(state: State, operation: Operation, mayBeDenied: boolean): State | undefined {
+/** The state after this operation; undefined if it cannot take effect here with the observed outcome. */
+function applyOperation(state: State, operation: Operation, mayBeDenied: boolean): State | undefined {
   const { exists, generation, sealed } = state;
   const { kind, outcome, presented = 0, issued } = operation;
   switch (kind) {
@@ -138,7 +143,7 @@ function after(state: State, operation: Operation, mayBeDenied: boolean): State 
   }
 }
 
-const MOST_TRIED = 500_000;
+const MAX_TRIED = 500_000;
 
 function hasOrder(operations: readonly Operation[], first: State): 'yes' | 'no' | 'gave up' {
   const sorted = operations.toSorted((a, b) => a.calledAt - b.calledAt);
@@ -147,9 +152,12 @@ function hasOrder(operations: readonly Operation[], first: State): 'yes' | 'no' 
     (all, { outcome }, index) => (outcome === 'unknown' ? all : all | (bit[index] ?? 0n)),
     0n,
   );
-  // Announced and not yet sealed, an end is known to the process that refuses and not to the record.
-  const denials = sorted.map((one) =>
-    sorted.some((other) => other !== one && mayEnd(other, sorted) && other.calledAt < until(one)),
+  // A revocation that is announced but not yet stored is known to the refusing process and not to the record.
+  const denials = sorted.map((operation) =>
+    sorted.some(
+      (other) =>
+        other !== operation && mayRevoke(other, sorted) && other.calledAt < getResponseTime(operation),
+    ),
   );
   const tried = new Set<string>();
   const stack: { readonly done: bigint; readonly state: State }[] = [{ done: 0n, state: first }];
@@ -159,17 +167,18 @@ function hasOrder(operations: readonly Operation[], first: State): 'yes' | 'no' 
     const key = `${done.toString(36)} ${state.exists} ${state.generation} ${state.sealed}`;
     if (tried.has(key)) continue;
     tried.add(key);
-    if (tried.size > MOST_TRIED) return 'gave up';
-    // Whoever was called after another was answered comes after it.
+    if (tried.size > MAX_TRIED) return 'gave up';
+    // An operation called after the response of another comes after it.
     let firstResponse = Number.POSITIVE_INFINITY;
-    for (const [index, one] of sorted.entries())
-      if ((done & (bit[index] ?? 0n)) === 0n) firstResponse = Math.min(firstResponse, until(one));
-    for (const [index, one] of sorted.entries()) {
-      if (one.calledAt > firstResponse) break;
+    for (const [index, operation] of sorted.entries())
+      if ((done & (bit[index] ?? 0n)) === 0n)
+        firstResponse = Math.min(firstResponse, getResponseTime(operation));
+    for (const [index, operation] of sorted.entries()) {
+      if (operation.calledAt > firstResponse) break;
       if ((done & (bit[index] ?? 0n)) !== 0n) continue;
-      const next = after(state, one, denials[index] ?? false);
-      // What nobody heard of and changes nothing need not have happened.
-      if (next === undefined || (one.outcome === 'unknown' && next === state)) continue;
+      const next = applyOperation(state, operation, denials[index] ?? false);
+      // An operation of unknown outcome that changes nothing can be ignored.
+      if (next === undefined || (operation.outcome === 'unknown' && next === state)) continue;
       stack.push({ done: done | (bit[index] ?? 0n), state: next });
     }
   }

@@ -2,16 +2,16 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Reply } from '../support/https-client.ts';
 import { until } from '../support/serve-process.ts';
 import { type Fleet, isTemporary, startFleet } from './fleet.ts';
-import { type RedisPair, redisPair } from './redis-pair.ts';
+import { type RedisPair, startRedisPair } from './redis-pair.ts';
 import { createCloser, pick, randomFrom, report, runConcurrently, SEED } from './report.ts';
 
 const random = randomFrom(SEED);
 
-/** What a client knows: its newest refresh token, and whether the revocation of its grant was acknowledged. */
-interface Held {
+/** The state of a client: its newest refresh token, and whether the revocation of its grant was acknowledged. */
+interface ClientState {
   refreshToken: string;
   readonly accessToken: string;
-  state: 'live' | 'ended' | 'perhaps ended';
+  state: 'valid' | 'revoked' | 'maybe revoked';
 }
 
 export interface Promotions {
@@ -24,64 +24,64 @@ export interface Promotions {
 export function testPromotion({ rounds, clients, revocations }: Promotions): void {
   let pair: RedisPair;
   let fleet: Fleet;
-  const opened = createCloser();
+  const closer = createCloser();
   beforeAll(async () => {
-    pair = await redisPair();
-    opened.add(() => pair.close());
+    pair = await startRedisPair();
+    closer.add(() => pair.close());
     fleet = await startFleet({
       redis: pair.primary.port,
       size: 2,
       store: { maxStaleness: '60s', durability: 'replicated', replicas: 1 },
     });
-    opened.add(() => fleet.close());
+    closer.add(() => fleet.close());
   }, 180_000);
-  afterAll(() => opened.closeAll());
+  afterAll(() => closer.closeAll());
 
-  test(`S08 V11 partition and promotion, ${rounds} times, \`durability: replicated\`: nothing acknowledged is lost, and rejections are temporary errors`, async () => {
+  test(`S08 V11 partition and promotion, ${rounds} times, \`durability: replicated\`: no acknowledged write is lost, and rejections are temporary errors`, async () => {
     const total = { grants: 0, rotations: 0, revocations: 0, refused: 0, rolledForward: 0 };
     const wronglyRefused: string[] = [];
     const lost: string[] = [];
-    const all: Held[] = [];
-    const caller = () => pick(random, fleet.replicas).caller;
-    const refused = (what: string, response: Reply): void => {
+    const all: ClientState[] = [];
+    const pickCaller = () => pick(random, fleet.replicas).caller;
+    const recordRefusal = (what: string, response: Reply): void => {
       total.refused += 1;
       if (!isTemporary(response))
         wronglyRefused.push(`${what}: ${response.status} ${JSON.stringify(response.json)}`);
     };
-    /** One client: obtains a grant, refreshes it twice, and ends every other one. */
-    const client = async (helds: Held[]): Promise<void> => {
-      const made = await caller().post('/Authorize/Certificate', {
+    /** One client: obtains a grant, refreshes it twice, and revokes it with a probability of 0.5. */
+    const runClient = async (states: ClientState[]): Promise<void> => {
+      const created = await pickCaller().post('/Authorize/Certificate', {
         client_id: 'report-runner',
         scope: 'files:read',
       });
-      if (made.status !== 200) return refused('grant', made);
-      const held: Held = {
-        refreshToken: String(made.json['refresh_token']),
-        accessToken: String(made.json['access_token']),
-        state: 'live',
+      if (created.status !== 200) return recordRefusal('grant', created);
+      const state: ClientState = {
+        refreshToken: String(created.json['refresh_token']),
+        accessToken: String(created.json['access_token']),
+        state: 'valid',
       };
-      helds.push(held);
+      states.push(state);
       total.grants += 1;
       for (let attempt = 0; attempt < 2; attempt += 1) {
-        const response = await caller().refresh(held.refreshToken);
-        if (response.status !== 200) return refused('refresh', response);
-        held.refreshToken = String(response.json['refresh_token']);
+        const response = await pickCaller().refresh(state.refreshToken);
+        if (response.status !== 200) return recordRefusal('refresh', response);
+        state.refreshToken = String(response.json['refresh_token']);
         total.rotations += 1;
       }
       if (random() < 0.5) return;
-      held.state = 'perhaps ended';
-      const response = await caller().revoke(held.accessToken);
-      if (response.status !== 200) return refused('revocation', response);
-      held.state = 'ended';
+      state.state = 'maybe revoked';
+      const response = await pickCaller().revoke(state.accessToken);
+      if (response.status !== 200) return recordRefusal('revocation', response);
+      state.state = 'revoked';
       total.revocations += 1;
     };
 
     for (let round = 0; round < rounds; round += 1) {
-      const helds: Held[] = [];
+      const states: ClientState[] = [];
       const before = { ...total };
       const halt = new AbortController();
       const load = Array.from({ length: clients }, async () => {
-        while (!halt.signal.aborted) await client(helds);
+        while (!halt.signal.aborted) await runClient(states);
       });
       try {
         await until(
@@ -99,38 +99,43 @@ export function testPromotion({ rounds, clients, revocations }: Promotions): voi
       await pair.rejoin();
       await fleet.allReady();
 
-      // Every grant that was ever acknowledged, through both gatehouses on the new primary.
-      all.push(...helds);
-      await runConcurrently(helds, 8, async (held) => {
-        const statuses = await Promise.all(fleet.replicas.map((one) => one.caller.call(held.accessToken)));
-        const response = await until('an answer about the grant', async () => {
-          const found = await caller().refresh(held.refreshToken);
+      // Check every acknowledged grant through both gateways on the new primary.
+      all.push(...states);
+      await runConcurrently(states, 8, async (state) => {
+        const statuses = await Promise.all(
+          fleet.replicas.map((replica) => replica.caller.call(state.accessToken)),
+        );
+        const response = await until('the response is not temporary', async () => {
+          const found = await pickCaller().refresh(state.refreshToken);
           return !isTemporary(found) && found;
         });
-        const seen = `round ${round}, ${held.state}: ${statuses.join(' ')}, refresh ${response.status}`;
-        if (held.state === 'live' && (statuses.some((status) => status !== 200) || response.status !== 200))
+        const seen = `round ${round}, ${state.state}: ${statuses.join(' ')}, refresh ${response.status}`;
+        if (state.state === 'valid' && (statuses.some((status) => status !== 200) || response.status !== 200))
           lost.push(seen);
-        if (held.state === 'ended' && (statuses.some((status) => status !== 401) || response.status !== 400))
+        if (
+          state.state === 'revoked' &&
+          (statuses.some((status) => status !== 401) || response.status !== 400)
+        )
           lost.push(seen);
-        if (response.status === 200) held.refreshToken = String(response.json['refresh_token']);
+        if (response.status === 200) state.refreshToken = String(response.json['refresh_token']);
       });
       const records = await Promise.all(
-        helds
-          .filter(({ state }) => state === 'live')
+        states
+          .filter(({ state }) => state === 'valid')
           .map(({ refreshToken }) => pair.admin.exists(`gh:{${refreshToken.split('.')[1]}}:g`)),
       );
-      if (records.includes(0)) lost.push(`round ${round}: a record is gone`);
+      if (records.includes(0)) lost.push(`round ${round}: a record is missing`);
       expect(lost).toEqual([]);
       expect(wronglyRefused).toEqual([]);
     }
-    // Once more, after all promotions: what was ended stays ended.
+    // After all promotions, revoked grants are still revoked.
     await runConcurrently(all, 8, async ({ state, accessToken }) => {
-      if (state !== 'ended') return;
-      for (const { caller: at } of fleet.replicas)
-        if ((await at.call(accessToken)) !== 401) lost.push('an ended grant is accepted again');
+      if (state !== 'revoked') return;
+      for (const { caller } of fleet.replicas)
+        if ((await caller.call(accessToken)) !== 401) lost.push('a revoked grant is accepted again');
     });
     expect(lost).toEqual([]);
-    expect(fleet.audits('refresh_reuse')).toBe(0);
+    expect(fleet.countAudits('refresh_reuse')).toBe(0);
     report('promotions', {
       seed: SEED,
       'partitions and promotions': rounds,
@@ -138,7 +143,7 @@ export function testPromotion({ rounds, clients, revocations }: Promotions): voi
       'rotations acknowledged': total.rotations,
       'revocations acknowledged': total.revocations,
       'refused as temporary': total.refused,
-      'rolled forward': fleet.audits('refresh_rolled_forward'),
+      'rolled forward': fleet.countAudits('refresh_rolled_forward'),
       'acknowledged and lost': lost.length,
     });
   }, 2_700_000);

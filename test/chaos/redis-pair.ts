@@ -5,22 +5,22 @@ import { until } from '../support/until.ts';
 
 interface Member {
   readonly server: RedisServer;
-  /** The way by which the other one follows this one. */
+  /** The relay through which the other server replicates from this one. */
   readonly relay: FaultyRelay;
   readonly admin: Redis;
 }
 
-/** A primary and its replica, with a way between them that can be cut; they change roles as often as told. */
+/** A primary and its replica with a relay between them that can be interrupted; they can swap roles. */
 export interface RedisPair {
   readonly primary: RedisServer;
   readonly replica: RedisServer;
-  /** A connection to whoever is the primary now. */
+  /** A connection to the current primary. */
   readonly admin: Redis;
-  /** Nothing passes between the two from now on; both stay up. */
+  /** Stops all traffic between the two; both stay up. */
   partition(): void;
-  /** The replica becomes the primary; callers of the old one are led to `ways`' new end in the same moment. */
+  /** Makes the replica the primary, and redirects the relays of the clients to it at the same time. */
   promote(relays: readonly FaultyRelay[]): Promise<void>;
-  /** The old primary becomes a replica of the new one, and forgets what only it had. */
+  /** Makes the old primary a replica of the new one, which discards its own unreplicated writes. */
   rejoin(): Promise<void>;
   close(): Promise<void>;
 }
@@ -34,7 +34,7 @@ const SETTINGS = [
   '0',
 ];
 
-async function member(): Promise<Member> {
+async function startMember(): Promise<Member> {
   const server = await startRedis(SETTINGS);
   const relay = await startFaultyRelay(server.port);
   const admin = new Redis(server.port, { commandTimeout: 10_000 });
@@ -42,7 +42,7 @@ async function member(): Promise<Member> {
   return { server, relay, admin };
 }
 
-async function isFollowing(primary: Member, replica: Member): Promise<void> {
+async function startReplication(primary: Member, replica: Member): Promise<void> {
   primary.relay.set('pass');
   await replica.admin.replicaof('127.0.0.1', primary.relay.port);
   await until(
@@ -51,7 +51,7 @@ async function isFollowing(primary: Member, replica: Member): Promise<void> {
     30,
   );
   await until(
-    'the primary knows that',
+    'the primary has an acknowledging replica',
     async () => {
       await primary.admin.incr('pair-check');
       return (await primary.admin.wait(1, 200)) === 1;
@@ -60,9 +60,9 @@ async function isFollowing(primary: Member, replica: Member): Promise<void> {
   );
 }
 
-export async function redisPair(): Promise<RedisPair> {
-  let [primary, replica] = await Promise.all([member(), member()]);
-  await isFollowing(primary, replica);
+export async function startRedisPair(): Promise<RedisPair> {
+  let [primary, replica] = await Promise.all([startMember(), startMember()]);
+  await startReplication(primary, replica);
   return {
     get primary() {
       return primary.server;
@@ -79,7 +79,7 @@ export async function redisPair(): Promise<RedisPair> {
       for (const relay of relays) relay.redirect(replica.server.port);
       [primary, replica] = [replica, primary];
     },
-    rejoin: () => isFollowing(primary, replica),
+    rejoin: () => startReplication(primary, replica),
     async close() {
       for (const { server, relay, admin } of [primary, replica]) {
         admin.disconnect();

@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 
-/** The `.full.test.ts` files repeat some times, `npm run test:chaos` many. Single figures can be set: `KILLS=10`. */
+/** The `.full.test.ts` files use small counts, `npm run test:chaos` large ones. Single counts can be set: `KILLS=10`. */
 const isLong = process.env['CHAOS'] === 'full';
 
 export function count(name: string, some: number, many: number): number {
@@ -11,7 +11,7 @@ export function count(name: string, some: number, many: number): number {
 
 export const SEED = Number(process.env['SEED'] ?? Math.floor(Date.now() / 1_000));
 
-/** mulberry32: the same course of events for the same seed, as far as processes let it. */
+/** mulberry32; the same numbers for the same seed. */
 export function randomFrom(seed: number): () => number {
   let state = seed | 0;
   return () => {
@@ -30,7 +30,7 @@ export const pick = <T>(random: () => number, from: readonly T[]): T => {
 
 export type ReportFigures = Readonly<Record<string, number | string>>;
 
-/** Prints what was measured; the long run also keeps it as JSON beside the tests (not in the repository). */
+/** Prints the measurements; the long run also writes them as JSON beside the tests (not in the repository). */
 export function report(name: string, figures: ReportFigures): void {
   const width = Math.max(...Object.keys(figures).map((key) => key.length));
   const lines = Object.entries(figures).map(([key, value]) => `  ${key.padEnd(width)}  ${value}`);
@@ -52,7 +52,7 @@ export function percentile(sorted: readonly number[], part: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? Number.NaN;
 }
 
-/** So many workers at once take the tasks one after another. */
+/** Runs the tasks with a limited number of concurrent workers. */
 export async function runConcurrently<T>(
   tasks: readonly T[],
   workers: number,
@@ -68,20 +68,20 @@ export async function runConcurrently<T>(
           await work(tasks[index] as T, index);
         }
       } finally {
-        // A failure ends it for all.
+        // A failure stops all workers.
         next = tasks.length;
       }
     }),
   );
 }
 
-/** Closes what was opened, the last first, also when not everything could be opened. */
+/** Collects cleanups and runs them in reverse order, also if the setup failed halfway. */
 export function createCloser(): { add(close: () => unknown): void; closeAll(): Promise<void> } {
-  const closes: (() => unknown)[] = [];
+  const cleanups: (() => unknown)[] = [];
   return {
-    add: (close) => void closes.push(close),
+    add: (close) => void cleanups.push(close),
     async closeAll() {
-      for (const close of closes.toReversed()) await close();
+      for (const close of cleanups.toReversed()) await close();
     },
   };
 }

@@ -173,7 +173,7 @@ test('a token that ends in any kind of line break, or comes from standard input,
 
 test.each([
   ['nothing', 'null', 'is not a gatehouse admin listener'],
-  ['a list', '[]', 'sent a response without grants; is it gatehouse?'],
+  ['a list', '[]', 'is not a gatehouse admin listener'],
   ['grants that are none', '{"grants":[null]}', 'sent a response without grants; is it gatehouse?'],
 ])(
   'a server that is not gatehouse (%s) is reported as such, not as an internal error',

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { formatHelp, getHelpWidth } from '../../src/commands/help.ts';
@@ -92,6 +92,38 @@ describe('a usage error is one line on standard error and exit code 64', () => {
     [['sleep', '3601'], /^gatehouse sleep: N must be a number of seconds/],
     [['health', '--url', 'nowhere'], /^gatehouse health: --url must be an http or https URL/],
     [['hash-password'], /^gatehouse hash-password: the password is empty/],
+    [
+      ['call', '-H', 'expect: 100-continue', 'http://127.0.0.1:1'],
+      /^gatehouse call: -H expect: this header cannot be set/,
+    ],
+    [
+      ['call', '-H', 'Keep-Alive: 5', 'http://127.0.0.1:1'],
+      /^gatehouse call: -H Keep-Alive: this header cannot be set/,
+    ],
+    [
+      ['call', '-H', 'upgrade: h2c', 'http://127.0.0.1:1'],
+      /^gatehouse call: -H upgrade: this header cannot be set/,
+    ],
+    [
+      ['call', '-H', 'transfer-encoding: chunked', 'http://127.0.0.1:1'],
+      /^gatehouse call: -H transfer-encoding: this header cannot be set/,
+    ],
+    [
+      ['call', '-H', 'content-length: 7', '-d', 'äö', 'http://127.0.0.1:1'],
+      /^gatehouse call: -H content-length: must be the length of the body, 4; omit it/,
+    ],
+    [
+      ['call', '-H', 'content-length: 7', 'http://127.0.0.1:1'],
+      /^gatehouse call: -H content-length: must be the length of the body, 0; omit it/,
+    ],
+    [
+      ['call', '-H', 'connection: a b', 'http://127.0.0.1:1'],
+      /^gatehouse call: -H connection: must be a list of connection options/,
+    ],
+    [
+      ['keys', 'rotate', 'x', '--keep', 'long'],
+      /^gatehouse keys: --keep must be a duration such as 5m or 90d, not "long"/,
+    ],
   ])('gatehouse %j', async (args, words) => {
     const { code, stdout, stderr } = await runCommand(args);
     expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
@@ -219,6 +251,23 @@ describe('gatehouse explain', () => {
 });
 
 describe('gatehouse keys', () => {
+  test('rotate: keys.publishBefore of the configuration is the default of --publish-before', async () => {
+    const cwd = testFolder();
+    const config = configuration('listen: { behindTls: true }\nkeys: { publishBefore: 2h }\n');
+    const rotate = async (...options: readonly string[]): Promise<number> => {
+      await runCommand(['keys', 'new', 'keys.json'], { cwd });
+      const args = ['keys', 'rotate', 'keys.json', ...options, '--output', 'json'];
+      const { keys } = JSON.parse((await runCommand(args, { cwd })).stdout) as {
+        readonly keys: readonly { readonly activeFrom: number }[];
+      };
+      rmSync(join(cwd, 'keys.json'));
+      return Math.max(...keys.map(({ activeFrom }) => activeFrom)) - Date.now() / 1_000;
+    };
+    expect(Math.abs((await rotate()) - 300)).toBeLessThan(60);
+    expect(Math.abs((await rotate('-c', config)) - 7_200)).toBeLessThan(60);
+    expect(Math.abs((await rotate('-c', config, '--publish-before', '10m')) - 600)).toBeLessThan(60);
+  });
+
   test('new, rotate, list; never the keys themselves', async () => {
     const cwd = testFolder();
     const made = await runCommand(['keys', 'new', 'keys.json'], { cwd });

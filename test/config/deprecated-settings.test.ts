@@ -2,8 +2,8 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, test } from 'vitest';
 import { getJsonSchema } from '../../src/config/known-settings.ts';
 import { formatDeprecations, type LoadedConfig, logDeprecations } from '../../src/config/load.ts';
-import { renderReference } from '../../src/config/reference.ts';
 import type { Settings } from '../../src/config/schema.ts';
+import { renderReference } from '../../tools/configuration-page.ts';
 import { loadProblems, loadText } from '../support/configuration.ts';
 
 const LDAP = 'url: "ldaps://a", bindDn: "cn=g", password: p, base: "dc=x"';
@@ -111,8 +111,12 @@ describe.each(RENAMED)(
         { path: former, message: both, from: variable },
       ]);
       const formerInFile = write(`${lastName(former)}: ${value}`);
-      expect(loadProblems(formerInFile, { overrides: [`${current}=${value}`] })).toMatchObject([
-        { path: former, message: both },
+      expect(loadProblems(formerInFile, { overrides: [`${current}=${value}`] })).toEqual([
+        { path: former, message: both, line: expect.any(Number) },
+      ]);
+      const formerInEnvironment = { env: { [variable]: value }, overrides: [`${current}=${value}`] };
+      expect(loadProblems(empty, formerInEnvironment)).toEqual([
+        { path: former, message: both, from: variable },
       ]);
     });
 
@@ -130,13 +134,44 @@ describe.each(RENAMED)(
   },
 );
 
+const FORMER_IN_FILE = 'listen: { behindTls: true, fastLane: false }\ntokens: { remembered: 300 }';
+
+test('a former name in a group that an override replaces is no error', () => {
+  const { settings } = load(FORMER_IN_FILE, { overrides: ['listen={ behindTls: true, fastPath: true }'] });
+  expect(settings.listen.fastPath).toBe(true);
+  const inEnvironment = { env: { GATEHOUSE_TOKENS: '{ cacheSize: 400 }' } };
+  expect(load(FORMER_IN_FILE, inEnvironment).settings.tokens.cacheSize).toBe(400);
+});
+
+test('a former name in a group of an override is reported with its source', () => {
+  const message = expect.stringContaining('is deprecated');
+  const override = 'listen={ behindTls: true, fastLane: true }';
+  expect(load('', { overrides: [override] }).deprecations).toEqual([
+    { path: 'listen.fastLane', message, from: '--set' },
+  ]);
+  expect(loadProblems('', { overrides: [override.replace('fastLane: true', 'fastLane: 7')] })).toEqual([
+    { path: 'listen.fastPath', message: 'must be true or false, and is 7', from: '--set' },
+  ]);
+  expect(loadProblems('', { overrides: [override, 'listen.fastPath=true'] })).toEqual([
+    { path: 'listen.fastLane', message: expect.stringContaining('both are set'), from: '--set' },
+  ]);
+});
+
+test('the source of a value in a group that an override replaces is the override', () => {
+  const overrides = ['listen={ behindTls: true, fastPath: 7 }'];
+  expect(loadProblems(FORMER_IN_FILE, { overrides })).toEqual([
+    { path: 'listen.fastPath', message: 'must be true or false, and is 7', from: '--set' },
+  ]);
+});
+
 test('the current names have no warnings', () => {
   for (const { current, value, write } of RENAMED)
     expect(load(write(`${lastName(current)}: ${value}`)).deprecations).toEqual([]);
 });
 
 test('the JSON Schema accepts former names and marks them as deprecated', () => {
-  const validate = new Ajv2020({ strict: false }).compile(getJsonSchema());
+  // Strict: unknown keywords are errors.
+  const validate = new Ajv2020({ strict: true }).compile(getJsonSchema());
   expect(validate({ listen: { fastLane: false } })).toBe(true);
   expect(validate({ listen: { fastLane: 7 } })).toBe(false);
   expect(getJsonSchema().properties?.['listen']?.properties?.['fastLane']).toMatchObject({

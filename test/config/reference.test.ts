@@ -2,7 +2,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { getJsonSchema, type JsonSchema } from '../../src/config/known-settings.ts';
-import { renderReference } from '../../src/config/reference.ts';
+import { renderReference } from '../../tools/configuration-page.ts';
 import { GENERATED, pathOf } from '../../tools/docs.ts';
 import { renderErrors } from '../../tools/errors-page.ts';
 

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { type FileWatchOptions, watchFiles } from '../../src/lib/watch-files.ts';
+import { FileWatch, type FileWatchOptions } from '../../src/lib/watch-files.ts';
 import { testFolder } from '../support/configuration.ts';
 import { until } from '../support/serve-process.ts';
 
@@ -12,7 +12,7 @@ function watching(paths: readonly string[], options: FileWatchOptions = {}) {
   const marker = join(testFolder(), 'marker');
   let marked = 0;
   let written = 0;
-  const watch = watchFiles(
+  const watch = new FileWatch(
     [...paths, marker],
     (changed) => {
       if (changed.includes(marker)) marked += 1;
@@ -196,7 +196,7 @@ test('a change during the handling of another is handled after it, never beside 
   let most = 0;
   let done = 0;
   const { promise: released, resolve: release } = Promise.withResolvers<void>();
-  const watch = watchFiles(
+  const watch = new FileWatch(
     [file],
     async () => {
       running += 1;
@@ -226,7 +226,7 @@ test('a failing handler is reported and the next change is handled', async () =>
   writeFileSync(file, '0');
   const errors: unknown[] = [];
   let calls = 0;
-  const watch = watchFiles(
+  const watch = new FileWatch(
     [file],
     () => {
       calls += 1;

@@ -4,7 +4,7 @@ import { createDeviceClient, DEVICE_GRANT, FORM } from '../support/device-client
 import { freezeClock } from '../support/frozen-clock.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** Section 1 of the wire: how request bodies are read. */
+/** Section 1 of the wire format: reading request bodies. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
@@ -14,7 +14,7 @@ afterAll(() => gateway.close());
 
 const REFUSED = { status: 400, json: { Error: 'invalid_request' } };
 
-const token = (body: string | Buffer, headers: Record<string, string> = {}): Promise<Reply> =>
+const token = (body: string | Buffer, headers: Record<string, string | string[]> = {}): Promise<Reply> =>
   gateway.request({
     path: '/authsvc/Authorize/Token',
     method: 'POST',
@@ -56,6 +56,16 @@ test('wire 1: another or no media type is invalid_request', async () => {
     'multipart/form-data; boundary=x',
   ])
     expect(await token(refreshBody(refresh_token), { 'content-type': type }), type).toMatchObject(REFUSED);
+  expect((await gateway.refresh(refresh_token)).status).toBe(200);
+});
+
+test('wire 1: a repeated Content-Type is invalid_request, even if one of them would be accepted', async () => {
+  const { refresh_token } = await gateway.grant();
+  for (const types of [
+    ['application/json', FORM],
+    ['application/json', 'application/json'],
+  ])
+    expect(await token(refreshBody(refresh_token), { 'content-type': types })).toMatchObject(REFUSED);
   expect((await gateway.refresh(refresh_token)).status).toBe(200);
 });
 

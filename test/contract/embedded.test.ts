@@ -10,68 +10,68 @@ import { describeGrantIndex } from './grant-index.ts';
 import { describeStore } from './record-store.ts';
 
 const folders: TestFolder[] = [];
-const folder = (): string => {
-  const made = storeTempFolder();
-  folders.push(made);
-  return made.path;
+const createFolder = (): string => {
+  const folder = storeTempFolder();
+  folders.push(folder);
+  return folder.path;
 };
 afterAll(() => {
-  for (const made of folders) made.remove();
+  for (const folder of folders) folder.remove();
 });
-const child = (...args: readonly string[]): StoreChild => {
+const startChild = (...args: readonly string[]): StoreChild => {
   const started = startStoreChild(...args);
   onTestFinished(() => started.kill());
   return started;
 };
 
-describeStore('the embedded store', (now) => openOwnerStore(folder(), now));
-describeGrantIndex('the embedded store', (now) => openOwnerStore(folder(), now));
+describeStore('the embedded store', (now) => openOwnerStore(createFolder(), now));
+describeGrantIndex('the embedded store', (now) => openOwnerStore(createFolder(), now));
 
 test('when two processes create the same id a hundred times each, exactly one create succeeds', async () => {
-  const path = folder();
+  const path = createFolder();
   const owner = await openOwnerStore(path);
   onTestFinished(() => owner.close());
-  const children = [child('create-one', path), child('create-one', path)];
-  for (const one of children) expect(await one.nextLine()).toBe('ready');
-  for (const one of children) one.send('go');
-  const firsts = await Promise.all(children.map((one) => one.nextLine()));
-  expect(firsts.map(Number).reduce((sum, count) => sum + count, 0)).toBe(1);
+  const children = [startChild('create-one', path), startChild('create-one', path)];
+  for (const child of children) expect(await child.nextLine()).toBe('ready');
+  for (const child of children) child.send('go');
+  const counts = await Promise.all(children.map((child) => child.nextLine()));
+  expect(counts.map(Number).reduce((sum, count) => sum + count, 0)).toBe(1);
 });
 
 test('when two processes create the same hundred ids, each id is created once', async () => {
-  const path = folder();
+  const path = createFolder();
   const owner = await openOwnerStore(path);
   onTestFinished(() => owner.close());
-  const children = [child('create-all', path, 'one'), child('create-all', path, 'two')];
-  for (const one of children) expect(await one.nextLine()).toBe('ready');
-  for (const one of children) one.send('go');
-  const created = (await Promise.all(children.map((one) => one.remainingLines()))).flat();
+  const children = [startChild('create-all', path, 'one'), startChild('create-all', path, 'two')];
+  for (const child of children) expect(await child.nextLine()).toBe('ready');
+  for (const child of children) child.send('go');
+  const created = (await Promise.all(children.map((child) => child.remainingLines()))).flat();
   expect(created.toSorted()).toEqual(Array.from({ length: 100 }, (_, index) => `race-${index}`).toSorted());
 });
 
 test('V01 V13 a revocation announced by another process applies here at once, for grants, clients and identities', async () => {
-  const path = folder();
+  const path = createFolder();
   const store = await openOwnerStore(path);
   onTestFinished(() => store.close());
   const bearer = { grantId: 'g', generation: 1, clientId: 'c', identity: 'i', issuedAt: 1_800_000_000 };
   expect(store.revocations.isRevoked(bearer)).toBe(false);
-  const other = child('revoke', path);
+  const other = startChild('revoke', path);
   expect(await other.nextLine()).toBe('ready');
-  const announced = async (word: string): Promise<void> => {
+  const announce = async (word: string): Promise<void> => {
     other.send(word);
-    // Readers keep asking while the other process writes, so that an old snapshot would be caught.
+    // Keep reading while the other process writes, so that a stale snapshot would be detected.
     const response = other.nextLine();
-    const asking = setInterval(() => store.revocations.isRevoked({ ...bearer, grantId: 'x' }), 1);
-    const output = await response.finally(() => clearInterval(asking));
-    expect(output).toBe(`revoked ${word}`);
+    const timer = setInterval(() => store.revocations.isRevoked({ ...bearer, grantId: 'x' }), 1);
+    const line = await response.finally(() => clearInterval(timer));
+    expect(line).toBe(`revoked ${word}`);
   };
   for (let count = 0; count < 50; count += 1) {
-    await announced(`grant g${count}`);
+    await announce(`grant g${count}`);
     expect(store.revocations.isRevoked({ ...bearer, grantId: `g${count}` })).toBe(true);
   }
-  await announced('client c');
+  await announce('client c');
   expect(store.revocations.isRevoked(bearer)).toBe(true);
   expect(store.revocations.isRevoked({ ...bearer, clientId: 'd' })).toBe(false);
-  await announced('identity i');
+  await announce('identity i');
   expect(store.revocations.isRevoked({ ...bearer, clientId: 'd' })).toBe(true);
 });

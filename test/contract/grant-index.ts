@@ -4,7 +4,7 @@ import type { GrantIndex, GrantQuery } from '../../src/ports/grant-index.ts';
 import type { Store } from '../../src/ports/store.ts';
 import { LATER, testClock, testGrant } from '../support/store-fixtures.ts';
 
-/** Every page, one after another; each grant once. */
+/** Reads all pages; returns each grant once. */
 export async function everyGrant(index: GrantIndex, query: GrantQuery): Promise<readonly Grant[]> {
   const found = new Map<string, Grant>();
   let after: string | undefined;
@@ -14,10 +14,10 @@ export async function everyGrant(index: GrantIndex, query: GrantQuery): Promise<
     if (page.next === undefined) return [...found.values()].toSorted((a, b) => (a.id < b.id ? -1 : 1));
     after = page.next;
   }
-  throw new Error('there is no last page');
+  throw new Error('no last page');
 }
 
-/** The promises of every index of grants. */
+/** The guarantees of every grant index. */
 export function describeGrantIndex(name: string, open: (now: () => number) => Promise<Store>): void {
   describe(`${name} lists grants`, () => {
     let clock = testClock();
@@ -28,75 +28,79 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
     });
     afterEach(() => store.close());
 
-    const make = async (id: string, changes: Partial<Grant> = {}, keepUntil = LATER): Promise<Grant> => {
+    const createGrant = async (
+      id: string,
+      changes: Partial<Grant> = {},
+      keepUntil = LATER,
+    ): Promise<Grant> => {
       const grant = testGrant({ id, ...changes });
       expect(await store.grants.create(id, grant, keepUntil)).toBe('created');
       return grant;
     };
-    const ids = async (query: GrantQuery): Promise<readonly string[]> =>
+    const listIds = async (query: GrantQuery): Promise<readonly string[]> =>
       (await everyGrant(store.grantIndex, query)).map(({ id }) => id);
 
     test('of one identity only', async () => {
-      const mine = await make('a', { identity: 'corp:{A}' });
-      await make('b', { identity: 'corp:{A' });
-      await make('c', { identity: 'corp:{A}}' });
-      expect(await everyGrant(store.grantIndex, { identity: 'corp:{A}', limit: 10 })).toEqual([mine]);
-      expect(await ids({ identity: 'corp:{a}', limit: 10 })).toEqual([]);
-      expect(await ids({ identity: '', limit: 10 })).toEqual([]);
+      const expected = await createGrant('a', { identity: 'corp:{A}' });
+      await createGrant('b', { identity: 'corp:{A' });
+      await createGrant('c', { identity: 'corp:{A}}' });
+      expect(await everyGrant(store.grantIndex, { identity: 'corp:{A}', limit: 10 })).toEqual([expected]);
+      expect(await listIds({ identity: 'corp:{a}', limit: 10 })).toEqual([]);
+      expect(await listIds({ identity: '', limit: 10 })).toEqual([]);
     });
 
     test('of one integration, of one integration and identity, and all of them', async () => {
-      await make('a', { clientId: 'one', identity: 'corp:01' });
-      await make('b', { clientId: 'two', identity: 'corp:01' });
-      await make('c', { clientId: 'two', identity: 'corp:02' });
-      expect(await ids({ clientId: 'two', limit: 10 })).toEqual(['b', 'c']);
-      expect(await ids({ clientId: 'two', identity: 'corp:01', limit: 10 })).toEqual(['b']);
-      expect(await ids({ limit: 10 })).toEqual(['a', 'b', 'c']);
+      await createGrant('a', { clientId: 'one', identity: 'corp:01' });
+      await createGrant('b', { clientId: 'two', identity: 'corp:01' });
+      await createGrant('c', { clientId: 'two', identity: 'corp:02' });
+      expect(await listIds({ clientId: 'two', limit: 10 })).toEqual(['b', 'c']);
+      expect(await listIds({ clientId: 'two', identity: 'corp:01', limit: 10 })).toEqual(['b']);
+      expect(await listIds({ limit: 10 })).toEqual(['a', 'b', 'c']);
     });
 
     test.each([1, 2, 7, 100])('completely, in pages of %i', async (limit) => {
-      const made = Array.from({ length: 30 }, (_, at) => `g${String(at).padStart(2, '0')}`);
-      // Half of them end at the same moment, as grants made in one second do.
+      const expectedIds = Array.from({ length: 30 }, (_, at) => `g${String(at).padStart(2, '0')}`);
+      // Half of them expire at the same time, like grants issued in the same second.
       await Promise.all(
-        made.map((id, at) => make(id, { identity: 'corp:01' }, LATER + Math.max(0, at - 15))),
+        expectedIds.map((id, at) => createGrant(id, { identity: 'corp:01' }, LATER + Math.max(0, at - 15))),
       );
-      await make('other', { identity: 'corp:02' });
-      expect(await ids({ identity: 'corp:01', limit })).toEqual(made);
-      expect(await ids({ limit })).toEqual([...made, 'other']);
+      await createGrant('other', { identity: 'corp:02' });
+      expect(await listIds({ identity: 'corp:01', limit })).toEqual(expectedIds);
+      expect(await listIds({ limit })).toEqual([...expectedIds, 'other']);
     });
 
     test('in their current state after being replaced and revoked', async () => {
-      await make('a', { identity: 'corp:01' });
+      await createGrant('a', { identity: 'corp:01' });
       const found = await store.grants.read('a');
-      if (found === undefined) throw new Error('not there');
+      if (found === undefined) throw new Error('grant not found');
       const changed = { ...found.record, generation: 5, revokedAt: clock.now() };
       await store.grants.replace('a', found.version, changed, LATER);
       expect(await everyGrant(store.grantIndex, { identity: 'corp:01', limit: 10 })).toEqual([changed]);
     });
 
     test('until their records expire', async () => {
-      await make('short', { identity: 'corp:01' }, LATER);
-      await make('long', { identity: 'corp:01' }, LATER + 10);
+      await createGrant('short', { identity: 'corp:01' }, LATER);
+      await createGrant('long', { identity: 'corp:01' }, LATER + 10);
       clock.at(LATER - 1);
-      expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual(['long', 'short']);
+      expect(await listIds({ identity: 'corp:01', limit: 10 })).toEqual(['long', 'short']);
       clock.at(LATER);
-      expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual(['long']);
-      expect(await ids({ limit: 10 })).toEqual(['long']);
+      expect(await listIds({ identity: 'corp:01', limit: 10 })).toEqual(['long']);
+      expect(await listIds({ limit: 10 })).toEqual(['long']);
       clock.at(LATER + 10);
-      expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual([]);
+      expect(await listIds({ identity: 'corp:01', limit: 10 })).toEqual([]);
     });
 
     test('under the new identity when an id is reused after expiry', async () => {
-      await make('a', { identity: 'corp:01' });
+      await createGrant('a', { identity: 'corp:01' });
       clock.at(LATER);
-      await make('a', { identity: 'corp:02' }, LATER + 10);
-      expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual([]);
-      expect(await ids({ identity: 'corp:02', limit: 10 })).toEqual(['a']);
+      await createGrant('a', { identity: 'corp:02' }, LATER + 10);
+      expect(await listIds({ identity: 'corp:01', limit: 10 })).toEqual([]);
+      expect(await listIds({ identity: 'corp:02', limit: 10 })).toEqual(['a']);
     });
 
-    test('completely while others expire between two pages', async () => {
+    test('completely even if others expire between two pages', async () => {
       for (const id of ['a', 'b', 'c', 'd'])
-        await make(id, { identity: 'corp:01' }, id === 'b' ? LATER : LATER + 9);
+        await createGrant(id, { identity: 'corp:01' }, id === 'b' ? LATER : LATER + 9);
       const first = await store.grantIndex.list({ identity: 'corp:01', limit: 2 });
       clock.at(LATER);
       const rest: Grant[] = [];
@@ -112,20 +116,20 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
     test.each(['', ' ', 'x', '-1 a', '1e5 a', 'nan a', 'a b c', '0 x', '99 0', '\0', '9'.repeat(400)])(
       'without failing on an invalid cursor (%j)',
       async (after) => {
-        await make('a', { identity: 'corp:01' });
+        await createGrant('a', { identity: 'corp:01' });
         for (const query of [{ identity: 'corp:01' }, {}])
           expect(Array.isArray((await store.grantIndex.list({ ...query, limit: 5, after })).grants)).toBe(
             true,
           );
-        expect(await ids({ identity: 'corp:01', limit: 5 })).toEqual(['a']);
+        expect(await listIds({ identity: 'corp:01', limit: 5 })).toEqual(['a']);
       },
     );
 
-    test('once, when creating the same id was tried twice', async () => {
-      await make('a', { identity: 'corp:01' });
+    test('once, even if the same id was created twice', async () => {
+      await createGrant('a', { identity: 'corp:01' });
       await store.grants.create('a', testGrant({ id: 'a', identity: 'corp:02' }), LATER);
-      expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual(['a']);
-      expect(await ids({ identity: 'corp:02', limit: 10 })).toEqual([]);
+      expect(await listIds({ identity: 'corp:01', limit: 10 })).toEqual(['a']);
+      expect(await listIds({ identity: 'corp:02', limit: 10 })).toEqual([]);
     });
   });
 }

@@ -3,9 +3,9 @@ import type { Version } from '../../src/ports/record-store.ts';
 import { KEEP_FOREVER, type Store } from '../../src/ports/store.ts';
 import { LATER, NOW, testClock, testGrant } from '../support/store-fixtures.ts';
 
-/** The promises of every store. `open` gives one that is empty and runs by the given clock. */
+/** The guarantees of every store. `open` returns an empty one that uses the given clock. */
 export function describeStore(name: string, open: (now: () => number) => Promise<Store>): void {
-  const aBearer = {
+  const testToken = {
     grantId: 'g1',
     generation: 3,
     clientId: 'reporting-tool',
@@ -22,9 +22,9 @@ export function describeStore(name: string, open: (now: () => number) => Promise
     });
     afterEach(() => store.close());
 
-    const versionOf = async (id: string): Promise<Version> => {
+    const readVersion = async (id: string): Promise<Version> => {
       const found = await store.grants.read(id);
-      if (found === undefined) throw new Error(`${id} is not there`);
+      if (found === undefined) throw new Error(`${id} not found`);
       return found.version;
     };
 
@@ -63,10 +63,10 @@ export function describeStore(name: string, open: (now: () => number) => Promise
 
     test('of fifty concurrent writes to one version, one succeeds', async () => {
       await store.grants.create('a', testGrant(), LATER);
-      const seen = await versionOf('a');
+      const version = await readVersion('a');
       const outcomes = await Promise.all(
         Array.from({ length: 50 }, (_, index) =>
-          store.grants.replace('a', seen, testGrant({ generation: 100 + index }), LATER),
+          store.grants.replace('a', version, testGrant({ generation: 100 + index }), LATER),
         ),
       );
       expect(outcomes.filter((outcome) => outcome === 'replaced')).toHaveLength(1);
@@ -78,7 +78,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       const addOne = async (): Promise<void> => {
         for (;;) {
           const found = await store.grants.read('a');
-          if (found === undefined) throw new Error('gone');
+          if (found === undefined) throw new Error('record not found');
           const next = { ...found.record, generation: found.record.generation + 1 };
           if ((await store.grants.replace('a', found.version, next, LATER)) === 'replaced') return;
         }
@@ -89,7 +89,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
 
     test('a replaced version stays stale', async () => {
       await store.grants.create('a', testGrant(), LATER);
-      const first = await versionOf('a');
+      const first = await readVersion('a');
       expect(await store.grants.replace('a', first, testGrant({ generation: 2 }), LATER)).toBe('replaced');
       expect(await store.grants.replace('a', first, testGrant({ generation: 3 }), LATER)).toBe('stale');
       expect((await store.grants.read('a'))?.record.generation).toBe(2);
@@ -97,24 +97,24 @@ export function describeStore(name: string, open: (now: () => number) => Promise
 
     test('a record that does not exist cannot be replaced', async () => {
       await store.grants.create('a', testGrant(), LATER);
-      expect(await store.grants.replace('b', await versionOf('a'), testGrant(), LATER)).toBe('stale');
+      expect(await store.grants.replace('b', await readVersion('a'), testGrant(), LATER)).toBe('stale');
       expect(await store.grants.read('b')).toBeUndefined();
     });
 
-    test('a record exists until the second before its expiry and is gone at it', async () => {
+    test('a record exists until its expiry', async () => {
       await store.grants.create('a', testGrant(), LATER);
-      const seen = await versionOf('a');
+      const version = await readVersion('a');
       clock.at(LATER - 1);
       expect(await store.grants.read('a')).toBeDefined();
       expect(await store.grants.create('a', testGrant(), LATER)).toBe('taken');
       clock.at(LATER);
       expect(await store.grants.read('a')).toBeUndefined();
-      expect(await store.grants.replace('a', seen, testGrant(), LATER + 10)).toBe('stale');
+      expect(await store.grants.replace('a', version, testGrant(), LATER + 10)).toBe('stale');
     });
 
     test('replacing a record changes its expiry', async () => {
       await store.grants.create('a', testGrant(), LATER);
-      await store.grants.replace('a', await versionOf('a'), testGrant(), LATER + 100);
+      await store.grants.replace('a', await readVersion('a'), testGrant(), LATER + 100);
       clock.at(LATER + 99);
       expect(await store.grants.read('a')).toBeDefined();
       clock.at(LATER + 100);
@@ -123,7 +123,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
 
     test('an expired id can be created again, and a write to its old version is stale', async () => {
       await store.grants.create('a', testGrant({ clientId: 'former' }), LATER);
-      const former = await versionOf('a');
+      const former = await readVersion('a');
       clock.at(LATER);
       expect(await store.grants.create('a', testGrant({ clientId: 'latter' }), LATER + 100)).toBe('created');
       expect(await store.grants.replace('a', former, testGrant({ clientId: 'former' }), LATER + 100)).toBe(
@@ -186,11 +186,11 @@ export function describeStore(name: string, open: (now: () => number) => Promise
     test('a healthy store passes its probe', () => store.probe());
 
     describe('revocations', () => {
-      const revoked = (changes: Partial<typeof aBearer> = {}): boolean =>
-        store.revocations.isRevoked({ ...aBearer, ...changes });
+      const isRevoked = (changes: Partial<typeof testToken> = {}): boolean =>
+        store.revocations.isRevoked({ ...testToken, ...changes });
 
       test('are empty at first', () => {
-        expect(revoked()).toBe(false);
+        expect(isRevoked()).toBe(false);
       });
 
       test('of a grant apply to generations below the given one only', async () => {
@@ -200,9 +200,9 @@ export function describeStore(name: string, open: (now: () => number) => Promise
           belowGeneration: 3,
           keepUntil: LATER,
         });
-        expect(revoked({ generation: 2 })).toBe(true);
-        expect(revoked({ generation: 3 })).toBe(false);
-        expect(revoked({ grantId: 'g2', generation: 2 })).toBe(false);
+        expect(isRevoked({ generation: 2 })).toBe(true);
+        expect(isRevoked({ generation: 3 })).toBe(false);
+        expect(isRevoked({ grantId: 'g2', generation: 2 })).toBe(false);
       });
 
       test('of a grant can apply to all generations', async () => {
@@ -212,7 +212,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
           belowGeneration: Number.POSITIVE_INFINITY,
           keepUntil: LATER,
         });
-        expect(revoked({ generation: Number.MAX_SAFE_INTEGER })).toBe(true);
+        expect(isRevoked({ generation: Number.MAX_SAFE_INTEGER })).toBe(true);
       });
 
       test('of a client apply to tokens issued before the given time', async () => {
@@ -222,22 +222,22 @@ export function describeStore(name: string, open: (now: () => number) => Promise
           notBefore: NOW,
           keepUntil: LATER,
         });
-        expect(revoked({ issuedAt: NOW - 1 })).toBe(true);
-        expect(revoked({ issuedAt: NOW })).toBe(false);
-        expect(revoked({ issuedAt: NOW - 1, clientId: 'Reporting-Tool' })).toBe(false);
+        expect(isRevoked({ issuedAt: NOW - 1 })).toBe(true);
+        expect(isRevoked({ issuedAt: NOW })).toBe(false);
+        expect(isRevoked({ issuedAt: NOW - 1, clientId: 'Reporting-Tool' })).toBe(false);
       });
 
       test('of an identity apply to tokens issued before the given time', async () => {
-        expect(revoked()).toBe(false);
+        expect(isRevoked()).toBe(false);
         await store.revocations.announce({
           of: 'identity',
           identity: 'corp:00112233',
           notBefore: NOW,
           keepUntil: LATER,
         });
-        expect(revoked({ issuedAt: NOW - 1 })).toBe(true);
-        expect(revoked({ issuedAt: NOW })).toBe(false);
-        expect(revoked({ issuedAt: NOW - 1, identity: 'corp:44556677' })).toBe(false);
+        expect(isRevoked({ issuedAt: NOW - 1 })).toBe(true);
+        expect(isRevoked({ issuedAt: NOW })).toBe(false);
+        expect(isRevoked({ issuedAt: NOW - 1, identity: 'corp:44556677' })).toBe(false);
       });
 
       test('of a client do not apply to an identity of the same name', async () => {
@@ -247,22 +247,22 @@ export function describeStore(name: string, open: (now: () => number) => Promise
           notBefore: NOW + 1,
           keepUntil: LATER,
         });
-        expect(revoked({ identity: 'same', clientId: 'other' })).toBe(false);
-        expect(revoked({ clientId: 'same' })).toBe(true);
+        expect(isRevoked({ identity: 'same', clientId: 'other' })).toBe(false);
+        expect(isRevoked({ clientId: 'same' })).toBe(true);
       });
 
-      test('merge to the strictest, in any order', async () => {
+      test('merge to the strictest one, in any order', async () => {
         const announce = (belowGeneration: number, keepUntil: number): Promise<void> =>
           store.revocations.announce({ of: 'grant', grantId: 'g1', belowGeneration, keepUntil });
         await Promise.all([announce(2, LATER + 50), announce(5, LATER), announce(3, LATER - 50)]);
         await announce(1, LATER - 100);
-        expect(revoked({ generation: 4 })).toBe(true);
-        expect(revoked({ generation: 5 })).toBe(false);
+        expect(isRevoked({ generation: 4 })).toBe(true);
+        expect(isRevoked({ generation: 5 })).toBe(false);
         clock.at(LATER + 49);
-        expect(revoked({ generation: 4 })).toBe(true);
+        expect(isRevoked({ generation: 4 })).toBe(true);
       });
 
-      test('apply until the second before their expiry and not at it', async () => {
+      test('apply until their expiry', async () => {
         await store.revocations.announce({
           of: 'grant',
           grantId: 'g1',
@@ -270,9 +270,9 @@ export function describeStore(name: string, open: (now: () => number) => Promise
           keepUntil: LATER,
         });
         clock.at(LATER - 1);
-        expect(revoked()).toBe(true);
+        expect(isRevoked()).toBe(true);
         clock.at(LATER);
-        expect(revoked()).toBe(false);
+        expect(isRevoked()).toBe(false);
       });
 
       test('all apply when a hundred are announced at once', async () => {
@@ -286,8 +286,8 @@ export function describeStore(name: string, open: (now: () => number) => Promise
             }),
           ),
         );
-        expect(revoked({ generation: 99 })).toBe(true);
-        expect(revoked({ generation: 100 })).toBe(false);
+        expect(isRevoked({ generation: 99 })).toBe(true);
+        expect(isRevoked({ generation: 100 })).toBe(false);
       });
     });
   });

@@ -13,26 +13,26 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
-let stores = 0;
+let storeCount = 0;
 
-const open = async (clock: () => number): Promise<Store> => {
-  stores += 1;
+const openStore = async (clock: () => number): Promise<Store> => {
+  storeCount += 1;
   const options = {
     url: server.url,
-    prefix: `s${stores}`,
+    prefix: `s${storeCount}`,
     maxStaleness: 60,
     ack: 'reachable',
     authenticator: testAuthenticator(),
   } as const;
-  // A new store refuses what was issued before it: this one has stood for a while.
+  // A new store refuses tokens issued before it, so first create one in the past.
   const before = await openRedisStore({
     ...options,
-    // The last millisecond of a second: the floor is the next second, which the start waits for.
+    // The last millisecond of a second: the start waits for the next second, before which all tokens are refused.
     clock: () => NOW - 3600.001,
   });
   await before.close();
   return openRedisStore({ ...options, clock });
 };
 
-describeStore('the store in Redis', open);
-describeGrantIndex('the store in Redis', open);
+describeStore('the store in Redis', openStore);
+describeGrantIndex('the store in Redis', openStore);

@@ -15,7 +15,7 @@ interface Schema {
   readonly required?: readonly string[];
 }
 const schema = JSON.parse(textOf('values.schema.json')) as Schema;
-const validate = new Ajv2020({ allErrors: true, strict: false }).compile(schema as object);
+const validate = new Ajv2020({ allErrors: true, strict: true }).compile(schema as object);
 const problemsOf = (values: unknown): readonly string[] => {
   validate(values);
   return (validate.errors ?? []).map(written);

@@ -12,30 +12,31 @@ import { PATH_ROWS } from '../attack/path-cases.ts';
 import { mutations, randomBelow } from './mutations.ts';
 
 /**
- * Requests nobody would send: rows H01–H28 and good requests, changed by what an attacker knows of the grammar and by
- * plain damage to bytes. The same for the same seed.
+ * Malformed requests: rows H01–H28 and valid requests, changed according to the grammar as an attacker would, or by
+ * random damage to bytes. The same for the same seed.
  */
 export interface Batch {
   readonly seed: number;
-  /** They carry a good token; otherwise none of them has one. */
+  /** Whether the messages have a valid token; otherwise none of them has one. */
   readonly authorised: boolean;
-  /** Sent one after another on one connection. */
+  /** Pipelined on one connection. */
   readonly messages: readonly Buffer[];
-  /** Where the bytes are cut apart. */
+  /** The number of writes. */
   readonly pieces: number;
 }
 
-/** Stands for the token while messages are made. */
+/** Placeholder for the token while messages are created. */
 const TOKEN = 'T0KEN';
 
-const checkOf = (text: string): string => hash('sha256', text, 'hex').slice(0, 8);
-/** Names a message, so that damage to the name itself cannot make it that of another. */
-const nonce = (seed: number, count: number): string => `${seed}.${count}.${checkOf(`${seed}.${count}`)}`;
+const computeChecksum = (text: string): string => hash('sha256', text, 'hex').slice(0, 8);
+/** Identifies a message; the checksum detects a damaged nonce. */
+const createNonce = (seed: number, count: number): string =>
+  `${seed}.${count}.${computeChecksum(`${seed}.${count}`)}`;
 
-/** The seed of the batch a nonce names; undefined for one that was damaged. */
-export function seedIn(text: string): number | undefined {
+/** The seed in a nonce; undefined if the nonce was damaged. */
+export function parseNonce(text: string): number | undefined {
   const [, seed, count, check] = /^(\d+)\.(\d+)\.([0-9a-f]{8})$/.exec(text) ?? [];
-  return check !== undefined && check === checkOf(`${seed}.${count}`) ? Number(seed) : undefined;
+  return check !== undefined && check === computeChecksum(`${seed}.${count}`) ? Number(seed) : undefined;
 }
 
 const nested = `GET /files/nested HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${TOKEN}\r\nX-Nonce: nested\r\n\r\n`;
@@ -164,31 +165,31 @@ const BODIES = [
 interface Draft {
   line: string;
   fields: string[];
-  /** What ends each line of the head, the empty one included. */
+  /** The terminator of each line of the head, including the empty line. */
   ends: string[];
   body: string;
 }
 
-function read(message: string): Draft {
+function parseDraft(message: string): Draft {
   const end = message.indexOf('\r\n\r\n');
   const [line = '', ...fields] = (end < 0 ? message : message.slice(0, end)).split('\r\n');
   const ends = Array<string>(fields.length + 2).fill('\r\n');
   return { line, fields, ends, body: end < 0 ? '' : message.slice(end + 4) };
 }
 
-const write = ({ line, fields, ends, body }: Draft): string =>
+const serialize = ({ line, fields, ends, body }: Draft): string =>
   [line, ...fields, ''].map((text, at) => text + (ends[at] ?? '\r\n')).join('') + body;
 
 type Below = (limit: number) => number;
 type Change = (draft: Draft, below: Below, pick: <T>(list: readonly T[]) => T) => void;
 
-const parts = (line: string): [string, string, string] => {
+const splitLine = (line: string): [string, string, string] => {
   const [method = '', target = '', version = ''] = line.split(' ');
   return [method, target, version];
 };
 
 const CHANGES: readonly Change[] = [
-  // A field twice, gone, elsewhere, or one more.
+  // A field is duplicated, removed, moved or added.
   ({ fields }, below) => void fields.splice(below(fields.length + 1), 0, fields[below(fields.length)] ?? ''),
   ({ fields }, below) => void fields.splice(below(fields.length), 1),
   ({ fields }, below) => {
@@ -197,10 +198,10 @@ const CHANGES: readonly Change[] = [
   },
   ({ fields }, below, pick) => void fields.splice(below(fields.length + 1), 0, pick(FIELDS)),
   ({ fields }, below, pick) => void fields.splice(below(fields.length + 1), 0, pick(FIELDS), pick(FIELDS)),
-  // The same name, written otherwise; another value.
+  // The same name in another spelling; another value.
   ({ fields }, below, pick) => {
     const at = below(fields.length);
-    const written = pick<(name: string) => string>([
+    const respell = pick<(name: string) => string>([
       (name) => name.toUpperCase(),
       (name) => name.replaceAll('-', '_'),
       (name) => `${name} `,
@@ -209,7 +210,7 @@ const CHANGES: readonly Change[] = [
       (name) => `${name}\x00`,
       (name) => `\xff${name}`,
     ]);
-    fields[at] = (fields[at] ?? '').replace(/^[^:]*/, written);
+    fields[at] = (fields[at] ?? '').replace(/^[^:]*/, respell);
   },
   ({ fields }, below, pick) => {
     const at = below(fields.length);
@@ -218,15 +219,15 @@ const CHANGES: readonly Change[] = [
   ({ ends }, below, pick) => void (ends[below(ends.length)] = pick(LINE_ENDS)),
   // The request line.
   (draft, _below, pick) => {
-    const [, target, version] = parts(draft.line);
+    const [, target, version] = splitLine(draft.line);
     draft.line = `${pick(METHODS)} ${target} ${version}`;
   },
   (draft, _below, pick) => {
-    const [method, , version] = parts(draft.line);
+    const [method, , version] = splitLine(draft.line);
     draft.line = `${method} ${pick(TARGETS)} ${version}`;
   },
   (draft, _below, pick) => {
-    const [method, target] = parts(draft.line);
+    const [method, target] = splitLine(draft.line);
     draft.line = `${method} ${target} ${pick(VERSIONS)}`;
   },
   // The body, and its length.
@@ -245,27 +246,27 @@ const CHANGES: readonly Change[] = [
 export function makeBatch(seed: number, token: string): Batch {
   const below = randomBelow(seed);
   const pick = <T>(list: readonly T[]): T => list[below(list.length)] as T;
-  // The first numbers of neighbouring seeds are alike.
+  // The first numbers of neighbouring seeds are similar.
   for (let skipped = 0; skipped < 8; skipped += 1) below(2);
   const authorised = below(4) > 0;
-  const held = authorised ? token : 'forged';
+  const presentedToken = authorised ? token : 'forged';
   const messages: Buffer[] = [];
   for (let count = 1 + below(3); count > 0; count -= 1) {
-    // What is refused ends the connection: most begin as something that would not be.
-    const draft = read(pick(below(8) === 0 ? REFUSED : WELL_FORMED));
-    draft.fields.push(`X-Nonce: ${nonce(seed, count)}`);
+    // A refused request closes the connection, so most messages start as valid ones.
+    const draft = parseDraft(pick(below(8) === 0 ? REFUSED : WELL_FORMED));
+    draft.fields.push(`X-Nonce: ${createNonce(seed, count)}`);
     const damage = below(3);
     for (let changes = damage === 0 ? below(2) : 1 + below(2); changes > 0; changes -= 1)
       pick(CHANGES)(draft, below, pick);
-    const bytes = Buffer.from(write(draft).replaceAll(TOKEN, held), 'latin1');
+    const bytes = Buffer.from(serialize(draft).replaceAll(TOKEN, presentedToken), 'latin1');
     const [damaged = bytes] = damage === 0 ? mutations(bytes, 1, below(2 ** 31)) : [];
     messages.push(damaged);
   }
   return { seed, authorised, messages, pieces: 1 + below(3) };
 }
 
-/** Asked for last, so that a connection that is still in step ends. */
-export const LAST = Buffer.from(
+/** The last request, which closes a connection that is still synchronized. */
+export const FINAL_REQUEST = Buffer.from(
   `GET /public/last HTTP/1.1\r\nHost: gate.test\r\nConnection: close\r\n\r\n`,
   'latin1',
 );

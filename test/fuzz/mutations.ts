@@ -1,8 +1,8 @@
-/** Whole numbers below a limit, at random: the same ones for the same seed. */
+/** Pseudorandom integers below a limit; the same for the same seed. */
 export function randomBelow(seed: number): (limit: number) => number {
   let state = (seed * 2_654_435_761) >>> 0 || 1;
   return (limit) => {
-    // xorshift32: small, and the same everywhere.
+    // xorshift32: small and portable.
     state ^= state << 13;
     state ^= state >>> 17;
     state ^= state << 5;
@@ -10,7 +10,7 @@ export function randomBelow(seed: number): (limit: number) => number {
   };
 }
 
-/** Copies of some bytes, each broken in one to four places: the same ones for the same seed. */
+/** Copies of some bytes, each damaged in one to four places; the same for the same seed. */
 export function* mutations(original: Buffer, count: number, seed: number): Generator<Buffer> {
   const below = randomBelow(seed);
   for (let round = 0; round < count; ) {
@@ -34,7 +34,7 @@ export function* mutations(original: Buffer, count: number, seed: number): Gener
           bytes = bytes.subarray(0, at);
           break;
         default:
-          // Two bytes change places.
+          // Swap two bytes.
           [bytes[at], bytes[below(bytes.length)]] = [bytes[below(bytes.length)] ?? 0, bytes[at] ?? 0];
       }
       if (bytes.length === 0) bytes = Buffer.from([below(256)]);

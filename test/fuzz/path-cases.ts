@@ -2,19 +2,19 @@ import { makeBatch } from './grammar.ts';
 import { randomBelow } from './mutations.ts';
 
 /**
- * What is sent through both paths: ordinary requests with something a little less ordinary in them, the same with a byte
- * or two gone wrong, and the storm of H29. The same for the same seed.
+ * Inputs for both paths: ordinary requests with some unusual parts, the same with one or two damaged bytes, and the
+ * malformed requests of H29. The same for the same seed.
  */
 export interface PathCase {
   readonly seed: number;
   readonly bytes: Buffer;
-  /** Where the bytes are cut apart. */
+  /** Where the bytes are split. */
   readonly cuts: readonly number[];
-  /** The methods of the requests, each of which has an answer; undefined where nobody can tell. */
+  /** The methods of the requests, each of which gets a response; undefined if they are not known. */
   readonly methods: readonly string[] | undefined;
-  /** Asked for last: the end of its answer is the end of the case. Empty where the answers are counted. */
+  /** The target of the final request, whose response ends the case. Empty if responses are counted instead. */
   readonly last: string;
-  /** Requests that were written, the last one left out. */
+  /** The number of requests, without the final one. */
   readonly requests: number;
 }
 
@@ -84,19 +84,19 @@ export function createPathCase(seed: number): PathCase {
   const { text, methods } = createOrdinary(below, pick);
   const bytes = Buffer.from(text, 'latin1');
   if (kind < 3) return withLast(seed, createNearlyOrdinary(bytes, below, pick), methods.length, below);
-  // What comes next on the connection shows that it is in step; sometimes a last request does.
+  // The next case on the connection shows that it is still synchronized; sometimes a final request does.
   if (below(4) === 0) return withLast(seed, bytes, methods.length, below);
-  return { seed, bytes, cuts: cuts(bytes, below), methods, last: '', requests: methods.length };
+  return { seed, bytes, cuts: createCuts(bytes, below), methods, last: '', requests: methods.length };
 }
 
 function withLast(seed: number, message: Buffer, requests: number, below: Below): PathCase {
   const last = `/public/last?${seed}`;
   const fields = below(8) === 0 ? 'Host: gate.test\r\nConnection: close' : 'Host: gate.test';
   const bytes = Buffer.concat([message, Buffer.from(`GET ${last} HTTP/1.1\r\n${fields}\r\n\r\n`)]);
-  return { seed, bytes, cuts: cuts(bytes, below), methods: undefined, last, requests };
+  return { seed, bytes, cuts: createCuts(bytes, below), methods: undefined, last, requests };
 }
 
-const cuts = (bytes: Buffer, below: Below): number[] =>
+const createCuts = (bytes: Buffer, below: Below): number[] =>
   Array.from({ length: below(3) }, () => 1 + below(bytes.length - 1)).toSorted((a, b) => a - b);
 
 function createOrdinary(below: Below, pick: Pick): { readonly text: string; readonly methods: string[] } {
@@ -114,7 +114,7 @@ function createOrdinary(below: Below, pick: Pick): { readonly text: string; read
             `Authorization: ${pick(['Bearer A', 'Bearer A', 'Bearer A', 'bearer A', 'Bearer B', 'Basic A'])}`,
           ]),
       ...(body === undefined ? [] : [`Content-Length: ${body.length}`]),
-      // Each once: nginx takes no second one of some.
+      // Each name once: nginx rejects duplicates of some.
       ...new Map(Array.from({ length: below(4) }, () => [pick(NAMES), pick(VALUES)] as const))
         .entries()
         .map(([name, value]) => `${name}: ${value}`),
@@ -135,14 +135,14 @@ const SIGNIFICANT_BYTES = [
   0x00, 0x09, 0x0a, 0x0b, 0x0d, 0x20, 0x22, 0x2b, 0x2c, 0x3a, 0x5f, 0x7f, 0x80, 0xa0, 0xff,
 ];
 
-/** A byte or two are others, more or fewer: the line between what fits the grammar and what does not. */
+/** Changes, adds or removes one or two bytes, to test the boundary between valid and invalid. */
 function createNearlyOrdinary(original: Buffer, below: Below, pick: Pick): Buffer {
   let bytes = original;
-  // In a head rather than in a long body.
-  const reach = Math.min(bytes.length, bytes.lastIndexOf('\r\n\r\n') + 6);
+  // Within a head rather than a long body.
+  const limit = Math.min(bytes.length, bytes.lastIndexOf('\r\n\r\n') + 6);
   for (let count = below(4) === 0 ? 2 : 1; count > 0; count -= 1) {
-    const at = below(reach);
-    // Most stay what could be meant.
+    const at = below(limit);
+    // Mostly printable characters.
     const other = below(4) === 0 ? pick(SIGNIFICANT_BYTES) : 0x20 + below(0x5f);
     switch (below(5)) {
       case 0:
@@ -152,12 +152,12 @@ function createNearlyOrdinary(original: Buffer, below: Below, pick: Pick): Buffe
         bytes = Buffer.concat([bytes.subarray(0, at), Buffer.from([other]), bytes.subarray(at)]);
         break;
       case 2:
-        // Upper and lower case.
+        // Flip the case of a letter.
         bytes = Buffer.from(bytes);
         bytes[at] = (bytes[at] ?? 0) ^ 0x20;
         break;
       case 3:
-        // A neighbour in the table.
+        // Flip one bit.
         bytes = Buffer.from(bytes);
         bytes[at] = (bytes[at] ?? 0) ^ (1 << below(8));
         break;

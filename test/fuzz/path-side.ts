@@ -8,32 +8,32 @@ import {
 } from '../support/recording-upstream.ts';
 import type { PathCase } from './path-cases.ts';
 
-/** One of two gateways that differ in the path alone, with an upstream of its own and a client that keeps its connection. */
+/** One of two gateways that differ only in the path, with its own upstream and a client that reuses its connection. */
 export interface PathSide {
   readonly proxy: ProxyHarness;
   readonly upstream: RecordingUpstream;
-  /** What was sent on the connection that is open, from its first byte on. */
+  /** The cases sent on the open connection. */
   readonly history: PathCase[];
-  /** How often each last request was sent. */
+  /** How often each final request was sent. */
   readonly requestCounts: Map<string, number>;
-  send(one: PathCase, polls: number): Promise<Outcome>;
-  /** The next case gets a connection of its own. */
+  send(pathCase: PathCase, polls: number): Promise<Outcome>;
+  /** Closes the connection; the next case gets a new one. */
   drop(): void;
   close(): Promise<void>;
 }
 
 export interface Outcome {
-  /** Each request the upstream got, without what is drawn anew for each. */
+  /** The requests that the upstream received, without values that are random per request. */
   readonly seen: readonly string[];
   readonly statuses: string;
-  /** The last answer said that it is the last. */
+  /** Whether the last response had `Connection: close`. */
   readonly announcedClose: boolean;
-  /** How the end was known: everything was answered, the gateway closed, or nothing came any more. */
+  /** All responses arrived, the gateway closed the connection, or no more bytes arrived. */
   readonly ending: 'completed' | 'closed' | 'silent';
 }
 
-/** A connection is not kept for ever: a difference is looked for again with all that was sent on it. */
-const MOST_ON_ONE = 40;
+/** Limits the cases per connection, since a difference is rechecked with everything that was sent on it. */
+const MAX_CASES_PER_CONNECTION = 40;
 
 export async function openPathSide(proxyPath: 'fast' | 'full'): Promise<PathSide> {
   const upstream = await startRecordingUpstream();
@@ -41,13 +41,13 @@ export async function openPathSide(proxyPath: 'fast' | 'full'): Promise<PathSide
     upstream: upstream.url,
     proxyPath,
     publicUrl: 'https://localhost:8443',
-    // Weaker than the others, and in other spellings of their paths.
+    // A weaker rule that matches other spellings of protected paths.
     rules: [...RULES, rule('/*/1', 'public')],
-    // A machine that is busy with other things for a second is no fault of the upstream.
+    // Long timeouts, so that a busy machine does not look like an upstream failure.
     upstreamSettings: { timeouts: { connect: 60, headers: 60, idle: 60 } },
   });
   const history: PathCase[] = [];
-  const request = new Map<string, number>();
+  const requestCounts = new Map<string, number>();
   let client: Client | undefined;
   const drop = (): void => {
     client?.socket.destroy();
@@ -58,20 +58,20 @@ export async function openPathSide(proxyPath: 'fast' | 'full'): Promise<PathSide
     proxy,
     upstream,
     history,
-    requestCounts: request,
+    requestCounts,
     drop,
-    async send(one, polls) {
-      if (history.length >= MOST_ON_ONE || client?.socket.destroyed === true) drop();
+    async send(pathCase, polls) {
+      if (history.length >= MAX_CASES_PER_CONNECTION || client?.socket.destroyed === true) drop();
       client ??= openClient(proxy.port);
-      history.push(one);
-      if (one.last !== '') request.set(one.last, (request.get(one.last) ?? 0) + 1);
+      history.push(pathCase);
+      if (pathCase.last !== '') requestCounts.set(pathCase.last, (requestCounts.get(pathCase.last) ?? 0) + 1);
       const before = upstream.requests.length;
       const fallbacksBefore = countFallbacks(proxy);
-      const { text, ending } = await client.send(one, () => upstream.bytes().length, polls);
-      // What was on its way when the connection ended still arrives.
+      const { text, ending } = await client.send(pathCase, () => upstream.bytes().length, polls);
+      // Bytes in transit when the connection ended still arrive.
       if (ending !== 'completed') await eventLoopTurns(4);
-      const seen = upstream.requests.slice(before).map(plain);
-      // A connection that was handed over never comes back to the fast path.
+      const seen = upstream.requests.slice(before).map(normalize);
+      // A connection that fell back never returns to the fast path.
       if (ending !== 'completed' || countFallbacks(proxy) > fallbacksBefore) drop();
       return { seen, statuses: statuses(text), announcedClose: announcesClose(text), ending };
     },
@@ -89,13 +89,13 @@ export const countFallbacks = ({ fastPath }: ProxyHarness): number => {
   return sum;
 };
 
-const READ_INTO = Buffer.alloc(65_536);
+const READ_BUFFER = Buffer.alloc(65_536);
 
 interface Client {
   readonly socket: Socket;
   /** Silent: neither client nor upstream has received a byte for this many polls of the event loop. */
   send(
-    one: PathCase,
+    pathCase: PathCase,
     upstreamBytes: () => number,
     polls: number,
   ): Promise<{ text: string; ending: Outcome['ending'] }>;
@@ -110,53 +110,53 @@ function openClient(port: number): Client {
     if (isDone(text)) finish('completed');
     return true;
   };
-  // All of them read into one buffer, and each takes out what is its own at once.
-  const onread = { buffer: READ_INTO, callback: onRead };
+  // All clients share one read buffer and copy their bytes out immediately.
+  const onread = { buffer: READ_BUFFER, callback: onRead };
   const socket = connect({ port, host: '127.0.0.1', noDelay: true, onread });
   socket.on('error', () => {}).on('close', () => finish('closed'));
   return {
     socket,
-    send: (one, upstreamBytes, polls) =>
+    send: (pathCase, upstreamBytes, polls) =>
       new Promise((resolve) => {
         text = '';
-        isDone = one.methods === undefined ? endsWithLast(one) : hasResponses(one.methods);
-        let isOver = false;
+        isDone = pathCase.methods === undefined ? endsWithLast(pathCase) : hasResponses(pathCase.methods);
+        let isFinished = false;
         finish = (ending) => {
-          isOver = true;
+          isFinished = true;
           finish = () => {};
           isDone = () => false;
           resolve({ text, ending });
         };
         const waitForSilence = async (): Promise<void> => {
-          for (let still = 0, last = -1; still < polls; still += 1) {
-            const moved = socket.bytesRead + upstreamBytes();
-            if (moved !== last) still = 0;
-            last = moved;
+          for (let unchanged = 0, last = -1; unchanged < polls; unchanged += 1) {
+            const transferred = socket.bytesRead + upstreamBytes();
+            if (transferred !== last) unchanged = 0;
+            last = transferred;
             await eventLoopTurns(1);
-            if (isOver) return;
+            if (isFinished) return;
           }
           finish('silent');
         };
-        const ends = [...one.cuts, one.bytes.length];
+        const ends = [...pathCase.cuts, pathCase.bytes.length];
         const write = (piece: number): void => {
           const end = ends[piece];
           if (socket.destroyed) return;
           if (end === undefined) return void waitForSilence();
           const from = piece === 0 ? 0 : (ends[piece - 1] ?? 0);
-          socket.write(one.bytes.subarray(from, end), () => setImmediate(write, piece + 1));
+          socket.write(pathCase.bytes.subarray(from, end), () => setImmediate(write, piece + 1));
         };
         write(0);
       }),
   };
 }
 
-/** The upstream tells what it was asked for. */
+/** The upstream echoes the request line. */
 const endsWithLast = ({ last }: PathCase): ((text: string) => boolean) => {
   const end = `\r\n\r\nGET ${last}`;
   return (text) => text.endsWith(end) && !announcesClose(text);
 };
 
-/** As many whole answers as there were requests, none of which ends the connection. */
+/** Whether there is a complete response for each request, none of which closes the connection. */
 function hasResponses(methods: readonly string[]): (text: string) => boolean {
   let at = 0;
   let count = 0;
@@ -167,7 +167,7 @@ function hasResponses(methods: readonly string[]): (text: string) => boolean {
       const head = text.slice(at, headEnd + 2);
       const length = methods[count] === 'HEAD' ? '0' : /\r\ncontent-length: *(\d+)\r/i.exec(head)?.[1];
       const end = headEnd + 4 + Number(length);
-      if (CLOSES.test(head) || !(end <= text.length)) return false;
+      if (CONNECTION_CLOSE.test(head) || !(end <= text.length)) return false;
       at = end;
       count += 1;
     }
@@ -175,19 +175,19 @@ function hasResponses(methods: readonly string[]): (text: string) => boolean {
   };
 }
 
-const CLOSES = /\r\nconnection: close\r\n/i;
+const CONNECTION_CLOSE = /\r\nconnection: close\r\n/i;
 const announcesClose = (text: string): boolean => {
   const start = text.lastIndexOf('HTTP/1.1 ');
-  return start >= 0 && CLOSES.test(text.slice(start));
+  return start >= 0 && CONNECTION_CLOSE.test(text.slice(start));
 };
 
 const statuses = (text: string): string => (text.match(/HTTP\/1\.1 \d{3}/g) ?? []).join();
 
-const FRESH = new Set(['x-request-id', 'traceparent']);
+const RANDOM_FIELDS = new Set(['x-request-id', 'traceparent']);
 
-function plain({ method, target, headers, body, trailers }: RecordedRequest): string {
+function normalize({ method, target, headers, body, trailers }: RecordedRequest): string {
   const fields = headers
-    .map(([name, value]) => (FRESH.has(name) ? name : name === 'host' ? 'host' : `${name}: ${value}`))
+    .map(([name, value]) => (RANDOM_FIELDS.has(name) ? name : name === 'host' ? 'host' : `${name}: ${value}`))
     .sort();
   return JSON.stringify([method, target, fields, body, trailers]);
 }

@@ -3,7 +3,7 @@ import { fuzzPaths } from './paths.ts';
 
 const COUNT = 12_000;
 
-test(`${COUNT} messages reach the upstream through the fast path as they do through the full path`, async () => {
+test(`${COUNT} messages reach the upstream in the same form through the fast path and the full path`, async () => {
   const { sent, fast, fallbacks, completed, retried, thirdParty } = await fuzzPaths({
     count: COUNT,
     seed: 5,

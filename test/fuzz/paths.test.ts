@@ -1,14 +1,14 @@
 import { expect, test } from 'vitest';
 import { fuzzPaths } from './paths.ts';
 
-/** The seed is fixed; `npm run test:full` sends more, and `npm run fuzz:paths` other messages, a million of them. */
-test('600 messages reach the upstream through the fast path as they do through the full path', async () => {
+/** The seed is fixed; `npm run test:full` sends more messages, and `npm run fuzz:paths` a million with another seed. */
+test('600 messages reach the upstream in the same form through the fast path and the full path', async () => {
   const { sent, requests, fast, fallbacks, completed, retried, thirdParty } = await fuzzPaths({
     count: 600,
     seed: 5,
   });
   expect([sent, retried]).toEqual([600, 0]);
-  // Both paths had their share; the end of many was known by a response, on a connection that was reused.
+  // Both paths were exercised, and many cases ended with a response on a reused connection.
   expect(requests).toBeGreaterThan(900);
   expect(fast).toBeGreaterThan(500);
   expect(fallbacks).toBeGreaterThan(150);

@@ -6,24 +6,24 @@ import { countFallbacks, type Outcome, openPathSide, type PathSide } from './pat
 import { type ParserOptions, startThirdPartyParsers, type ThirdPartyParser } from './third-party-parsers.ts';
 
 /**
- * The same bytes through both paths: whatever one sends on, the other sends on in the same form, and servers of others read
- * the same requests in what the fast path wrote. `npm run fuzz:paths` sends a million messages; `-- --count 5000 --seed 7`
- * others, `-- --only 70000123` one of them.
+ * Sends the same bytes through both paths: both must forward the same requests in the same form, and third-party servers
+ * must parse the same requests from the bytes of the fast path. `npm run fuzz:paths` sends a million messages;
+ * `-- --count 5000 --seed 7` chooses others, `-- --only 70000123` a single one.
  */
 export interface PathsResult {
-  /** Messages, and the requests that were written in them. */
+  /** Messages sent, and the requests in them. */
   sent: number;
   requests: number;
-  /** Requests that the fast path carried itself, and connections it gave away. */
+  /** Requests that the fast path forwarded, and connections that fell back. */
   fast: number;
   fallbacks: number;
-  /** By which sign the end of a message was known in the fast path. */
+  /** How the cases ended on the fast path. */
   completed: number;
   closed: number;
   silent: number;
-  /** Those that differed at first and not when they were looked at for themselves, with patience. */
+  /** Cases that differed at first but not when rechecked alone with longer waits. */
   retried: number;
-  /** Read by the servers of others. */
+  /** Requests parsed by third-party servers. */
   thirdParty: number;
 }
 
@@ -40,10 +40,10 @@ interface Pair {
 
 const PAIRS = 32;
 const ROUND = 8_000;
-/** The slowest of the servers of others reads one round of so many. */
-const SLOW_ONE = 'python';
+/** The slowest third-party server parses only one of this many rounds. */
+const SLOW_PARSER = 'python';
 const SLOW_ROUNDS = 8;
-/** Polls of the event loop without a byte before a connection counts as silent; and when a difference is examined alone. */
+/** Event-loop iterations without a byte before a connection counts as silent; RETRY_POLLS when a difference is rechecked. */
 const QUIET_POLLS = 100;
 const RETRY_POLLS = [400, 2_000, 8_000];
 
@@ -52,29 +52,29 @@ async function openPair(): Promise<Pair> {
   return { fast, full };
 }
 
-/** What differs; undefined when nothing does. */
+/** Describes the difference; undefined if there is none. */
 async function compare(
   pair: Pair,
-  one: PathCase,
+  pathCase: PathCase,
   polls: number,
   result?: PathsResult,
 ): Promise<string | undefined> {
-  const [fast, full] = await Promise.all([pair.fast.send(one, polls), pair.full.send(one, polls)]);
+  const [fast, full] = await Promise.all([pair.fast.send(pathCase, polls), pair.full.send(pathCase, polls)]);
   if (result !== undefined) result[fast.ending] += 1;
-  if (!(await differs(pair, one, fast, full, polls))) return undefined;
-  const shown = ({ seen, statuses, ending }: Outcome, other: Outcome): string => {
-    const requests = seen.map((request) => (other.seen.includes(request) ? brief(request) : request));
-    return `${requests.join(' + ') || 'nothing'} (${statuses || 'no answer'}, ${ending})`;
+  if (!(await differs(pair, pathCase, fast, full, polls))) return undefined;
+  const format = ({ seen, statuses, ending }: Outcome, other: Outcome): string => {
+    const requests = seen.map((request) => (other.seen.includes(request) ? summarize(request) : request));
+    return `${requests.join(' + ') || 'nothing'} (${statuses || 'no response'}, ${ending})`;
   };
-  return `on the fast path: ${shown(fast, full)}\n  on the full path: ${shown(full, fast)}`;
+  return `on the fast path: ${format(fast, full)}\n  on the full path: ${format(full, fast)}`;
 }
 
-/** Of a request that both have: its method and target. */
-const brief = (request: string): string => (JSON.parse(request) as string[]).slice(0, 2).join(' ');
+/** The method and target of a request that both sides have. */
+const summarize = (request: string): string => (JSON.parse(request) as string[]).slice(0, 2).join(' ');
 
 async function differs(
   pair: Pair,
-  one: PathCase,
+  pathCase: PathCase,
   fast: Outcome,
   full: Outcome,
   polls: number,
@@ -83,26 +83,26 @@ async function differs(
   if (fast.ending === 'completed' && full.ending === 'completed')
     return !isSame || fast.statuses !== full.statuses;
   if (isSame) return false;
-  // The full path begins what is pipelined at once; the fast one only when what comes before was answered, and not at all
-  // when that ended the connection.
-  const left = [...full.seen];
-  const more = fast.seen.filter((request) => {
-    const place = left.indexOf(request);
-    if (place >= 0) left.splice(place, 1);
-    return place < 0;
+  // The full path starts pipelined requests at once. The fast path starts a request only after the previous response, and
+  // not at all if that closed the connection.
+  const missing = [...full.seen];
+  const extra = fast.seen.filter((request) => {
+    const index = missing.indexOf(request);
+    if (index >= 0) missing.splice(index, 1);
+    return index < 0;
   });
-  if (more.length > 0 && !(await readAlone(pair.full, one, fast.seen, polls))) return true;
-  return left.length > 0 && !(fast.ending === 'closed' && fast.announcedClose);
+  if (extra.length > 0 && !(await sendSeparately(pair.full, pathCase, fast.seen, polls))) return true;
+  return missing.length > 0 && !(fast.ending === 'closed' && fast.announcedClose);
 }
 
-/** Behind a good request stood a broken one: the full path, which reads ahead, gets each of them for itself. */
-async function readAlone(
+/** A malformed request may follow a valid one, and the full path reads ahead: sends it each request separately. */
+async function sendSeparately(
   full: PathSide,
-  one: PathCase,
+  pathCase: PathCase,
   wanted: readonly string[],
   polls: number,
 ): Promise<boolean> {
-  const { bytes } = one;
+  const { bytes } = pathCase;
   let found = 0;
   for (let from = 0; found < wanted.length && from < bytes.length; ) {
     const headEnd = bytes.indexOf('\r\n\r\n', from) + 4;
@@ -110,7 +110,7 @@ async function readAlone(
     const [, length = '0'] = /\r\ncontent-length: (\d+)/i.exec(bytes.toString('latin1', from, headEnd)) ?? [];
     const end = headEnd + Number(length);
     full.drop();
-    const part = { ...one, bytes: bytes.subarray(from, end), cuts: [] };
+    const part = { ...pathCase, bytes: bytes.subarray(from, end), cuts: [] };
     const [seen, ...others] = (await full.send(part, polls)).seen;
     if (seen !== undefined && (others.length > 0 || seen !== wanted[found])) return false;
     if (seen !== undefined) found += 1;
@@ -121,21 +121,21 @@ async function readAlone(
 }
 
 /**
- * A difference is looked at for itself: on connections of its own, and with all that went before it on the connections
- * on which it was seen; ever more patiently, for on a busy machine silence may be slowness, and of what is pipelined in
- * the full path, a broken end may come before or after the beginning.
+ * Rechecks a difference on new connections, and after the same history as on the connections where it occurred. The waits
+ * get longer, since a busy machine may only be slow, and on the full path a malformed pipelined request may be handled
+ * before or after the requests in front of it.
  */
 async function recheck(
   pair: Pair,
-  one: PathCase,
+  pathCase: PathCase,
   before: readonly PathCase[][],
 ): Promise<string | undefined> {
   for (const polls of RETRY_POLLS) {
     pair.fast.drop();
     pair.full.drop();
-    const wrong = await compare(pair, one, polls);
-    if (wrong === undefined) break;
-    if (polls === RETRY_POLLS.at(-1)) return `alone ${wrong}`;
+    const difference = await compare(pair, pathCase, polls);
+    if (difference === undefined) break;
+    if (polls === RETRY_POLLS.at(-1)) return `alone ${difference}`;
   }
   const [fastBefore = [], fullBefore = []] = before;
   for (const polls of RETRY_POLLS) {
@@ -143,16 +143,16 @@ async function recheck(
     pair.full.drop();
     for (const earlier of fastBefore) await pair.fast.send(earlier, polls);
     for (const earlier of fullBefore) await pair.full.send(earlier, polls);
-    const wrong = await compare(pair, one, polls);
-    if (wrong === undefined) return undefined;
+    const difference = await compare(pair, pathCase, polls);
+    if (difference === undefined) return undefined;
     if (polls === RETRY_POLLS.at(-1))
-      return `behind ${fastBefore.map(({ seed }) => seed).join()} and ${fullBefore.map(({ seed }) => seed).join()} ${wrong}`;
+      return `after ${fastBefore.map(({ seed }) => seed).join()} and ${fullBefore.map(({ seed }) => seed).join()} ${difference}`;
   }
   return undefined;
 }
 
-const describeProblem = (one: PathCase, wrong: string): string =>
-  `${one.seed}: ${JSON.stringify(one.bytes.toString('latin1'))} cut at ${one.cuts.join() || 'no place'}\n  ${wrong}`.replace(
+const describeProblem = (pathCase: PathCase, difference: string): string =>
+  `${pathCase.seed}: ${JSON.stringify(pathCase.bytes.toString('latin1'))} split at ${pathCase.cuts.join() || 'no position'}\n  ${difference}`.replace(
     /(.)\1{60,}/g,
     (run, [letter]) => `${letter}…${run.length}`,
   );
@@ -171,37 +171,37 @@ export async function fuzzPaths({ count, seed, log = () => {}, go }: PathsOption
     retried: 0,
     thirdParty: 0,
   };
-  const begun = performance.now();
-  log(`read again by ${parsers.map(({ name }) => name).join(', ')}`);
+  const startedAt = performance.now();
+  log(`parsed again by ${parsers.map(({ name }) => name).join(', ')}`);
   try {
     for (let next = seed * 10_000_000, round = 0; result.sent < count; round += 1) {
       const end = next + Math.min(ROUND, count - result.sent);
       const problems: string[] = [];
-      const work = async (pair: Pair): Promise<void> => {
+      const runPair = async (pair: Pair): Promise<void> => {
         while (next < end) {
-          const one = createPathCase(next++);
+          const pathCase = createPathCase(next++);
           result.sent += 1;
-          result.requests += one.requests;
+          result.requests += pathCase.requests;
           const before = [[...pair.fast.history], [...pair.full.history]];
-          const first = await compare(pair, one, QUIET_POLLS, result);
+          const first = await compare(pair, pathCase, QUIET_POLLS, result);
           if (first === undefined) continue;
-          const wrong = await recheck(pair, one, before);
-          if (wrong !== undefined) problems.push(describeProblem(one, wrong));
+          const difference = await recheck(pair, pathCase, before);
+          if (difference !== undefined) problems.push(describeProblem(pathCase, difference));
           else {
             result.retried += 1;
-            log(`not again: ${describeProblem(one, first)}`);
+            log(`not reproduced: ${describeProblem(pathCase, first)}`);
           }
         }
       };
-      await Promise.all(pairs.map(work));
+      await Promise.all(pairs.map(runPair));
       await eventLoopTurns(4);
-      const readers = parsers.filter(({ name }) => name !== SLOW_ONE || round % SLOW_ROUNDS === 0);
-      const read = await Promise.all(readers.map((parser) => readAgain(parser, pairs)));
+      const readers = parsers.filter(({ name }) => name !== SLOW_PARSER || round % SLOW_ROUNDS === 0);
+      const read = await Promise.all(readers.map((parser) => parseAgain(parser, pairs)));
       for (const { problems: found, requests } of read) {
         problems.push(...found);
         result.thirdParty += requests;
       }
-      for (const pair of pairs) problems.push(...lastTwice(pair));
+      for (const pair of pairs) problems.push(...findDuplicates(pair));
       if (problems.length > 0)
         throw new Error(`seed ${seed}: ${problems.length} wrong\n${problems.slice(0, 5).join('\n')}`);
       result.fast = 0;
@@ -215,7 +215,7 @@ export async function fuzzPaths({ count, seed, log = () => {}, go }: PathsOption
           proxy.log.length = 0;
         }
       }
-      log(summary(result, performance.now() - begun));
+      log(summary(result, performance.now() - startedAt));
     }
     return result;
   } finally {
@@ -232,67 +232,67 @@ function summary(result: PathsResult, ms: number): string {
   return [
     `${result.sent} messages with ${result.requests} requests`,
     `${result.fast} forwarded by the fast path`,
-    `${result.fallbacks} connections handed to the full path`,
-    `ended by: answer ${result.completed}, close ${result.closed}, silence ${result.silent}`,
-    `${result.retried} not again`,
-    `${result.thirdParty} read by others`,
+    `${result.fallbacks} connections fell back to the full path`,
+    `ended by: response ${result.completed}, close ${result.closed}, silence ${result.silent}`,
+    `${result.retried} not reproduced`,
+    `${result.thirdParty} parsed by third-party servers`,
     `${(ms / 1_000).toFixed(0)} s`,
     `CPU ${((user + system) / 1e6).toFixed(0)} s`,
     `${Math.round(process.memoryUsage().rss / 1_048_576)} MB`,
   ].join('; ');
 }
 
-/** No byte is read twice when a connection falls back to the full path, not even after its end was known. */
-function lastTwice({ fast, full }: Pair): string[] {
+/** Reports final requests forwarded more often than sent: no byte may be read twice after a fallback. */
+function findDuplicates({ fast, full }: Pair): string[] {
   const problems: string[] = [];
   for (const { upstream, requestCounts } of [fast, full]) {
     const times = new Map<string, number>();
     for (const { target } of upstream.requests)
       if (target.startsWith('/public/last?')) times.set(target, (times.get(target) ?? 0) + 1);
     for (const [target, count] of times)
-      if (count > (requestCounts.get(target) ?? 0)) problems.push(`${target} was sent on ${count} times`);
+      if (count > (requestCounts.get(target) ?? 0)) problems.push(`${target} was forwarded ${count} times`);
     requestCounts.clear();
   }
   return problems;
 }
 
-const idOf = ({ headers }: RecordedRequest): string =>
+const getRequestId = ({ headers }: RecordedRequest): string =>
   headers.find(([name]) => name === 'x-request-id')?.[1] ?? 'without an id';
 
-/** Each connection's bytes of the fast path, read by a server of others: the same requests. */
-async function readAgain(
+/** Expects that a third-party server parses the same requests from the bytes of each fast-path connection. */
+async function parseAgain(
   parser: ThirdPartyParser,
   pairs: readonly Pair[],
 ): Promise<{ readonly problems: string[]; readonly requests: number }> {
   const problems: string[] = [];
   let requests = 0;
   for (const { fast } of pairs) {
-    const ours = linesOf(fast.upstream);
-    const theirs: string[] = [];
+    const expected = describeRequests(fast.upstream);
+    const parsed: string[] = [];
     for (const { bytes, unfinished } of fast.upstream.connectionStreams()) {
-      const whole = bytes.slice(0, bytes.length - unfinished.length);
-      if (whole !== '') theirs.push(...(await parser.read(whole)));
+      const finished = bytes.slice(0, bytes.length - unfinished.length);
+      if (finished !== '') parsed.push(...(await parser.read(finished)));
     }
-    theirs.sort();
-    requests += theirs.length;
-    const at = ours.findIndex((line, index) => line !== theirs[index]);
-    if (ours.length !== theirs.length || at >= 0)
+    parsed.sort();
+    requests += parsed.length;
+    const at = expected.findIndex((line, index) => line !== parsed[index]);
+    if (expected.length !== parsed.length || at >= 0)
       problems.push(
-        `${parser.name} reads ${theirs.length} requests where the upstream got ${ours.length}; the first other one is "${theirs[at]}" for "${ours[at]}"`,
+        `${parser.name} parses ${parsed.length} requests where the upstream got ${expected.length}; the first difference is "${parsed[at]}" for "${expected[at]}"`,
       );
   }
   return { problems, requests };
 }
 
-const linesOf = ({ requests }: RecordingUpstream): string[] =>
-  requests.map((request) => `${request.method} ${request.target} ${idOf(request)}`).sort();
+const describeRequests = ({ requests }: RecordingUpstream): string[] =>
+  requests.map((request) => `${request.method} ${request.target} ${getRequestId(request)}`).sort();
 
-/** One of them, looked at with patience. */
-async function only(seed: number): Promise<void> {
+/** Runs a single case with longer waits. */
+async function runOnly(seed: number): Promise<void> {
   const pair = await openPair();
-  const one = createPathCase(seed);
-  const wrong = await compare(pair, one, RETRY_POLLS[1] ?? 0);
-  process.stdout.write(`${describeProblem(one, wrong ?? 'no difference')}\n`);
+  const pathCase = createPathCase(seed);
+  const difference = await compare(pair, pathCase, RETRY_POLLS[1] ?? 0);
+  process.stdout.write(`${describeProblem(pathCase, difference ?? 'no difference')}\n`);
   await pair.fast.close();
   await pair.full.close();
 }
@@ -305,10 +305,10 @@ if (import.meta.main) {
       only: { type: 'string' },
     },
   });
-  // Broken connections are the rule here, and where they broke is not told.
+  // Most connections fail here; stack traces would only cost time.
   Error.stackTraceLimit = 0;
   const print = (line: string): void => void process.stdout.write(`${line}\n`);
-  if (values.only !== undefined) await only(Number(values.only));
+  if (values.only !== undefined) await runOnly(Number(values.only));
   else {
     print(`seed ${values.seed}`);
     await fuzzPaths({ count: Number(values.count), seed: Number(values.seed), log: print, go: true });

@@ -2,13 +2,13 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { type Batch, makeBatch, seedIn } from './grammar.ts';
+import { type Batch, makeBatch, parseNonce } from './grammar.ts';
 import { type FuzzTarget, startTarget } from './target.ts';
 import { type ParserOptions, startThirdPartyParsers } from './third-party-parsers.ts';
 
 /**
- * Row H29: a seeded storm of broken requests. `npm run fuzz` sends a million; `npm run fuzz -- --count 5000 --seed 7`
- * sends others. What fails is written to a file, made smaller, and named with its seed.
+ * Row H29: malformed requests from a seed. `npm run fuzz` sends a million; `npm run fuzz -- --count 5000 --seed 7` sends
+ * others. A failing batch is shrunk and written to a file named after its seed.
  */
 export interface FuzzOptions extends ParserOptions {
   readonly count: number;
@@ -24,15 +24,15 @@ export interface FuzzResult {
 }
 
 const ROUND = 2_000;
-/** How long a failure is made smaller. */
+/** How long a failing batch is shrunk. */
 const SHRINK_MS = 60_000;
 
-/** Throws at the first round in which something went wrong. */
+/** Throws after the first round with a problem. */
 export async function fuzz({ count, seed, tls, log = () => {}, go }: FuzzOptions): Promise<FuzzResult> {
   const parsers = await startThirdPartyParsers({ go });
   const target = await startTarget({ tls, parsers });
   const total = { sent: 0, read: 0, forwarded: 0 };
-  const begun = performance.now();
+  const startedAt = performance.now();
   try {
     for (let batchSeed = seed * 10_000_000; total.sent < count; ) {
       const batches: Batch[] = [];
@@ -46,7 +46,7 @@ export async function fuzz({ count, seed, tls, log = () => {}, go }: FuzzOptions
       total.sent += batches.reduce((sum, { messages }) => sum + messages.length, 0);
       total.read += read;
       total.forwarded += forwarded;
-      const seconds = (performance.now() - begun) / 1_000;
+      const seconds = (performance.now() - startedAt) / 1_000;
       const megabytes = Math.round(process.memoryUsage().rss / 1_048_576);
       log(
         `${total.sent} sent, ${total.read} read as requests, ${total.forwarded} forwarded, ${seconds.toFixed(0)} s, ${megabytes} MB`,
@@ -59,16 +59,16 @@ export async function fuzz({ count, seed, tls, log = () => {}, go }: FuzzOptions
   }
 }
 
-/** Finds a single batch that fails, makes it smaller, saves it, and tells where. */
+/** Finds a single failing batch, shrinks it, saves it, and returns a message with its file. */
 async function report(
   target: FuzzTarget,
   batches: readonly Batch[],
-  wrongs: readonly string[],
+  problems: readonly string[],
   seed: number,
 ): Promise<string> {
-  const summary = `seed ${seed}: ${wrongs.length} wrong, such as\n  ${wrongs.slice(0, 5).join('\n  ')}`;
+  const summary = `seed ${seed}: ${problems.length} problems, such as\n  ${problems.slice(0, 5).join('\n  ')}`;
   const named = new Set(
-    [...wrongs.join('\n').matchAll(/\(([^)]+)\)/g)].map(([, found = '']) => seedIn(found)),
+    [...problems.join('\n').matchAll(/\(([^)]+)\)/g)].map(([, found = '']) => parseNonce(found)),
   );
   const suspects = batches.filter((batch) => named.has(batch.seed));
   for (const suspect of suspects.length > 0 ? suspects : batches) {
@@ -79,12 +79,12 @@ async function report(
     const file = join(folder, `${small.seed}.bin`);
     mkdirSync(folder, { recursive: true });
     writeFileSync(file, Buffer.concat(small.messages));
-    return `${summary}\nbatch ${small.seed}, made smaller, is in ${file}:\n${small.messages.map((one) => JSON.stringify(one.toString('latin1').replaceAll(target.token, 'TOKEN'))).join('\n')}`;
+    return `${summary}\nbatch ${small.seed}, shrunk, is in ${file}:\n${small.messages.map((message) => JSON.stringify(message.toString('latin1').replaceAll(target.token, 'TOKEN'))).join('\n')}`;
   }
-  return `${summary}\nno batch alone does it`;
+  return `${summary}\nno single batch reproduces it`;
 }
 
-/** Leaves out messages, then ever smaller runs of bytes, as long as it still goes wrong. */
+/** Removes messages, then ever smaller runs of bytes, as long as the batch still fails. */
 async function shrink(target: FuzzTarget, failing: Batch): Promise<Batch> {
   let best = failing;
   const end = performance.now() + SHRINK_MS;
@@ -96,12 +96,12 @@ async function shrink(target: FuzzTarget, failing: Batch): Promise<Batch> {
   };
   for (let at = 0; at < best.messages.length && best.messages.length > 1; )
     if (!(await fails(best.messages.toSpliced(at, 1)))) at += 1;
-  for (let which = 0; which < best.messages.length; which += 1)
-    for (let size = (best.messages[which]?.length ?? 0) >> 1; size > 0; size >>= 1)
-      for (let from = 0; from < (best.messages[which]?.length ?? 0); ) {
-        const message = best.messages[which] ?? Buffer.alloc(0);
-        const less = Buffer.concat([message.subarray(0, from), message.subarray(from + size)]);
-        if (!(await fails(best.messages.with(which, less)))) from += size;
+  for (let index = 0; index < best.messages.length; index += 1)
+    for (let size = (best.messages[index]?.length ?? 0) >> 1; size > 0; size >>= 1)
+      for (let from = 0; from < (best.messages[index]?.length ?? 0); ) {
+        const message = best.messages[index] ?? Buffer.alloc(0);
+        const shorter = Buffer.concat([message.subarray(0, from), message.subarray(from + size)]);
+        if (!(await fails(best.messages.with(index, shorter)))) from += size;
       }
   return best;
 }

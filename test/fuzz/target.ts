@@ -11,21 +11,21 @@ import {
 } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
 import { ALICE, type LogLine, startGateway, type TestGateway } from '../support/test-gateway.ts';
-import { type Batch, LAST, seedIn } from './grammar.ts';
+import { type Batch, FINAL_REQUEST, parseNonce } from './grammar.ts';
 import type { ThirdPartyParser } from './third-party-parsers.ts';
 
-/** A gateway to throw requests at, and a judge who compares what it says it did with what reached the upstream. */
+/** A gateway under test, with checks that compare its log with what reached the upstream. */
 export interface FuzzTarget {
   readonly token: string;
   readonly gateway: TestGateway;
-  /** Sends the batches and tells everything that must not have happened. */
+  /** Sends the batches and reports all problems. */
   runRound(batches: readonly Batch[]): Promise<RoundResult>;
   close(): Promise<void>;
 }
 
 export interface RoundResult {
   readonly problems: readonly string[];
-  /** Requests the gateway read, and those it let pass. */
+  /** Requests the gateway parsed, and those it forwarded. */
   readonly read: number;
   readonly forwarded: number;
 }
@@ -35,9 +35,9 @@ export interface TargetOptions {
   readonly parsers: readonly ThirdPartyParser[];
 }
 
-/** How many connections at once, and for how long one may be silent before it is given up. */
+/** Concurrent connections, and how long one may be silent before it is closed. */
 const PLAIN = { connections: 48, quietMs: 150 } as const;
-/** Handshakes take their time. */
+/** TLS handshakes take longer. */
 const OVER_TLS = { connections: 12, quietMs: 500 } as const;
 const SETTLE_SECONDS = 30;
 
@@ -67,19 +67,19 @@ export async function startTarget({ tls, parsers }: TargetOptions): Promise<Fuzz
       upstream.reset();
       gateway.clearLog();
       let next = 0;
-      const work = async (): Promise<void> => {
+      const runClient = async (): Promise<void> => {
         for (let batch = batches[next++]; batch !== undefined; batch = batches[next++])
           await send(open(), batch, quietMs);
       };
-      await Promise.all(Array.from({ length: Math.min(connections, batches.length) }, work));
+      await Promise.all(Array.from({ length: Math.min(connections, batches.length) }, runClient));
       const problems = [
         ...(await waitUntilSettled(gateway, upstream)),
         ...checkRound(gateway.log, upstream, batches),
         ...(await compare(parsers, upstream)),
-        ...leaks(gateway.logLines, token),
-        ...(await stillServes(open, token)),
+        ...findLeaks(gateway.logLines, token),
+        ...(await checkStillServing(open, token)),
       ];
-      const lines = requestLines(gateway.log);
+      const lines = getRequestLines(gateway.log);
       return { problems, read: lines.length, forwarded: lines.filter(wasForwarded).length };
     },
     async close() {
@@ -89,7 +89,7 @@ export async function startTarget({ tls, parsers }: TargetOptions): Promise<Fuzz
   };
 }
 
-/** Behind a front that has ended TLS, the certificate comes in a header. */
+/** Behind a front proxy that terminates TLS, the certificate is sent in a header. */
 async function grantBehindTls({ port, users }: TestGateway): Promise<string> {
   const body = JSON.stringify({ client_id: 'report-runner', scope: 'files:read' });
   const headers = [
@@ -102,9 +102,9 @@ async function grantBehindTls({ port, users }: TestGateway): Promise<string> {
   return String((JSON.parse(response.body) as Record<string, unknown>)['access_token']);
 }
 
-/** One connection: all messages of the batch, a last good one, and whatever comes back until it ends or falls silent. */
+/** Sends a batch and a final valid request on one connection, and reads until it is closed or silent. */
 function send(socket: Socket, { messages, pieces }: Batch, quietMs: number): Promise<void> {
-  const bytes = Buffer.concat([...messages, LAST]);
+  const bytes = Buffer.concat([...messages, FINAL_REQUEST]);
   const size = Math.ceil(bytes.length / pieces);
   return new Promise((resolve) => {
     socket.setNoDelay(true).setTimeout(quietMs, () => socket.destroy());
@@ -118,21 +118,22 @@ function send(socket: Socket, { messages, pieces }: Batch, quietMs: number): Pro
   });
 }
 
-const requestLines = (log: readonly LogLine[]): LogLine[] => log.filter(({ event }) => event === 'request');
+const getRequestLines = (log: readonly LogLine[]): LogLine[] =>
+  log.filter(({ event }) => event === 'request');
 const wasForwarded = ({ decision }: LogLine): boolean => decision === 'forwarded';
-const idOf = (request: RecordedRequest): string =>
+const getRequestId = (request: RecordedRequest): string =>
   request.headers.find(([name]) => name === 'x-request-id')?.[1] ?? 'without an id';
 
-/** Waits until every request the upstream got has ended at the gateway too; tells those that do not end. */
+/** Waits until the gateway has logged every request that the upstream received; reports those that do not end. */
 async function waitUntilSettled(gateway: TestGateway, upstream: RecordingUpstream): Promise<string[]> {
   const open = (): RecordedRequest[] => {
-    const logged = new Set(requestLines(gateway.log).map((line) => line['request_id']));
-    return upstream.requests.filter((request) => !logged.has(idOf(request)));
+    const logged = new Set(getRequestLines(gateway.log).map((line) => line['request_id']));
+    return upstream.requests.filter((request) => !logged.has(getRequestId(request)));
   };
   let seen = -1;
   try {
     await until(
-      'the gateway is at rest',
+      'the gateway is idle',
       () => {
         const before = seen;
         seen = gateway.log.length + upstream.bytes().length;
@@ -142,69 +143,80 @@ async function waitUntilSettled(gateway: TestGateway, upstream: RecordingUpstrea
     );
     return [];
   } catch {
-    return open().map((request) => `never ended: ${request.method} ${request.target} (${nonceOf(request)})`);
+    return open().map((request) => `never ended: ${request.method} ${request.target} (${getNonce(request)})`);
   }
 }
 
-/** What the log says was let pass is what arrived: no more, no less, nothing else, and in nobody else's name. */
+/** Expects that the upstream received exactly the requests that the log reports as forwarded, with the right identity. */
 function checkRound(
   log: readonly LogLine[],
   upstream: RecordingUpstream,
   batches: readonly Batch[],
 ): string[] {
-  const wrongs: string[] = [];
-  const lines = new Map(requestLines(log).map((line) => [line['request_id'], line]));
+  const problems: string[] = [];
+  const lines = new Map(getRequestLines(log).map((line) => [line['request_id'], line]));
   const unauthorised: ReadonlySet<number | undefined> = new Set(
     batches.filter(({ authorised }) => !authorised).map(({ seed }) => seed),
   );
   const arrived = new Set<string>();
   for (const request of upstream.requests) {
-    const id = idOf(request);
-    const reported = `${request.method} ${request.target} (${nonceOf(request)})`;
+    const id = getRequestId(request);
+    const summary = `${request.method} ${request.target} (${getNonce(request)})`;
     const line = lines.get(id);
-    if (arrived.has(id)) wrongs.push(`twice upstream: ${reported}`);
+    if (arrived.has(id)) problems.push(`forwarded twice: ${summary}`);
     arrived.add(id);
-    if (line === undefined || !wasForwarded(line)) wrongs.push(`upstream, but not let pass: ${reported}`);
-    else if (line['method'] !== request.method || canonical(String(line['path'])) !== pathOf(request.target))
-      wrongs.push(`upstream as ${reported}, asked for as ${String(line['method'])} ${String(line['path'])}`);
-    if (!isPlain(pathOf(request.target)))
-      wrongs.push(`upstream in a form that can be read otherwise: ${reported}`);
+    if (line === undefined || !wasForwarded(line)) problems.push(`forwarded, but not authorized: ${summary}`);
+    else if (
+      line['method'] !== request.method ||
+      parseCanonicalPath(String(line['path'])) !== getPath(request.target)
+    )
+      problems.push(
+        `forwarded as ${summary}, requested as ${String(line['method'])} ${String(line['path'])}`,
+      );
+    if (!isCanonicalPath(getPath(request.target)))
+      problems.push(`forwarded in an ambiguous form: ${summary}`);
     const protectedPath = !request.target.startsWith('/public');
-    if (request.target.startsWith('/admin')) wrongs.push(`upstream without the scope: ${reported}`);
-    if (protectedPath && unauthorised.has(seedIn(nonceOf(request))))
-      wrongs.push(`upstream without a token: ${reported}`);
-    wrongs.push(...headerProblems(request, protectedPath).map((wrong) => `${wrong}: ${reported}`));
+    if (request.target.startsWith('/admin')) problems.push(`forwarded without the scope: ${summary}`);
+    if (protectedPath && unauthorised.has(parseNonce(getNonce(request))))
+      problems.push(`forwarded without a token: ${summary}`);
+    problems.push(...headerProblems(request, protectedPath).map((wrong) => `${wrong}: ${summary}`));
   }
   for (const [id, line] of lines) {
     const status = Number(line['status']);
-    const reported = `${String(line['method'])} ${String(line['path'])} ${status} ${String(line['reason'])}`;
+    const summary = `${String(line['method'])} ${String(line['path'])} ${status} ${String(line['reason'])}`;
     if (wasForwarded(line) && status === 200 && line['aborted'] !== true && !arrived.has(String(id)))
-      wrongs.push(`answered 200, but never upstream: ${reported}`);
-    if (status >= 500 && status !== 501 && status !== 505) wrongs.push(`our own failure: ${reported}`);
+      problems.push(`status 200, but never forwarded: ${summary}`);
+    if (status >= 500 && status !== 501 && status !== 505) problems.push(`internal error: ${summary}`);
   }
   for (const line of log)
-    if (line['level'] === 'error') wrongs.push(`an error of ours: ${JSON.stringify(line).slice(0, 500)}`);
+    if (line['level'] === 'error')
+      problems.push(`an error was logged: ${JSON.stringify(line).slice(0, 500)}`);
   for (const { unfinished } of upstream.connectionStreams())
     if (unfinished.split(/\r\nx-request-id: /i).length > 2)
-      wrongs.push(`behind an unfinished request came another: ${unfinished.slice(0, 500)}`);
-  return wrongs;
+      problems.push(`a request follows an unfinished one: ${unfinished.slice(0, 500)}`);
+  return problems;
 }
 
-const nonceOf = ({ headers }: RecordedRequest): string =>
+const getNonce = ({ headers }: RecordedRequest): string =>
   headers.find(([name]) => name === 'x-nonce')?.[1] ?? 'no nonce';
-const pathOf = (target: string): string => target.split('?', 1)[0] ?? '';
-/** Judged without the product's own reader: no dot segment, no empty one, no escape of what needs none, in capitals. */
-const isPlain = (path: string): boolean =>
+const getPath = (target: string): string => target.split('?', 1)[0] ?? '';
+/** Checked without gatehouse's own parser: no dot or empty segment, no unnecessary escape, and upper-case escapes. */
+const isCanonicalPath = (path: string): boolean =>
   new URL(`http://x${path}`).pathname === path &&
   !/\/\/|%[0-9A-F]?[a-f]|%(?:2[DE]|3\d|4[1-9A-F]|5[\dAF]|6[1-9A-F]|7[\dAE])/.test(path);
-/** The log cuts long paths, and writes them as they were sent. */
-function canonical(sent: string): string | undefined {
-  const reading = parseTarget(sent, { method: 'GET', encodedSlash: true, isServedAuthority: () => true });
-  return reading.kind === 'target' ? reading.target.path : undefined;
+/** The log contains paths as they were sent. */
+function parseCanonicalPath(sent: string): string | undefined {
+  const parsed = parseTarget(sent, { method: 'GET', encodedSlash: true, isServedAuthority: () => true });
+  return parsed.kind === 'target' ? parsed.target.path : undefined;
 }
 
-const OURS = ['x-forwarded-user', 'x-forwarded-client-id', 'x-forwarded-scope', 'x-gatehouse-identity'];
-const ENDS_HERE = [
+const IDENTITY_HEADERS = [
+  'x-forwarded-user',
+  'x-forwarded-client-id',
+  'x-forwarded-scope',
+  'x-gatehouse-identity',
+];
+const NOT_FORWARDED = [
   'te',
   'trailer',
   'keep-alive',
@@ -215,57 +227,58 @@ const ENDS_HERE = [
 ];
 
 function headerProblems({ headers, target }: RecordedRequest, protectedPath: boolean): string[] {
-  const wrongs: string[] = [];
+  const problems: string[] = [];
   const folded = headers.map(([name, value]) => [name.replace(/[_.]/g, '-'), value] as const);
-  const reported = OURS.map((name) =>
+  const identityValues = IDENTITY_HEADERS.map((name) =>
     folded
       .filter(([given]) => given === name)
       .map(([, value]) => value)
       .join(),
   );
   const expected = protectedPath ? [ALICE, 'report-runner', 'files:read', ''] : ['', '', '', ''];
-  if (reported.join('|') !== expected.join('|')) wrongs.push(`told who is calling as ${reported.join('|')}`);
+  if (identityValues.join('|') !== expected.join('|'))
+    problems.push(`identity headers are ${identityValues.join('|')}`);
   for (const [name, value] of folded) {
-    if (ENDS_HERE.includes(name)) wrongs.push(`${name} went through`);
-    if (name === 'upgrade' && target !== '/socket') wrongs.push('an upgrade went through');
+    if (NOT_FORWARDED.includes(name)) problems.push(`${name} was forwarded`);
+    if (name === 'upgrade' && target !== '/socket') problems.push('an upgrade was forwarded');
     if (name === 'transfer-encoding' && value !== 'chunked')
-      wrongs.push(`a transfer coding went through: ${value}`);
+      problems.push(`a transfer coding was forwarded: ${value}`);
   }
   const framings = headers.filter(([name]) => name === 'content-length' || name === 'transfer-encoding');
-  if (framings.length > 1) wrongs.push('framed twice');
-  return wrongs;
+  if (framings.length > 1) problems.push('framed twice');
+  return problems;
 }
 
-/** Each connection's bytes, read again by servers of others: the same requests, in the same order. */
+/** Expects that third-party servers parse the same requests from the bytes of each connection. */
 async function compare(parsers: readonly ThirdPartyParser[], upstream: RecordingUpstream): Promise<string[]> {
-  const wrongs: string[] = [];
-  const ours = upstream.requests
-    .map((request) => `${request.method} ${request.target} ${idOf(request)}`)
+  const problems: string[] = [];
+  const expected = upstream.requests
+    .map((request) => `${request.method} ${request.target} ${getRequestId(request)}`)
     .sort();
-  // Of the same moment: on a busy machine a request may still come while parsers read.
+  // A snapshot: on a busy machine a request may still arrive while the parsers run.
   const streams = upstream.connectionStreams().map(({ bytes, unfinished }) => ({ bytes, unfinished }));
   for (const parser of parsers) {
-    const theirs: string[] = [];
+    const parsedLines: string[] = [];
     for (const { bytes, unfinished } of streams) {
-      const whole = bytes.slice(0, bytes.length - unfinished.length);
-      if (whole !== '') theirs.push(...(await parser.read(whole)));
+      const finished = bytes.slice(0, bytes.length - unfinished.length);
+      if (finished !== '') parsedLines.push(...(await parser.read(finished)));
     }
-    theirs.sort();
-    const at = ours.findIndex((line, index) => line !== theirs[index]);
-    if (ours.length !== theirs.length || at >= 0)
-      wrongs.push(
-        `${parser.name} reads ${theirs.length} requests where we read ${ours.length}; the first other one is "${theirs[at]}" for our "${ours[at]}"`,
+    parsedLines.sort();
+    const at = expected.findIndex((line, index) => line !== parsedLines[index]);
+    if (expected.length !== parsedLines.length || at >= 0)
+      problems.push(
+        `${parser.name} parses ${parsedLines.length} requests where the upstream got ${expected.length}; the first difference is "${parsedLines[at]}" instead of "${expected[at]}"`,
       );
   }
-  return wrongs;
+  return problems;
 }
 
-const leaks = (lines: readonly string[], token: string): string[] =>
+const findLeaks = (lines: readonly string[], token: string): string[] =>
   lines
     .filter((line) => line.includes(token))
     .map((line) => `the token is in the log: ${line.slice(0, 200)}`);
 
-async function stillServes(open: () => Socket, token: string): Promise<string[]> {
+async function checkStillServing(open: () => Socket, token: string): Promise<string[]> {
   const response = await new Promise<string>((resolve) => {
     const socket = open();
     let text = '';
@@ -274,5 +287,7 @@ async function stillServes(open: () => Socket, token: string): Promise<string[]>
     socket.on('error', () => {}).on('close', () => resolve(text));
     socket.write(writeMessage({ line: 'GET /files/next HTTP/1.1', headers: ['Connection: close'], token }));
   });
-  return response.startsWith('HTTP/1.1 200 ') ? [] : [`the next good request got: ${response.slice(0, 100)}`];
+  return response.startsWith('HTTP/1.1 200 ')
+    ? []
+    : [`the next valid request got: ${response.slice(0, 100)}`];
 }

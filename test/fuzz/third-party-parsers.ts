@@ -11,8 +11,8 @@ import { freePort, nginxArguments, startFrontProxy } from '../support/front-prox
 needs('nginx', 'haproxy', 'python3');
 
 /**
- * HTTP servers that others have written. They get the bytes our upstream got, and tell which requests they read in
- * them: where they count other requests than we do, one of us can be made to see a request that was never judged.
+ * Third-party HTTP servers that parse the bytes our upstream received. If they find other requests than we do, one of the
+ * parsers can be made to see a request that was never authorized.
  */
 export interface ThirdPartyParser {
   readonly name: string;
@@ -21,24 +21,24 @@ export interface ThirdPartyParser {
   close(): Promise<void>;
 }
 
-const PATIENCE_MS = 60_000;
-/** For a line in the log of a request that was answered. */
-const LATE_MS = 60_000;
+const REPLAY_TIMEOUT_MS = 60_000;
+/** For the log line of a request that got a response. */
+const LOG_TIMEOUT_MS = 60_000;
 
-/** Sends bytes, takes what comes back, and waits until the other side has closed. */
+/** Sends bytes, discards the responses, and waits until the server has closed the connection. */
 const replay = (port: number, bytes: string, halfClose: boolean): Promise<void> =>
   new Promise((resolve, reject) => {
     const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
-    const late = setTimeout(
-      () => socket.destroy(new Error('the parser did not come to an end')),
-      PATIENCE_MS,
+    const timer = setTimeout(
+      () => socket.destroy(new Error('the parser did not close the connection')),
+      REPLAY_TIMEOUT_MS,
     );
     socket.on('error', (error: NodeJS.ErrnoException) => {
-      // It may close on what it does not take, or after a request that said so: what it told of is what counts.
+      // The server may reset the connection; only the requests it has logged matter.
       if (error.code === undefined) reject(error);
     });
     socket.on('close', () => {
-      clearTimeout(late);
+      clearTimeout(timer);
       resolve();
     });
     socket.on('end', () => socket.destroy()).resume();
@@ -46,19 +46,19 @@ const replay = (port: number, bytes: string, halfClose: boolean): Promise<void> 
     else socket.write(bytes, 'latin1');
   });
 
-/** Asked for behind everything else, of a server that takes the end of what is sent for the end of the client. */
+/** A final request, for servers that treat a half-close as an abort. */
 const lastRequest = (id: string): string =>
-  `GET /that-is-all HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Request-Id: ${id}\r\n\r\n`;
-const lastLine = (id: string): string => `GET /that-is-all ${id}`;
+  `GET /last-request HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Request-Id: ${id}\r\n\r\n`;
+const lastLine = (id: string): string => `GET /last-request ${id}`;
 
 interface StartedParser {
   readonly file: string;
   readonly close: () => Promise<void>;
-  /** It takes no half-closed connection, and may tell of its last request after the connection has ended. */
+  /** The server aborts half-closed connections, and may log its last request after the connection is closed. */
   readonly needsLast?: boolean;
 }
 
-/** A server that writes each request it has read into a file, before it closes the connection. */
+/** Starts a server that writes each parsed request to a file before it closes the connection. */
 async function startParser(
   name: string,
   start: (port: number) => Promise<StartedParser>,
@@ -67,16 +67,16 @@ async function startParser(
   const { file, close, needsLast = false } = await start(port);
   const outputFile = openSync(file, 'r');
   let at = 0;
-  const tail = (): string[] => {
+  const readNewLines = (): string[] => {
     const more = Buffer.alloc(fstatSync(outputFile).size - at);
     readSync(outputFile, more, 0, more.length, at);
-    const whole = more.lastIndexOf('\n') + 1;
-    at += whole;
-    return more.toString('latin1', 0, whole).split('\n').filter(Boolean);
+    const end = more.lastIndexOf('\n') + 1;
+    at += end;
+    return more.toString('latin1', 0, end).split('\n').filter(Boolean);
   };
   let count = 0;
-  /** All is told when the last request is, or as many as have an id; what was asked afterwards may be told before. */
-  const parseLast = async (bytes: string): Promise<string[]> => {
+  /** Waits for the log lines of the final request, or of all requests with an id, and of a request on a later connection. */
+  const readWithFinalRequest = async (bytes: string): Promise<string[]> => {
     count += 1;
     const [own, after] = [`${count}a`, `${count}b`];
     await replay(port, bytes + lastRequest(own), false);
@@ -85,7 +85,7 @@ async function startParser(
     const lines: string[] = [];
     const hasOutput = (): boolean =>
       lines.includes(lastLine(after)) && (lines.includes(lastLine(own)) || lines.length > expected);
-    for (const end = performance.now() + LATE_MS; !hasOutput(); lines.push(...tail())) {
+    for (const end = performance.now() + LOG_TIMEOUT_MS; !hasOutput(); lines.push(...readNewLines())) {
       if (performance.now() > end) throw new Error(`${name} has not logged its last request`);
       await pause(1);
     }
@@ -94,9 +94,9 @@ async function startParser(
   return {
     name,
     async read(bytes) {
-      if (needsLast) return parseLast(bytes);
+      if (needsLast) return readWithFinalRequest(bytes);
       await replay(port, bytes, true);
-      return tail();
+      return readNewLines();
     },
     async close() {
       closeSync(outputFile);
@@ -114,12 +114,12 @@ export const nginx = (): Promise<ThirdPartyParser> =>
       arguments: (folder, write) => {
         file = `${folder}/requests.log`;
         return nginxArguments(folder, write, [
-          "  log_format told escape=none '$request_method $request_uri $http_x_request_id';",
-          `  access_log ${file} told;`,
+          "  log_format requests escape=none '$request_method $request_uri $http_x_request_id';",
+          `  access_log ${file} requests;`,
           '  keepalive_requests 10000000;',
           '  large_client_header_buffers 8 64k;',
           '  client_max_body_size 0;',
-          // It would half-close a connection before it has written down the last request.
+          // Otherwise nginx half-closes a connection before it has logged the last request.
           '  lingering_close off;',
           `  server { listen 127.0.0.1:${port}; location / { return 200; } }`,
         ]);
@@ -128,18 +128,18 @@ export const nginx = (): Promise<ThirdPartyParser> =>
     return { file, close: () => server.close() };
   });
 
-/** Request line and fields are read by Python's own server; the bodies, which it leaves to its user, below. */
+/** Python's server parses the request line and fields; bodies are left to the handler below. */
 const PYTHON = `
 import http.client, http.server, sys
 http.client._MAXHEADERS = 10000
-told = open(sys.argv[2], 'a', buffering=1)
+requests = open(sys.argv[2], 'a', buffering=1)
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
     def __getattr__(self, name):
-        if name.startswith('do_'): return self.answer
+        if name.startswith('do_'): return self.respond
         raise AttributeError(name)
-    def answer(self):
+    def respond(self):
         codings = self.headers.get_all('Transfer-Encoding') or []
         lengths = self.headers.get_all('Content-Length') or []
         if len(codings) + len(lengths) > 1: raise ValueError('framed twice')
@@ -152,7 +152,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 if size == 0: break
         elif lengths:
             self.rfile.read(int(lengths[0]))
-        told.write(f"{self.command} {self.path} {self.headers.get('X-Request-Id')}\\n")
+        requests.write(f"{self.command} {self.path} {self.headers.get('X-Request-Id')}\\n")
         self.send_response_only(200)
         self.send_header('Content-Length', '0')
         self.end_headers()
@@ -175,7 +175,7 @@ export const python = (): Promise<ThirdPartyParser> =>
     return { file, close: () => server.close() };
   });
 
-/** Go's own server reads all of it, bodies too. */
+/** Go's server parses everything, including bodies. */
 const GO = `package main
 
 import (
@@ -187,11 +187,11 @@ import (
 )
 
 func main() {
-	told, err := os.OpenFile(os.Args[2], os.O_APPEND|os.O_WRONLY, 0)
+	requests, err := os.OpenFile(os.Args[2], os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		panic(err)
 	}
-	var one sync.Mutex
+	var mutex sync.Mutex
 	server := &http.Server{
 		Addr:                         "127.0.0.1:" + os.Args[1],
 		MaxHeaderBytes:               1 << 20,
@@ -200,16 +200,16 @@ func main() {
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				return
 			}
-			one.Lock()
-			defer one.Unlock()
-			fmt.Fprintf(told, "%s %s %s\\n", r.Method, r.RequestURI, r.Header.Get("X-Request-Id"))
+			mutex.Lock()
+			defer mutex.Unlock()
+			fmt.Fprintf(requests, "%s %s %s\\n", r.Method, r.RequestURI, r.Header.Get("X-Request-Id"))
 		}),
 	}
 	panic(server.ListenAndServe())
 }
 `;
 
-/** It has a body in its hands before it tells of a request, and room for the longest that is sent here. */
+/** Buffers the body before it logs a request; the buffer is large enough for all test requests. */
 const HAPROXY = (port: number): string => `
 global
   log stdout len 65535 format raw local0
@@ -225,7 +225,7 @@ defaults
   timeout connect 60s
 frontend parser
   bind 127.0.0.1:${port}
-  # Whoever only looks whether the port is open asked for nothing.
+  # Do not log connections that only probe whether the port is open.
   option dontlognull
   option http-buffer-request
   http-request capture req.hdr(x-request-id) len 128
@@ -235,7 +235,7 @@ frontend parser
   http-request return status 200
 `;
 
-/** Written in C like nginx, by others and from another beginning: requests are turned into blocks of its own. */
+/** An independent parser with its own internal message format (HTX). */
 export const haproxy = (): Promise<ThirdPartyParser> =>
   startParser('haproxy', async (port) => {
     let file = '';
@@ -250,10 +250,10 @@ export const haproxy = (): Promise<ThirdPartyParser> =>
     return { file, close: () => server.close(), needsLast: true };
   });
 
-/** With an empty build cache, Go compiles its standard library first. */
+/** With an empty build cache, Go also compiles its standard library. */
 const BUILD_MS = 900_000;
 
-/** Undefined where Go is not installed. */
+/** Undefined if Go is not installed. */
 export async function goNetHttp(): Promise<ThirdPartyParser | undefined> {
   const go = ['go', '/usr/local/go/bin/go'].find((name) => spawnSync(name, ['version']).status === 0);
   if (go === undefined) return undefined;
@@ -282,7 +282,7 @@ export async function goNetHttp(): Promise<ThirdPartyParser | undefined> {
 }
 
 export interface ParserOptions {
-  /** Go's too, where it is installed: it has to be built first. */
+  /** Also start Go's server, if Go is installed; it has to be built first. */
   readonly go?: boolean | undefined;
 }
 
@@ -293,8 +293,8 @@ export async function startThirdPartyParsers({
   try {
     return (await Promise.all(starting)).filter((parser) => parser !== undefined);
   } catch (error) {
-    for (const one of await Promise.allSettled(starting))
-      if (one.status === 'fulfilled') await one.value?.close();
+    for (const result of await Promise.allSettled(starting))
+      if (result.status === 'fulfilled') await result.value?.close();
     throw error;
   }
 }

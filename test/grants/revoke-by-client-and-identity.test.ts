@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { decodeJwt, loadKeyring, signJwtWith } from '../support/forged-tokens.ts';
 import { ALICE, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
-/** V13: everything of one integration, or of one identity, that was issued before a moment. */
+/** V13: revocation of all tokens of an integration or identity that were issued before a given time. */
 let gateway: TestGateway;
 beforeEach(async () => {
   gateway = await startGateway();
@@ -43,7 +43,7 @@ test('V13: an identity’s earlier tokens are invalid in every integration; thos
 });
 
 test.each([{ clientId: 'report-runner' }, { identity: ALICE }])(
-  'V13: an old grant is not refreshed past %o: not at once, not after its access token has ended, not after a restart',
+  'V13: an old grant cannot be refreshed after revoking %o: not at once, not after its access token has expired, not after a restart',
   async (of) => {
     const first = await gateway.grant();
     const second = (await refresh(first)).json as unknown as TokenGrant;
@@ -58,7 +58,7 @@ test.each([{ clientId: 'report-runner' }, { identity: ALICE }])(
 );
 
 test.each([{ clientId: 'report-runner' }, { identity: ALICE }])(
-  'V13: a grant made after %o works and is refreshed',
+  'V13: a grant issued after revoking %o works and can be refreshed',
   async (of) => {
     await announce(of);
     const grant = await gateway.grant();
@@ -69,7 +69,7 @@ test.each([{ clientId: 'report-runner' }, { identity: ALICE }])(
   },
 );
 
-test('V13: a token refreshed just before the moment is invalid as well', async () => {
+test('V13: a token refreshed just before the revocation is invalid as well', async () => {
   const grant = await gateway.grant();
   gateway.clock.advance(1_000);
   const renewed = (await refresh(grant)).json as unknown as TokenGrant;
@@ -77,7 +77,7 @@ test('V13: a token refreshed just before the moment is invalid as well', async (
   expect(await call(renewed)).toBe(401);
 });
 
-test('V13: the strictest level wins: an earlier moment does not take back a later one, nor a grant’s own end', async () => {
+test('V13: the strictest revocation applies: an earlier time does not undo a later one, nor the revocation of a grant', async () => {
   const grant = await gateway.grant();
   await announce({ clientId: 'report-runner' });
   await gateway.server.store.revocations.announce({
@@ -93,7 +93,7 @@ test('V13: the strictest level wins: an earlier moment does not take back a late
   expect(await call(fresh)).toBe(401);
 });
 
-test('V13: an identity that is a prefix of another, or differs by case, is another', async () => {
+test('V13: identities that are a prefix of another, or differ by case, are distinct', async () => {
   const grant = await gateway.grant();
   await announce({ identity: ALICE.slice(0, -1) });
   await announce({ identity: ALICE.toUpperCase() });
@@ -106,13 +106,13 @@ test('V13: a token that claims another identity is not a gatehouse token', async
   const grant = await gateway.grant();
   await announce({ identity: ALICE });
   const { parts, claims } = decodeJwt(grant.access_token);
-  const moved = Buffer.from(
+  const changed = Buffer.from(
     JSON.stringify({ ...claims, sub: 'local:{00000000-0000-4000-8000-000000000000}' }),
   );
   expect(
-    (await gateway.api('/files/1', `${parts[0]}.${moved.toString('base64url')}.${parts[2]}`)).status,
+    (await gateway.api('/files/1', `${parts[0]}.${changed.toString('base64url')}.${parts[2]}`)).status,
   ).toBe(401);
-  // With the key itself anything can be signed; what is checked is what the token says.
+  // A token signed with the real key is checked by its claims.
   expect(
     (await gateway.api('/files/1', signJwtWith(loadKeyring(gateway), JSON.stringify(claims)))).status,
   ).toBe(401);

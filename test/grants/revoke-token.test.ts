@@ -24,7 +24,7 @@ const call = async ({ access_token }: TokenGrant): Promise<number> =>
   (await gateway.api('/files/1', access_token)).status;
 const bearer = (grantId: string) => ({ grantId, generation: 1, clientId: 'c', identity: 'i', issuedAt: 5 });
 
-test('V01: after the 200 no token of the grant works, from the very next request on', async () => {
+test('V01: after the 200 no token of the grant works, from the next request on', async () => {
   for (let attempt = 0; attempt < 30; attempt += 1) {
     const first = await gateway.grant();
     const second = (await gateway.refresh(first.refresh_token)).json as unknown as TokenGrant;
@@ -35,7 +35,7 @@ test('V01: after the 200 no token of the grant works, from the very next request
   }
 });
 
-test('V01: the audit log records once who was revoked', async () => {
+test('V01: the audit log records a revocation once', async () => {
   const grant = await gateway.grant();
   const { grantId } = splitRefreshToken(grant.refresh_token);
   await revoke(grant.access_token);
@@ -43,44 +43,45 @@ test('V01: the audit log records once who was revoked', async () => {
   expect(gateway.auditEvents('grant_revoked').filter((line) => line['grant'] === grantId)).toHaveLength(1);
 });
 
-test('V01: a revocation outlives a restart', async () => {
-  const own = await startGateway();
+test('V01: a revocation survives a restart', async () => {
+  const other = await startGateway();
   try {
-    const grant = await own.grant();
+    const grant = await other.grant();
     const headers = { authorization: `Bearer ${grant.access_token}` };
-    expect((await own.request({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
-    await own.restart();
-    expect((await own.api('/files/1', grant.access_token)).status).toBe(401);
-    expect((await own.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
+    expect((await other.request({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
+    await other.restart();
+    expect((await other.api('/files/1', grant.access_token)).status).toBe(401);
+    expect((await other.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
   } finally {
-    await own.close();
+    await other.close();
   }
 });
 
 test('V02: a token in the query string is 400, revokes nothing, and is redacted wherever it was sent', async () => {
   const grant = await gateway.grant();
   const path = `?access_token=${grant.access_token}`;
-  for (const to of ['/authsvc/Revoke/Token', '/files/1', '/health', '/authsvc/Authorize/Verify'])
-    expect((await gateway.request({ path: to + path })).status, to).toBe(400);
-  // A second question mark is part of the query, and hides nothing.
-  for (const to of ['/authsvc/Revoke/Token', '/authsvc/Authorize/Verify'])
-    expect((await gateway.request({ path: `${to}?a=?&access_token=${grant.access_token}` })).status, to).toBe(
-      400,
-    );
+  for (const target of ['/authsvc/Revoke/Token', '/files/1', '/health', '/authsvc/Authorize/Verify'])
+    expect((await gateway.request({ path: target + path })).status, target).toBe(400);
+  // A second question mark is part of the query and does not hide the token.
+  for (const target of ['/authsvc/Revoke/Token', '/authsvc/Authorize/Verify'])
+    expect(
+      (await gateway.request({ path: `${target}?a=?&access_token=${grant.access_token}` })).status,
+      target,
+    ).toBe(400);
   expect(await call(grant)).toBe(200);
   expect(JSON.stringify(gateway.log)).not.toContain(decodeJwt(grant.access_token).parts[2]);
 });
 
 test('V03: authentic but expired, or already revoked: 200', async () => {
-  const [expired, again] = [await gateway.grant(), await gateway.grant()];
-  expect((await revoke(again.access_token)).status).toBe(200);
+  const [expired, revokedTwice] = [await gateway.grant(), await gateway.grant()];
+  expect((await revoke(revokedTwice.access_token)).status).toBe(200);
   gateway.clock.advance(3_601);
   expect((await revoke(expired.access_token)).status).toBe(200);
-  expect((await revoke(again.access_token)).status).toBe(200);
+  expect((await revoke(revokedTwice.access_token)).status).toBe(200);
   expect((await gateway.refresh(expired.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
 });
 
-test('V03: authentic, of a grant whose record is long gone: 200, and the token is invalid', async () => {
+test('V03: authentic, of a grant whose record no longer exists: 200, and the token is invalid', async () => {
   const grant = await gateway.grant();
   const now = Math.floor(gateway.clock.now());
   const claims = {
@@ -146,33 +147,33 @@ describe('V05: the store is unreachable', () => {
     },
   );
 
-  test('V05: what could not be announced is announced when the store is back', async () => {
+  test('V05: a failed announcement is repeated when the store recovers', async () => {
     const { revocations } = createMemoryStore({ now: () => 10 });
     const announced: string[] = [];
-    let up = false;
+    let isReachable = false;
     const log = createLocalRevocations({
       log: {
         async announce(revocation) {
-          if (!up) throw storeUnreachable();
+          if (!isReachable) throw storeUnreachable();
           if (revocation.of === 'grant') announced.push(revocation.grantId);
           await revocations.announce(revocation);
         },
-        isRevoked: (one) => revocations.isRevoked(one),
+        isRevoked: (token) => revocations.isRevoked(token),
       },
       now: () => 10,
       retryMs: 1,
     });
-    const end = { of: 'grant', belowGeneration: Number.POSITIVE_INFINITY, keepUntil: 100 } as const;
-    await expect(log.announce({ ...end, grantId: 'a' })).rejects.toThrow(/unreachable/);
-    await expect(log.announce({ ...end, grantId: 'b' })).rejects.toThrow(/unreachable/);
+    const endOfGrant = { of: 'grant', belowGeneration: Number.POSITIVE_INFINITY, keepUntil: 100 } as const;
+    await expect(log.announce({ ...endOfGrant, grantId: 'a' })).rejects.toThrow(/unreachable/);
+    await expect(log.announce({ ...endOfGrant, grantId: 'b' })).rejects.toThrow(/unreachable/);
     expect([log.isRevoked(bearer('a')), revocations.isRevoked(bearer('a'))]).toEqual([true, false]);
-    up = true;
+    isReachable = true;
     await expect.poll(() => announced, { timeout: 15_000 }).toEqual(['a', 'b']);
     expect([log.isRevoked(bearer('b')), revocations.isRevoked(bearer('b'))]).toEqual([true, true]);
     await log.stop();
   });
 
-  test('V05: what is denied here has a bound, and a supersession that failed denies nothing', async () => {
+  test('V05: local denials are bounded, and a failed supersession denies nothing', async () => {
     const log = createLocalRevocations({
       log: { announce: () => Promise.reject(storeUnreachable()), isRevoked: () => false },
       now: () => 10,
@@ -185,7 +186,7 @@ describe('V05: the store is unreachable', () => {
       await expect(
         log.announce({ ...superseded, grantId: `g${attempt}`, belowGeneration: Number.POSITIVE_INFINITY }),
       ).rejects.toThrow(/unreachable/);
-    const denied = Array.from({ length: 150 }, (_, turn) => log.isRevoked(bearer(`g${turn}`)));
+    const denied = Array.from({ length: 150 }, (_, index) => log.isRevoked(bearer(`g${index}`)));
     expect(denied.filter(Boolean)).toHaveLength(100);
     expect(denied[149]).toBe(true);
     await log.stop();

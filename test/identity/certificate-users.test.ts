@@ -140,7 +140,7 @@ describe('signing in', () => {
     ).toBeDefined();
     rmSync(join(folder, 'hash'));
     expect(() => staff({ ...rest, passwordHashFile: join(folder, 'hash') })).toThrow(
-      'directories.staff.users[0].passwordHashFile cannot be read: ENOENT',
+      `directories.staff.users[0].passwordHashFile: ${join(folder, 'hash')} does not exist`,
     );
     expect(() => staff(user({ passwordHash: '$argon2id$v=19$m=99999999,t=3,p=1$AAAAAAAAAAA$AAAA' }))).toThrow(
       'directories.staff.users[0].passwordHash',

@@ -12,7 +12,7 @@ const vector = (size: number, ...parts: readonly Buffer[]): Buffer => {
 };
 
 /** RFC 8446 §4.1.2, RFC 6066 §3. */
-function hello(name: string, padding = 0): Buffer {
+function createHello(name: string, padding = 0): Buffer {
   const serverName = Buffer.concat([
     uint(0, 2),
     vector(2, vector(2, uint(0, 1), vector(2, Buffer.from(name)))),
@@ -29,8 +29,8 @@ function hello(name: string, padding = 0): Buffer {
   return Buffer.concat([uint(1, 1), vector(3, body)]);
 }
 
-/** In this many records of about the same length. */
-function records(message: Buffer, count: number): Buffer {
+/** Splits a message into `count` records of about the same length. */
+function splitIntoRecords(message: Buffer, count: number): Buffer {
   const size = message.length / count;
   return Buffer.concat(
     Array.from({ length: count }, (_, index) => {
@@ -40,39 +40,42 @@ function records(message: Buffer, count: number): Buffer {
   );
 }
 
-test.each([1, 2, 7, 64])('the server name of a hello in %d records is read with its last byte', (count) => {
-  const bytes = records(hello('api.example.test', 400), count);
-  for (let end = 0; end < bytes.length; end += 1)
-    expect(createClientHelloReader()(bytes.subarray(0, end))).toEqual({ kind: 'incomplete' });
-  expect(createClientHelloReader()(bytes)).toEqual({ kind: 'parsed', serverName: 'api.example.test' });
-});
+test.each([1, 2, 7, 64])(
+  'the server name of a ClientHello in %d records is known as soon as its last byte arrives',
+  (count) => {
+    const bytes = splitIntoRecords(createHello('api.example.test', 400), count);
+    for (let end = 0; end < bytes.length; end += 1)
+      expect(createClientHelloReader()(bytes.subarray(0, end))).toEqual({ kind: 'incomplete' });
+    expect(createClientHelloReader()(bytes)).toEqual({ kind: 'parsed', serverName: 'api.example.test' });
+  },
+);
 
-test('a hello of any length, in records of one byte that come one by one, is read without delay', () => {
-  // Each reading once: with every record read anew, a hello of this length takes minutes of CPU.
-  const message = hello('api.example.test', 2_500);
-  const bytes = records(message, message.length);
+test('a long ClientHello in one-byte records that arrive one by one is parsed without delay', () => {
+  // Parsing all records again for each byte would take minutes of CPU.
+  const message = createHello('api.example.test', 2_500);
+  const bytes = splitIntoRecords(message, message.length);
   const read = createClientHelloReader();
   for (const byte of bytes.subarray(0, -1)) expect(read(Buffer.of(byte)).kind).toBe('incomplete');
   expect(read(bytes.subarray(-1))).toEqual({ kind: 'parsed', serverName: 'api.example.test' });
 });
 
-test('a hello that is longer than 16 KiB is unreadable, however it comes', () => {
+test('a ClientHello longer than 16 KiB is malformed, however it is split', () => {
   const read = createClientHelloReader();
-  const bytes = records(hello('api.example.test', 16_000), 100);
+  const bytes = splitIntoRecords(createHello('api.example.test', 16_000), 100);
   const kinds = new Set<string>();
   for (let at = 0; at < bytes.length; at += 512) kinds.add(read(bytes.subarray(at, at + 512)).kind);
   expect([...kinds]).toEqual(['incomplete', 'malformed']);
 });
 
-test('what is no hello, or too long, is unreadable', () => {
-  const bytes = records(hello('api.example.test'), 1);
-  const changed = (at: number, to: number): Buffer => {
+test('a record that is not a ClientHello, or is too long, is malformed', () => {
+  const bytes = splitIntoRecords(createHello('api.example.test'), 1);
+  const changeByte = (at: number, to: number): Buffer => {
     const copy = Buffer.from(bytes);
     copy[at] = to;
     return copy;
   };
-  // Another record type, another version, another message, an absurd length.
-  for (const odd of [changed(0, 23), changed(1, 2), changed(5, 2), changed(6, 1)])
-    expect(createClientHelloReader()(odd)).toEqual({ kind: 'malformed' });
+  // Another record type, version or message, and an excessive length.
+  for (const input of [changeByte(0, 23), changeByte(1, 2), changeByte(5, 2), changeByte(6, 1)])
+    expect(createClientHelloReader()(input)).toEqual({ kind: 'malformed' });
   expect(createClientHelloReader()(Buffer.alloc(16_385, 22))).toEqual({ kind: 'malformed' });
 });

@@ -11,9 +11,9 @@ beforeAll(async () => {
 });
 afterAll(() => gatehouse.close());
 
-const opened: { destroy(): void }[] = [];
+const openClients: { destroy(): void }[] = [];
 afterEach(() => {
-  for (const one of opened.splice(0)) one.destroy();
+  for (const client of openClients.splice(0)) client.destroy();
 });
 
 interface Http2Response {
@@ -22,13 +22,13 @@ interface Http2Response {
   readonly text: string;
 }
 
-function session(
+function openSession(
   at: TestGateway,
   options: ConnectionOptions = {},
   as?: IssuedCertificate,
 ): ClientHttp2Session {
-  const made = connectHttp2('https://localhost', {
-    // Of the client: its bodies wait in memory.
+  const session = connectHttp2('https://localhost', {
+    // For the client, which buffers its request bodies.
     maxSessionMemory: 200,
     createConnection: () =>
       connectTls({
@@ -41,14 +41,18 @@ function session(
         ...options,
       }),
   });
-  made.on('error', () => {});
-  opened.push(made);
-  return made;
+  session.on('error', () => {});
+  openClients.push(session);
+  return session;
 }
 
-const ask = (on: ClientHttp2Session, fields: OutgoingHttpHeaders, body?: string): Promise<Http2Response> =>
+const send = (
+  session: ClientHttp2Session,
+  fields: OutgoingHttpHeaders,
+  body?: string,
+): Promise<Http2Response> =>
   new Promise((resolve, reject) => {
-    const stream = on.request(
+    const stream = session.request(
       { ':authority': 'localhost:8443', ...fields },
       { endStream: body === undefined },
     );
@@ -72,12 +76,12 @@ async function withGateway<T>(change: SettingsChange, run: (other: TestGateway) 
   try {
     return await run(other);
   } finally {
-    for (const one of opened.splice(0)) one.destroy();
+    for (const client of openClients.splice(0)) client.destroy();
     await other.close();
   }
 }
 
-const offered = (at: TestGateway, protocols: string[]): Promise<string | false | null> =>
+const negotiate = (at: TestGateway, protocols: string[]): Promise<string | false | null> =>
   new Promise((resolve, reject) => {
     const socket: TLSSocket = connectTls(
       {
@@ -89,28 +93,28 @@ const offered = (at: TestGateway, protocols: string[]): Promise<string | false |
       },
       () => resolve(socket.alpnProtocol),
     );
-    opened.push(socket);
+    openClients.push(socket);
     socket.on('error', reject);
   });
 
-test('a client gets HTTP/2 when it offers it, HTTP/1.1 when it does not, and nothing when it offers neither', async () => {
-  expect(await offered(gatehouse, ['h2', 'http/1.1'])).toBe('h2');
-  expect(await offered(gatehouse, ['http/1.1'])).toBe('http/1.1');
-  await expect(offered(gatehouse, ['spdy/3'])).rejects.toThrow();
+test('a client gets HTTP/2 if it offers it, otherwise HTTP/1.1, and no connection if it offers neither', async () => {
+  expect(await negotiate(gatehouse, ['h2', 'http/1.1'])).toBe('h2');
+  expect(await negotiate(gatehouse, ['http/1.1'])).toBe('http/1.1');
+  await expect(negotiate(gatehouse, ['spdy/3'])).rejects.toThrow();
 });
 
-test('switched off, HTTP/2 is not offered; without TLS a client that begins with it is refused', async () => {
+test('when disabled, HTTP/2 is not offered; without TLS the HTTP/2 preface is refused', async () => {
   await withGateway(
     (settings) => ({ ...settings, listen: { ...settings.listen, http2: false } }),
     async (other) => {
-      expect(await offered(other, ['h2', 'http/1.1'])).toBe('http/1.1');
+      expect(await negotiate(other, ['h2', 'http/1.1'])).toBe('http/1.1');
     },
   );
   await withGateway(
     (settings) => ({ ...settings, listen: { port: 0, behindTls: true } }),
     async (other) => {
       const socket = connectNet(other.port, '127.0.0.1');
-      opened.push(socket);
+      openClients.push(socket);
       let text = '';
       socket.setEncoding('latin1').on('data', (part: string) => {
         text += part;
@@ -131,21 +135,21 @@ test('C01 a certificate presented in the handshake applies to every request of t
     ':path': '/authsvc/Authorize/Certificate',
     'content-type': 'application/json',
   };
-  const known = session(gatehouse, {}, alice);
-  const granted = await Promise.all([ask(known, fields, body), ask(known, fields, body)]);
+  const aliceSession = openSession(gatehouse, {}, alice);
+  const granted = await Promise.all([send(aliceSession, fields, body), send(aliceSession, fields, body)]);
   expect(granted.map(({ status }) => status)).toEqual([200, 200]);
   const { access_token: token } = JSON.parse(granted[0]?.text ?? '{}') as { access_token: string };
-  expect((await ask(session(gatehouse), fields, body)).status).toBe(401);
+  expect((await send(openSession(gatehouse), fields, body)).status).toBe(401);
 
-  const served = await ask(known, { ':path': '/files/1', authorization: `Bearer ${token}` });
+  const served = await send(aliceSession, { ':path': '/files/1', authorization: `Bearer ${token}` });
   expect([served.status, served.headers['connection']]).toEqual([200, undefined]);
-  expect((await ask(known, { ':path': '/files/1' })).headers['www-authenticate']).toBe(
+  expect((await send(aliceSession, { ':path': '/files/1' })).headers['www-authenticate']).toBe(
     'Bearer realm="gatehouse"',
   );
 });
 
 test('D11 the pages work over HTTP/2', async () => {
-  const page = await ask(session(gatehouse), { ':path': '/authsvc/device' });
+  const page = await send(openSession(gatehouse), { ':path': '/authsvc/device' });
   expect([page.status, page.headers['x-frame-options']]).toEqual([200, 'DENY']);
   expect(page.text).toContain('<form method="post"');
 });
@@ -162,15 +166,15 @@ test('forward-auth works over HTTP/2', async () => {
         'x-forwarded-proto': 'https',
         'x-forwarded-host': 'localhost:8443',
       };
-      const gateway = session(other);
-      expect((await ask(gateway, body)).status).toBe(401);
-      const allowed = await ask(gateway, { ...body, authorization: `Bearer ${token}` });
+      const gateway = openSession(other);
+      expect((await send(gateway, body)).status).toBe(401);
+      const allowed = await send(gateway, { ...body, authorization: `Bearer ${token}` });
       expect([allowed.status, allowed.headers['x-forwarded-client-id']]).toEqual([200, 'report-runner']);
     },
   );
 });
 
-test('C18 a connection opened under another name, without a certificate request, is not used for the strict one', async () => {
+test('C18 a connection opened for another name, without a certificate request, is not used for the strict name', async () => {
   await withGateway(
     ({ listen, ...settings }) => ({
       ...settings,
@@ -181,12 +185,12 @@ test('C18 a connection opened under another name, without a certificate request,
       routes: [{ path: '/health', host: 'strict.test', public: true }, ...(settings.routes ?? [])],
     }),
     async (other) => {
-      const open = session(other, { servername: 'localhost' });
-      expect((await ask(open, { ':path': '/health' })).status).toBe(200);
-      const strict = await ask(open, { ':path': '/health', ':authority': 'strict.test' });
+      const laxSession = openSession(other, { servername: 'localhost' });
+      expect((await send(laxSession, { ':path': '/health' })).status).toBe(200);
+      const strict = await send(laxSession, { ':path': '/health', ':authority': 'strict.test' });
       expect(strict.status).toBe(421);
-      // The others of the connection go on.
-      expect((await ask(open, { ':path': '/health' })).status).toBe(200);
+      // Other requests on the connection are still served.
+      expect((await send(laxSession, { ':path': '/health' })).status).toBe(200);
     },
   );
 });
@@ -196,10 +200,10 @@ test('the PROXY protocol provides the client address over HTTP/2, too', async ()
     (settings) => ({ ...settings, listen: { ...settings.listen, proxyProtocol: ['127.0.0.1'] } }),
     async (other) => {
       const raw = connectNet(other.port, '127.0.0.1');
-      opened.push(raw);
+      openClients.push(raw);
       raw.write('PROXY TCP4 203.0.113.7 127.0.0.1 4711 443\r\n');
-      const through = session(other, { socket: raw });
-      const { status, text } = await ask(through, { ':path': '/health' });
+      const proxiedSession = openSession(other, { socket: raw });
+      const { status, text } = await send(proxiedSession, { ':path': '/health' });
       expect(status).toBe(200);
       const { headers } = JSON.parse(text) as { headers: Record<string, string> };
       expect(headers['x-forwarded-for']).toBe('203.0.113.7');
@@ -207,29 +211,29 @@ test('the PROXY protocol provides the client address over HTTP/2, too', async ()
   );
 });
 
-test('large bodies go up side by side on one connection', async () => {
-  const on = session(gatehouse);
+test('large bodies are uploaded concurrently on one connection', async () => {
+  const session = openSession(gatehouse);
   const body = 'x'.repeat(3_000_000);
   const responses = await Promise.all(
-    Array.from({ length: 8 }, () => ask(on, { ':method': 'POST', ':path': '/health' }, body)),
+    Array.from({ length: 8 }, () => send(session, { ':method': 'POST', ':path': '/health' }, body)),
   );
   expect(responses.map(({ status }) => status)).toEqual(responses.map(() => 200));
 });
 
-test('completed requests with a body are not resets: neither in the log nor for the reset limit', async () => {
-  const on = session(gatehouse);
-  const begun = gatehouse.log.length;
+test('completed requests with a body do not count as resets, neither in the log nor for the reset limit', async () => {
+  const session = openSession(gatehouse);
+  const logLength = gatehouse.log.length;
   const body = JSON.stringify({ client_id: 'report-runner', refresh_token: 'ghr_none' });
   const fields = {
     ':method': 'POST',
     ':path': '/authsvc/Authorize/Token',
     'content-type': 'application/json',
   };
-  // More than an allowance of resets lets through, however long it takes here: 100, and 20 a second.
+  // More than the reset limit allows (100, and 20 per second), however long the test takes.
   for (let done = 0; done < 12; done += 1)
-    await Promise.all(Array.from({ length: 50 }, () => ask(on, fields, body)));
-  expect(on.closed || on.destroyed).toBe(false);
-  const lines = gatehouse.log.slice(begun).filter(({ event }) => event === 'request');
+    await Promise.all(Array.from({ length: 50 }, () => send(session, fields, body)));
+  expect(session.closed || session.destroyed).toBe(false);
+  const lines = gatehouse.log.slice(logLength).filter(({ event }) => event === 'request');
   expect(lines.length).toBe(600);
   expect(lines.filter((line) => line['aborted'] !== undefined)).toEqual([]);
 });

@@ -27,7 +27,7 @@ import { until } from '../support/until.ts';
 
 const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n';
 
-/** A server that gets its connections from another one, as in the listener. */
+/** A server that receives its connections from another server, as in the listener. */
 async function startServer(options: ServerOptions, onRequest: RequestListener = () => {}) {
   const server = createServer(options, onRequest);
   const acceptor = createNetServer({ allowHalfOpen: true }, (socket) => {
@@ -87,7 +87,7 @@ describe('HTTP/1.1', () => {
       server.close();
       return found;
     };
-    // Node uses parsers again, and an earlier connection of this process may have had the quirk.
+    // Node reuses parsers, and an earlier connection of this process may have applied the quirk.
     const restore = (socket: Socket & { parser?: object }): void => {
       Reflect.deleteProperty(socket.parser ?? {}, 'pause');
     };
@@ -119,7 +119,7 @@ describe('HTTP/1.1', () => {
 
   test('keepAliveWithoutContinue: a complete request keeps its connection without 100 Continue', async () => {
     const expectation = GET.replace('\r\n\r\n', '\r\nExpect: 100-continue\r\n\r\n');
-    const ask = async (usesQuirk: boolean): Promise<string> => {
+    const sendWith = async (usesQuirk: boolean): Promise<string> => {
       const { server, port } = await startServer({});
       server.on('checkContinue', (request, response) => {
         if (usesQuirk) keepAliveWithoutContinue(request, response);
@@ -127,8 +127,8 @@ describe('HTTP/1.1', () => {
       });
       return exchange(port, (client) => client.write(expectation));
     };
-    expect(await ask(false)).toContain('Connection: close');
-    expect(await ask(true)).toContain('Connection: keep-alive');
+    expect(await sendWith(false)).toContain('Connection: close');
+    expect(await sendWith(true)).toContain('Connection: keep-alive');
   });
 
   test('closeUnassignedResponse: pipelined responses close with a connection that was upgraded', async () => {
@@ -155,8 +155,8 @@ describe('HTTP/1.1', () => {
     expect(closed).toContain(second);
   });
 
-  test('destroyConnectionOnAssign: a pipelined response that was destroyed ends the connection', async () => {
-    const ask = async (usesQuirk: boolean): Promise<boolean> => {
+  test('destroyConnectionOnAssign: a destroyed pipelined response closes the connection', async () => {
+    const sendWith = async (usesQuirk: boolean): Promise<boolean> => {
       const responses: Parameters<RequestListener>[1][] = [];
       const { port } = await startServer({}, (_request, response) => void responses.push(response));
       const client = connect(port, '127.0.0.1');
@@ -170,8 +170,8 @@ describe('HTTP/1.1', () => {
       client.destroy();
       return isClosed === true;
     };
-    expect(await ask(false)).toBe(false);
-    expect(await ask(true)).toBe(true);
+    expect(await sendWith(false)).toBe(false);
+    expect(await sendWith(true)).toBe(true);
   });
 
   test('EarlyBytes: bytes sent ahead are not sent again', async () => {
@@ -221,7 +221,7 @@ describe('HTTP/2', () => {
     return outcome;
   }
 
-  test('resetStream: the client does not take a truncated response for a complete one', async () => {
+  test('resetStream: the client does not mistake a truncated response for a complete one', async () => {
     const respond = (end: (stream: http2.ServerHttp2Stream) => void) => (stream: http2.ServerHttp2Stream) => {
       stream.respond({ ':status': 200 });
       stream.write('part');
@@ -233,7 +233,7 @@ describe('HTTP/2', () => {
     expect(await request(respond(resetStream))).toBe('error');
   });
 
-  test('trackEndSent: the end of a response is known although the stream does not finish', async () => {
+  test('trackEndSent: the end of a response is known even if the stream does not finish', async () => {
     let isFinished = false;
     let isEndSent = (): boolean => false;
     const outcome = await request((stream) => {

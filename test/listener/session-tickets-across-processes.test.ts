@@ -37,15 +37,20 @@ const GRANT = {
   body: { client_id: 'report-runner', scope: 'files:read' },
 } as const;
 
-/** What came of a connection, and of a certificate grant on it. */
-const seen = ({ isResumed, status, json }: SessionResult) => [
-  isResumed ? 'resumed' : 'whole handshake',
+/** The kind of handshake, and the result of a certificate grant on the connection. */
+const summarize = ({ isResumed, status, json }: SessionResult) => [
+  isResumed ? 'resumed' : 'full handshake',
   status,
   json['identity'] ?? json['Error'],
 ];
 
-/** OpenSSL's own client, which writes sessions down and takes them up again. */
-function openssl(folder: ServeFolder, port: number, path: string, args: readonly string[]): Promise<string> {
+/** Runs OpenSSL's client, which can save and resume sessions. */
+function runOpenssl(
+  folder: ServeFolder,
+  port: number,
+  path: string,
+  args: readonly string[],
+): Promise<string> {
   return new Promise((resolve, reject) => {
     const child = execFile(
       'openssl',
@@ -65,16 +70,16 @@ function openssl(folder: ServeFolder, port: number, path: string, args: readonly
   });
 }
 
-const handshakes = async ({ adminPort }: ServeProcess, kind: 'full' | 'resumed'): Promise<number> =>
+const countHandshakes = async ({ adminPort }: ServeProcess, kind: 'full' | 'resumed'): Promise<number> =>
   (await scrape(adminPort)).value(`gatehouse_tls_handshakes_total{kind="${kind}"}`) || 0;
 
 /**
- * A period that ends during a test ends the sessions it is about; some tests move the clock by 25 s. Workers notice a new
- * period within a second of their own, and until all of them have, sessions are not resumed everywhere.
+ * A rotation period that ends during a test invalidates its sessions; some tests advance the clock by 25 s. Workers notice
+ * a new period within a second, and until all have, sessions are not resumed everywhere.
  */
 beforeEach(() =>
   until(
-    'the period has begun and does not end soon',
+    'the rotation period has started and does not end soon',
     () => {
       const age = (Date.now() / 1_000) % ROTATION_SECONDS;
       return age > 10 && age < ROTATION_SECONDS - 50;
@@ -98,81 +103,84 @@ describe('two workers', () => {
   });
   afterAll(() => folder?.remove());
 
-  const workerOf = async (path: string): Promise<unknown> =>
-    (await until(`a log line for ${path}`, () => server.log.find((one) => one['path'] === path)))['worker'];
+  const getWorker = async (path: string): Promise<unknown> =>
+    (await until(`${path} is logged`, () => server.log.find((line) => line['path'] === path)))['worker'];
 
   test.each([
     ['TLSv1.2', '-tls1_2'],
     ['TLSv1.3', '-tls1_3'],
   ])(
-    "C02 OpenSSL's client resumes a session of %s at both, as it reports, and the metric too",
+    "C02 OpenSSL's client resumes a %s session at both workers, and the metric counts it",
     async (version, flag) => {
       const session = folder.file(`session-${version}.pem`);
       const certificate = ['-cert', folder.file('alice.pem'), '-key', folder.file('alice-key.pem')];
-      const [full, resumed] = [await handshakes(server, 'full'), await handshakes(server, 'resumed')];
-      const first = await openssl(folder, server.port, '/health', [
+      const [full, resumed] = [
+        await countHandshakes(server, 'full'),
+        await countHandshakes(server, 'resumed'),
+      ];
+      const first = await runOpenssl(folder, server.port, '/health', [
         flag,
         '-sess_out',
         session,
         ...certificate,
       ]);
       expect(first).toMatch(new RegExp(`^New, ${version}`, 'm'));
-      // RFC 8446 §4.6.1: how long a ticket is valid.
+      // RFC 8446 §4.6.1: the ticket lifetime.
       expect(first).toMatch(/ticket lifetime hint: 600 \(seconds\)/);
       const workers = new Set<unknown>();
       let iterations = 0;
-      await until('resumed at both', async () => {
+      await until('the session was resumed at both workers', async () => {
         iterations += 1;
-        const path = `/turn/${version}/${iterations}`;
-        const reported = await openssl(folder, server.port, path, [flag, '-sess_in', session]);
-        expect(reported).toMatch(new RegExp(`^Reused, ${version}`, 'm'));
-        // C19: nothing is taken before the handshake has ended.
-        expect(reported).not.toMatch(/Max Early Data: [1-9]/);
-        // RFC 8446 §2.2: recorded traffic stays closed also for whoever can read tickets.
-        if (version === 'TLSv1.3') expect(reported).toMatch(/^Server Temp Key: /m);
-        workers.add(await workerOf(path));
+        const path = `/resumed/${version}/${iterations}`;
+        const output = await runOpenssl(folder, server.port, path, [flag, '-sess_in', session]);
+        expect(output).toMatch(new RegExp(`^Reused, ${version}`, 'm'));
+        // C19: early data is not accepted.
+        expect(output).not.toMatch(/Max Early Data: [1-9]/);
+        // RFC 8446 §2.2: forward secrecy even against an attacker who can decrypt tickets.
+        if (version === 'TLSv1.3') expect(output).toMatch(/^Server Temp Key: /m);
+        workers.add(await getWorker(path));
         return workers.size === 2;
       });
       expect(workers).toEqual(new Set(server.workers));
-      expect(await handshakes(server, 'full')).toBe(full + 1);
-      expect(await handshakes(server, 'resumed')).toBe(resumed + iterations);
+      expect(await countHandshakes(server, 'full')).toBe(full + 1);
+      expect(await countHandshakes(server, 'resumed')).toBe(resumed + iterations);
     },
   );
 
   test.each(TLS_VERSIONS)(
-    'C01 C02 a session of %s that is resumed at the other worker keeps its identity',
+    'C01 C02 a %s session that is resumed at the other worker keeps its identity',
     async (version) => {
       const { ca, alice } = folder;
       const first = await requestOnce(server.port, { ca, version, as: alice, ...GRANT });
-      expect(seen(first)).toEqual(['whole handshake', 200, ALICE]);
+      expect(summarize(first)).toEqual(['full handshake', 200, ALICE]);
       for (let attempt = 0; attempt < 4; attempt += 1)
         expect(
-          seen(await requestOnce(server.port, { ca, version, session: first.session, ...GRANT })),
+          summarize(await requestOnce(server.port, { ca, version, session: first.session, ...GRANT })),
         ).toEqual(['resumed', 200, ALICE]);
-      const unknown = await requestOnce(server.port, { ca, version, ...GRANT });
-      for (let turn = 0; turn < 2; turn += 1)
+      const anonymous = await requestOnce(server.port, { ca, version, ...GRANT });
+      for (let attempt = 0; attempt < 2; attempt += 1)
         expect(
-          seen(await requestOnce(server.port, { ca, version, session: unknown.session, ...GRANT })),
+          summarize(await requestOnce(server.port, { ca, version, session: anonymous.session, ...GRANT })),
         ).toEqual(['resumed', 401, 'invalid_client']);
     },
   );
 
-  test('a session outlives the workers it began with', async () => {
+  test('a session survives the restart of the workers', async () => {
     const { ca, alice } = folder;
     const first = await requestOnce(server.port, { ca, version: 'TLSv1.3', as: alice, ...GRANT });
     server.signal('SIGUSR2');
     await until(
-      'the workers were replaced',
+      'the workers are replaced',
       () => server.log.some(({ event }) => event === 'workers_restarted'),
       60,
     );
-    const again = await requestOnce(server.port, {
+    const resumed = await requestOnce(server.port, {
       ca,
       version: 'TLSv1.3',
       session: first.session,
       ...GRANT,
     });
-    expect(seen(again)).toEqual(['resumed', 200, ALICE]);
+    expect(summarize(resumed)).toEqual(['resumed', 200, ALICE]);
   });
 });
 
@@ -210,38 +218,41 @@ describe('two replicas on one Redis with the same keys', () => {
     await redis?.stop();
   });
 
-  const at = (which: 0 | 1, options: Omit<SessionOptions, 'ca'>): Promise<SessionResult> =>
+  const requestAt = (which: 0 | 1, options: Omit<SessionOptions, 'ca'>): Promise<SessionResult> =>
     requestOnce(replicas[which]?.port ?? 0, { ca: folder.ca, ...GRANT, ...options });
-  const sharing = async (): Promise<boolean> => {
-    const { session } = await at(1, { version: 'TLSv1.3' });
-    return (await at(0, { version: 'TLSv1.3', session })).isResumed;
+  const areSessionsShared = async (): Promise<boolean> => {
+    const { session } = await requestAt(1, { version: 'TLSv1.3' });
+    return (await requestAt(0, { version: 'TLSv1.3', session })).isResumed;
   };
-  const atBoth = async (options: Omit<SessionOptions, 'ca'>) => [
-    seen(await at(0, options)),
-    seen(await at(1, options)),
+  const requestAtBoth = async (options: Omit<SessionOptions, 'ca'>) => [
+    summarize(await requestAt(0, options)),
+    summarize(await requestAt(1, options)),
   ];
-  const twice = (one: readonly unknown[]) => [one, one];
+  const twice = (result: readonly unknown[]) => [result, result];
   const reloadBoth = async (change: (settings: SettingsInput) => SettingsInput): Promise<void> => {
     settings = change(settings);
     for (const replica of replicas) await replica.reload(writeAndLoadSettings(folder.path, settings));
   };
 
   test.each(TLS_VERSIONS)(
-    'C01 C02 a session of %s is resumed at the other one, with its certificate',
+    'C01 C02 a %s session is resumed at the other replica, with its certificate',
     async (version) => {
-      const { session } = await at(0, { version, as: folder.alice });
-      expect(await atBoth({ version, session })).toEqual(twice(['resumed', 200, ALICE]));
+      const { session } = await requestAt(0, { version, as: folder.alice });
+      expect(await requestAtBoth({ version, session })).toEqual(twice(['resumed', 200, ALICE]));
     },
   );
 
-  test('C03 a certificate that has expired meanwhile is refused on a resumed session too', async () => {
-    // Redis allows clocks to differ by less than 30 s.
-    const brief = await issue(folder.ca, { commonName: 'alice', notAfter: new Date(Date.now() + 20_000) });
-    const first = await at(0, { version: 'TLSv1.3', as: brief });
-    expect(seen(first)).toEqual(['whole handshake', 200, ALICE]);
+  test('C03 a certificate that expired meanwhile is also refused on a resumed session', async () => {
+    // The Redis store tolerates clock differences of less than 30 s.
+    const shortLived = await issue(folder.ca, {
+      commonName: 'alice',
+      notAfter: new Date(Date.now() + 20_000),
+    });
+    const first = await requestAt(0, { version: 'TLSv1.3', as: shortLived });
+    expect(summarize(first)).toEqual(['full handshake', 200, ALICE]);
     offset = 25;
     try {
-      expect(await atBoth({ version: 'TLSv1.3', session: first.session })).toEqual(
+      expect(await requestAtBoth({ version: 'TLSv1.3', session: first.session })).toEqual(
         twice(['resumed', 401, 'invalid_client']),
       );
     } finally {
@@ -249,81 +260,90 @@ describe('two replicas on one Redis with the same keys', () => {
     }
   });
 
-  test('C06 C07 a certificate that was revoked meanwhile is refused on a resumed session too', async () => {
+  test('C06 C07 a certificate that was revoked meanwhile is also refused on a resumed session', async () => {
     const formerUser = await issue(folder.ca, { commonName: 'alice' });
-    const { session } = await at(0, { version: 'TLSv1.3', as: formerUser });
+    const { session } = await requestAt(0, { version: 'TLSv1.3', as: formerUser });
     const crl = await createCrl(folder.ca, { revoked: [formerUser] });
     folder.write('ca.crl', crl.pem);
     await reloadBoth((settings) => ({
       ...settings,
       certificates: { ...settings.certificates, crls: ['ca.crl'] },
     }));
-    expect(await atBoth({ version: 'TLSv1.3', session })).toEqual(twice(['resumed', 401, 'invalid_client']));
+    expect(await requestAtBoth({ version: 'TLSv1.3', session })).toEqual(
+      twice(['resumed', 401, 'invalid_client']),
+    );
   });
 
   test.each(TLS_VERSIONS)(
-    'C07 when a CA is removed, sessions of %s end with it, and its certificates are not trusted any more',
+    'C07 when a CA is removed, its %s sessions are no longer resumed, and its certificates are no longer trusted',
     async (version) => {
-      const leaving = await createCa({ name: 'CN=Leaving CA' });
-      const theirs = await issue(leaving, { commonName: 'alice' });
-      folder.write('leaving.pem', leaving.pem);
+      const removedCa = await createCa({ name: 'CN=Leaving CA' });
+      const removedCaCertificate = await issue(removedCa, { commonName: 'alice' });
+      folder.write('leaving.pem', removedCa.pem);
       const trust = (...files: string[]): Promise<void> =>
         reloadBoth((settings) => ({
           ...settings,
           certificates: { ...settings.certificates, issuers: files },
         }));
       await trust('ca.pem', 'leaving.pem');
-      const first = await at(0, { version, as: theirs });
-      expect(seen(first)).toEqual(['whole handshake', 200, ALICE]);
-      expect(await atBoth({ version, session: first.session })).toEqual(twice(['resumed', 200, ALICE]));
+      const first = await requestAt(0, { version, as: removedCaCertificate });
+      expect(summarize(first)).toEqual(['full handshake', 200, ALICE]);
+      expect(await requestAtBoth({ version, session: first.session })).toEqual(
+        twice(['resumed', 200, ALICE]),
+      );
       await trust('ca.pem');
-      const refused = twice(['whole handshake', 401, 'invalid_client']);
-      expect(await atBoth({ version, session: first.session })).toEqual(refused);
-      expect(await atBoth({ version, session: first.session, as: theirs })).toEqual(refused);
+      const refused = twice(['full handshake', 401, 'invalid_client']);
+      expect(await requestAtBoth({ version, session: first.session })).toEqual(refused);
+      expect(await requestAtBoth({ version, session: first.session, as: removedCaCertificate })).toEqual(
+        refused,
+      );
     },
   );
 
-  test('O07 another server certificate is presented to returning clients', async () => {
-    const { session } = await at(0, { version: 'TLSv1.3', as: folder.alice });
+  test('O07 a new server certificate is presented to returning clients', async () => {
+    const { session } = await requestAt(0, { version: 'TLSv1.3', as: folder.alice });
     const next = await issueServer(folder.ca);
     folder.write('server-key.pem', next.keyPem);
     folder.write('server.pem', next.pem);
     await reloadBoth((settings) => settings);
-    for (const [how] of await atBoth({ version: 'TLSv1.3', session, as: folder.alice }))
-      expect(how).toBe('whole handshake');
-    const renewed = await at(1, { version: 'TLSv1.3', as: folder.alice });
-    expect((await at(0, { version: 'TLSv1.3', session: renewed.session })).isResumed).toBe(true);
+    for (const [handshake] of await requestAtBoth({ version: 'TLSv1.3', session, as: folder.alice }))
+      expect(handshake).toBe('full handshake');
+    const renewed = await requestAt(1, { version: 'TLSv1.3', as: folder.alice });
+    expect((await requestAt(0, { version: 'TLSv1.3', session: renewed.session })).isResumed).toBe(true);
   });
 
-  test('O08 rotated keys end all sessions when they become active: full handshakes, no errors, and then new sessions', async () => {
+  test('O08 when rotated keys become active, clients do full handshakes without errors and get new sessions', async () => {
     const version = 'TLSv1.3';
-    const { session } = await at(0, { version, as: folder.alice });
+    const { session } = await requestAt(0, { version, as: folder.alice });
     const file = folder.file('keys.json');
     const rotation = { alg: 'EdDSA', now: Date.now() / 1_000, publishBefore: 20 } as const;
     writeKeyringFile(file, rotateKeyring(readKeyringFile(file), rotation), { replace: true });
     await reloadBoth((settings) => settings);
-    expect(await atBoth({ version, session })).toEqual(twice(['resumed', 200, ALICE]));
+    expect(await requestAtBoth({ version, session })).toEqual(twice(['resumed', 200, ALICE]));
     offset = 25;
-    await until('the old ticket is not understood any more', async () =>
-      (await atBoth({ version, session, as: folder.alice })).every(([how, status]) => {
+    await until('the old ticket is no longer accepted', async () =>
+      (await requestAtBoth({ version, session, as: folder.alice })).every(([handshake, status]) => {
         expect(status).toBe(200);
-        return how === 'whole handshake';
+        return handshake === 'full handshake';
       }),
     );
-    await until('both have the same secret again', async () => {
-      const fresh = await at(1, { version, as: folder.alice });
-      return seen(await at(0, { version, session: fresh.session })).join() === ['resumed', 200, ALICE].join();
+    await until('both replicas share the new secret', async () => {
+      const fresh = await requestAt(1, { version, as: folder.alice });
+      return (
+        summarize(await requestAt(0, { version, session: fresh.session })).join() ===
+        ['resumed', 200, ALICE].join()
+      );
     });
   });
 
   test('no error was logged', () => {
-    const bad = ['internal_error', 'uncaught_exception', 'reload_failed'];
-    expect(log.filter(({ event }) => bad.includes(event))).toEqual([]);
+    const errorEvents = ['internal_error', 'uncaught_exception', 'reload_failed'];
+    expect(log.filter(({ event }) => errorEvents.includes(event))).toEqual([]);
   });
 
-  test('after a reload with `process` a session is resumed only where it began, with `off` nowhere', async () => {
+  test('after a reload with `process` a session is resumed only by its own process, with `off` nowhere', async () => {
     const version = 'TLSv1.3';
-    const tickets = (sessionTickets: 'process' | 'off' | 'shared'): Promise<void> =>
+    const setSessionTickets = (sessionTickets: 'process' | 'off' | 'shared'): Promise<void> =>
       reloadBoth(({ listen, ...settings }) => ({
         ...settings,
         listen: {
@@ -331,31 +351,42 @@ describe('two replicas on one Redis with the same keys', () => {
           tls: { certificate: 'server.pem', key: 'server-key.pem', sessionTickets },
         },
       }));
-    const { session: shared } = await at(0, { version });
-    await tickets('process');
-    const { session: own } = await at(0, { version });
-    const how = async (which: 0 | 1, session: Buffer | undefined) =>
-      (await at(which, { version, session })).isResumed;
-    expect([await how(0, shared), await how(1, shared)]).toEqual([false, false]);
-    expect([await how(0, own), await how(1, own)]).toEqual([true, false]);
-    await tickets('off');
-    const { session: none } = await at(0, { version });
-    for (const session of [shared, own, none]) expect(await how(0, session)).toBe(false);
-    await tickets('shared');
-    await until('they share again', () => sharing(), 60);
+    const { session: sharedSession } = await requestAt(0, { version });
+    await setSessionTickets('process');
+    const { session: processSession } = await requestAt(0, { version });
+    const isResumedAt = async (which: 0 | 1, session: Buffer | undefined) =>
+      (await requestAt(which, { version, session })).isResumed;
+    expect([await isResumedAt(0, sharedSession), await isResumedAt(1, sharedSession)]).toEqual([
+      false,
+      false,
+    ]);
+    expect([await isResumedAt(0, processSession), await isResumedAt(1, processSession)]).toEqual([
+      true,
+      false,
+    ]);
+    await setSessionTickets('off');
+    const { session: noSession } = await requestAt(0, { version });
+    for (const session of [sharedSession, processSession, noSession])
+      expect(await isResumedAt(0, session)).toBe(false);
+    await setSessionTickets('shared');
+    await until('sessions are shared again', () => areSessionsShared(), 60);
   });
 
-  test('the store holds the secrets sealed and with an expiry; a Redis that has lost them does not get them again', async () => {
+  test('the store holds the secrets sealed and with an expiry, and they are not restored after a data loss of Redis', async () => {
     const client = new Redis(redis.url);
     try {
-      const kept = await client.keys('*passing-tickets-*');
-      expect(kept.length).toBeGreaterThan(0);
-      for (const key of kept) {
+      const ticketKeys = await client.keys('*passing-tickets-*');
+      expect(ticketKeys.length).toBeGreaterThan(0);
+      for (const key of ticketKeys) {
         expect(await client.ttl(key)).toBeGreaterThan(0);
         expect(await client.get(key)).toMatch(/"r":\{"sealed":"[\w-]{80}"\},"m":"[\w-]+\.[\w-]{43}"\}$/);
       }
       await client.flushall();
-      await until('what lasts is put back', async () => (await client.keys('*{keys}:n')).length === 1, 60);
+      await until(
+        'permanent records are restored',
+        async () => (await client.keys('*{keys}:n')).length === 1,
+        60,
+      );
       expect(await client.keys('*passing-*')).toEqual([]);
     } finally {
       client.disconnect();

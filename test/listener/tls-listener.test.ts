@@ -21,7 +21,7 @@ const LOCAL: PeerList = {
   includes: (address) => /^(?:::ffff:)?127\.0\.0\.1$/.test(address),
 };
 
-const peersIn = (...networks: readonly (readonly [string, number])[]): PeerList => {
+const createPeerList = (...networks: readonly (readonly [string, number])[]): PeerList => {
   const list = new BlockList();
   for (const [address, bits] of networks) list.addSubnet(address, bits);
   return { hasEntries: true, includes: (address) => list.check(address.replace('::ffff:', '')) };
@@ -38,23 +38,23 @@ beforeAll(async () => {
   alice = await issue(ca);
 });
 
-const open: PublicListener[] = [];
+const openListeners: PublicListener[] = [];
 const sockets: Socket[] = [];
 afterEach(async () => {
   vi.useRealTimers();
   for (const socket of sockets.splice(0)) socket.destroy();
-  await Promise.all(open.splice(0).map((listener) => listener.close()));
+  await Promise.all(openListeners.splice(0).map((listener) => listener.close()));
 });
 
-const material = (one: IssuedCertificate = server) => ({
-  certificate: one.pem,
-  key: one.keyPem,
+const createTlsMaterial = (identity: IssuedCertificate = server) => ({
+  certificate: identity.pem,
+  key: identity.keyPem,
   minVersion: 'TLSv1.2' as const,
   issuers: [ca.pem],
   tickets: { secret: TICKET_SECRET, scope: 'here' },
 });
 
-/** Tells what the listener found out about the call. */
+/** Responds with the properties of the request context. */
 const describeRequest = (context: RequestContext): void => {
   context.response.end(
     JSON.stringify({
@@ -75,11 +75,11 @@ async function listen(
 ): Promise<PublicListener> {
   const { ask = 'always', plain = false, ...rest } = options;
   const listener = await startTestListener({
-    ...(!plain && { tls: { ...material(), askCertificate: ask } }),
+    ...(!plain && { tls: { ...createTlsMaterial(), askCertificate: ask } }),
     onRequest: describeRequest,
     ...rest,
   });
-  open.push(listener);
+  openListeners.push(listener);
   return listener;
 }
 
@@ -89,7 +89,7 @@ interface ListenerReply {
   readonly headers: IncomingMessage['headers'];
 }
 
-/** One call over a connection of its own. */
+/** Sends one request on a new connection. */
 async function call(port: number, options: Partial<RequestParams> = {}): Promise<ListenerReply> {
   const { status, json, headers } = await sendRequest({ port, path: '/', ca: ca.pem, ...options });
   return { status, body: json, headers };
@@ -97,7 +97,7 @@ async function call(port: number, options: Partial<RequestParams> = {}): Promise
 
 const withAlice = () => ({ cert: alice.pem, key: alice.keyPem });
 
-async function secured(
+async function connectTls(
   port: number,
   options: ConnectionOptions = {},
 ): Promise<TLSSocket & { readonly sessions: Buffer[] }> {
@@ -110,7 +110,7 @@ async function secured(
   return Object.assign(socket, { sessions });
 }
 
-async function plainSocket(port: number): Promise<Socket> {
+async function connectPlain(port: number): Promise<Socket> {
   const socket = connect(port, '127.0.0.1');
   sockets.push(socket);
   socket.on('error', () => {});
@@ -118,7 +118,7 @@ async function plainSocket(port: number): Promise<Socket> {
   return socket;
 }
 
-/** Everything a connection says until it is closed (or until it has said what is waited for). */
+/** Reads from a connection until it is closed or the text matches. */
 async function readUntil(socket: Socket, until?: RegExp): Promise<string> {
   let text = '';
   return new Promise((resolve) => {
@@ -137,7 +137,7 @@ async function readUntil(socket: Socket, until?: RegExp): Promise<string> {
 const GET = 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n';
 
 describe('the certificate of a connection', () => {
-  test('C01 is the one whose key the client proved to hold', async () => {
+  test('C01 is the one whose key the client has proved to possess', async () => {
     const { port } = await listen();
     expect((await call(port, withAlice())).body.certificate).toBe('alice');
   });
@@ -149,57 +149,57 @@ describe('the certificate of a connection', () => {
   });
 
   test.each(['TLSv1.2', 'TLSv1.3'] as const)(
-    'C02 is absent when the client has none, also on a resumed %s session; a resumed one keeps what it proved',
+    'C02 is absent if the client has none, also on a resumed %s session; a resumed session keeps its certificate',
     async (version) => {
       const { port } = await listen();
-      for (const [own, expected] of [
+      for (const [presented, expected] of [
         [{}, undefined],
         [withAlice(), 'alice'],
       ] as const) {
-        const options = { ...own, minVersion: version, maxVersion: version };
-        const first = await secured(port, options);
+        const options = { ...presented, minVersion: version, maxVersion: version };
+        const first = await connectTls(port, options);
         first.write(GET);
         const reply = await readUntil(first, /\}$/);
-        const again = await secured(port, {
+        const resumed = await connectTls(port, {
           minVersion: version,
           maxVersion: version,
           session: first.sessions.at(-1),
         });
-        again.write(GET);
-        const repeated = await readUntil(again, /\}$/);
-        expect(again.isSessionReused()).toBe(true);
-        for (const response of [reply, repeated])
+        resumed.write(GET);
+        const resumedReply = await readUntil(resumed, /\}$/);
+        expect(resumed.isSessionReused()).toBe(true);
+        for (const response of [reply, resumedReply])
           expect(JSON.parse(response.slice(response.indexOf('{')))['certificate']).toBe(expected);
       }
     },
   );
 
-  test('C02 is not requested where it is switched off', async () => {
+  test('C02 is not requested when disabled', async () => {
     const { port } = await listen({ ask: 'never' });
     expect((await call(port, withAlice())).body.certificate).toBeUndefined();
   });
 });
 
-describe('C18 a certificate is requested under some names', () => {
+describe('C18 a certificate is requested for some names', () => {
   const strict = ['strict.example.test'];
-  const under = (servername: string, host: string) => ({ ...withAlice(), servername, headers: { host } });
+  const withNames = (servername: string, host: string) => ({ ...withAlice(), servername, headers: { host } });
 
-  test('C18 it is requested under these and not under others', async () => {
+  test('C18 it is requested for these names and not for others', async () => {
     const { port } = await listen({ ask: strict });
-    const request = await call(port, under('STRICT.example.test', 'strict.example.test'));
-    const unasked = await call(port, under('open.example.test', 'open.example.test'));
+    const request = await call(port, withNames('STRICT.example.test', 'strict.example.test'));
+    const withoutRequest = await call(port, withNames('open.example.test', 'open.example.test'));
     expect(request.body.certificate).toBe('alice');
-    expect(unasked.status).toBe(200);
-    expect(unasked.body.certificate).toBeUndefined();
+    expect(withoutRequest.status).toBe(200);
+    expect(withoutRequest.body.certificate).toBeUndefined();
   });
 
   test.each(['strict.example.test', 'Strict.Example.Test.', 'strict.example.test:8443'])(
-    'C18 a connection opened under another name is misdirected for %s',
+    'C18 a connection opened for another name is misdirected for %s',
     async (host) => {
       const { port } = await listen({ ask: strict });
-      const reported = await call(port, under('open.example.test', host));
-      expect(reported.status).toBe(421);
-      expect(reported.body.error).toBe('misdirected_request');
+      const reply = await call(port, withNames('open.example.test', host));
+      expect(reply.status).toBe(421);
+      expect(reply.body.error).toBe('misdirected_request');
     },
   );
 
@@ -209,7 +209,7 @@ describe('C18 a certificate is requested under some names', () => {
       'GET / HTTP/1.1\r\nHost: open.example.test\r\nHost: strict.example.test\r\n\r\n',
       'GET https://strict.example.test/ HTTP/1.1\r\nHost: open.example.test\r\n\r\n',
     ]) {
-      const socket = await secured(port, { servername: 'open.example.test' });
+      const socket = await connectTls(port, { servername: 'open.example.test' });
       socket.write(head);
       expect(await readUntil(socket)).toMatch(/^HTTP\/1\.1 421 /);
     }
@@ -217,18 +217,22 @@ describe('C18 a certificate is requested under some names', () => {
 
   test('C18 a client without SNI is asked for a certificate', async () => {
     const { port } = await listen({ ask: strict });
-    const reported = await call(port, { ...withAlice(), servername: '' });
-    expect(reported.body.certificate).toBe('alice');
+    const reply = await call(port, { ...withAlice(), servername: '' });
+    expect(reply.body.certificate).toBe('alice');
   });
 
-  test('C18 a ClientHello in records of one byte is read like any other', async () => {
+  test('C18 a ClientHello in one-byte records is parsed like any other', async () => {
     const { port } = await listen({ ask: strict });
     for (const [servername, expected] of [
       ['strict.example.test', 'alice'],
       ['open.example.test', undefined],
     ] as const) {
-      const wire = await plainSocket(port);
-      const socket = await secured(port, { ...withAlice(), socket: fragmentClientHello(wire), servername });
+      const wire = await connectPlain(port);
+      const socket = await connectTls(port, {
+        ...withAlice(),
+        socket: fragmentClientHello(wire),
+        servername,
+      });
       socket.write(GET.replace('localhost', servername));
       const response = await readUntil(socket, /\}$/);
       expect(JSON.parse(response.slice(response.indexOf('{')))['certificate']).toBe(expected);
@@ -237,15 +241,15 @@ describe('C18 a certificate is requested under some names', () => {
 
   test('C18 a connection that does not start with a ClientHello is closed', async () => {
     const { port } = await listen({ ask: strict });
-    const socket = await plainSocket(port);
+    const socket = await connectPlain(port);
     socket.write(GET);
     expect(await readUntil(socket)).not.toContain('200');
   });
 
-  test('C18 a connection whose ClientHello does not come in time is closed', async () => {
+  test('C18 a connection whose ClientHello does not arrive in time is closed', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     const listener = await listen({ ask: strict });
-    const slow = await plainSocket(listener.port);
+    const slow = await connectPlain(listener.port);
     slow.write(Buffer.from([22, 3, 1]));
     while (listener.countConnections() === 0) await setImmediate();
     vi.advanceTimersByTime(HANDSHAKE_SECONDS * 1_000 - 1);
@@ -256,8 +260,8 @@ describe('C18 a certificate is requested under some names', () => {
   });
 });
 
-describe('C19 absurd handshakes', () => {
-  test('C19 a chain of four hundred certificates ends the connection and nothing else', async () => {
+describe('C19 abusive handshakes', () => {
+  test('C19 a chain of four hundred certificates closes only its connection', async () => {
     const { port } = await listen();
     const chain = Array.from({ length: 400 }, () => alice.pem).join('');
     const socket = tlsConnect({
@@ -276,7 +280,7 @@ describe('C19 absurd handshakes', () => {
 
   test('C19 renegotiation is refused', async () => {
     const { port } = await listen();
-    const socket = await secured(port, { maxVersion: 'TLSv1.2', ...withAlice() });
+    const socket = await connectTls(port, { maxVersion: 'TLSv1.2', ...withAlice() });
     const refused = await new Promise<boolean>((resolve) => {
       socket.on('close', () => resolve(true)).on('error', () => resolve(true));
       socket.renegotiate({ rejectUnauthorized: false }, (error) => resolve(error !== null));
@@ -286,12 +290,12 @@ describe('C19 absurd handshakes', () => {
 });
 
 describe('the server certificate', () => {
-  test('changes for new connections without closing the port, and the lowest TLS version stays', async () => {
+  test('changes for new connections without closing the port, with the new minimum TLS version', async () => {
     const listener = await listen();
     const next = await issueServer(ca, { commonName: 'next' });
-    const before = await secured(listener.port);
-    listener.setSecureContext({ ...material(next), minVersion: 'TLSv1.3' });
-    const after = await secured(listener.port);
+    const before = await connectTls(listener.port);
+    listener.setSecureContext({ ...createTlsMaterial(next), minVersion: 'TLSv1.3' });
+    const after = await connectTls(listener.port);
     expect(before.getPeerX509Certificate()?.serialNumber.toLowerCase()).toBe(server.serial);
     expect(after.getPeerX509Certificate()?.serialNumber.toLowerCase()).toBe(next.serial);
     await expect(call(listener.port, { maxVersion: 'TLSv1.2' })).rejects.toThrow();
@@ -299,14 +303,14 @@ describe('the server certificate', () => {
     expect(await readUntil(before, /\}$/)).toContain('200 OK');
   });
 
-  test('stays when the new one cannot be used', async () => {
+  test('is kept if the new one cannot be used', async () => {
     const listener = await listen({ ask: ['strict.example.test'] });
-    expect(() => listener.setSecureContext({ ...material(), key: alice.keyPem })).toThrow();
+    expect(() => listener.setSecureContext({ ...createTlsMaterial(), key: alice.keyPem })).toThrow();
     expect((await call(listener.port)).status).toBe(200);
   });
 });
 
-describe('who is calling', () => {
+describe('the client address and request id', () => {
   test('X-Forwarded-For and X-Request-Id of an untrusted client are ignored', async () => {
     const { port } = await listen({ plain: true });
     const { body } = await call(port, {
@@ -327,18 +331,18 @@ describe('who is calling', () => {
     ['[2001:db8::1]:4711', '2001:db8::1'],
     ['203.0.113.9:80', '203.0.113.9'],
   ])('behind listed proxies X-Forwarded-For %j means %s', async (forwarded, client) => {
-    const trustedProxies = peersIn(['127.0.0.0', 8], ['10.0.0.0', 8]);
+    const trustedProxies = createPeerList(['127.0.0.0', 8], ['10.0.0.0', 8]);
     const { port } = await listen({ plain: true, trustedProxies });
     const { body } = await call(port, { plain: true, headers: { 'x-forwarded-for': forwarded } });
     expect(body).toMatchObject({ peer: '127.0.0.1', client });
   });
 
-  test('a listed proxy’s request id is kept when it is of a sane shape', async () => {
+  test('a listed proxy’s request id is kept if it is well-formed', async () => {
     const { port } = await listen({ plain: true, trustedProxies: LOCAL });
-    const idFor = async (id: string) =>
+    const getIdFor = async (id: string) =>
       (await call(port, { plain: true, headers: { 'x-request-id': id } })).body.id;
-    expect(await idFor('abcdefgh12345678')).toBe('abcdefgh12345678');
-    expect(await idFor('a"b{}<script>xx')).toMatch(/^[A-Za-z0-9_-]{16}$/);
+    expect(await getIdFor('abcdefgh12345678')).toBe('abcdefgh12345678');
+    expect(await getIdFor('a"b{}<script>xx')).toMatch(/^[A-Za-z0-9_-]{16}$/);
   });
 });
 
@@ -372,15 +376,15 @@ describe('the PROXY protocol', () => {
     '%s from a listed peer provides the client address, over TLS and plain',
     async (_name, header, peer) => {
       const secure = await listen({ proxyProtocol: LOCAL });
-      const rawSocket = await plainSocket(secure.port);
+      const rawSocket = await connectPlain(secure.port);
       rawSocket.write(header);
-      const socket = await secured(secure.port, { socket: rawSocket, ...withAlice() });
+      const socket = await connectTls(secure.port, { socket: rawSocket, ...withAlice() });
       socket.write(GET);
       const response = await readUntil(socket, /\}$/);
       expect(JSON.parse(response.slice(response.indexOf('{')))).toMatchObject({ peer, certificate: 'alice' });
 
       const plain = await listen({ proxyProtocol: LOCAL, plain: true });
-      const direct = await plainSocket(plain.port);
+      const direct = await connectPlain(plain.port);
       // In two pieces, split inside the header.
       direct.write(header.subarray(0, 9));
       await setImmediate();
@@ -391,23 +395,23 @@ describe('the PROXY protocol', () => {
 
   test.each([
     ['no header', Buffer.from(GET)],
-    ['a bad address', Buffer.from(`PROXY TCP4 999.0.113.9 10.0.0.1 4096 443\r\n${GET}`)],
-    ['a header without end', Buffer.from(`PROXY TCP4 ${'1'.repeat(200)}`)],
+    ['an invalid address', Buffer.from(`PROXY TCP4 999.0.113.9 10.0.0.1 4096 443\r\n${GET}`)],
+    ['an endless header', Buffer.from(`PROXY TCP4 ${'1'.repeat(200)}`)],
     ['a version 2 header that is too long', Buffer.concat([V2, Buffer.from([0x21, 0x11, 0xff, 0xff])])],
     [
       'a version 2 header that is too short',
       Buffer.concat([V2, Buffer.from([0x21, 0x11, 0, 4, 1, 2, 3, 4])]),
     ],
-  ])('a listed peer that sends %s is closed unheard', async (_name, bytes) => {
+  ])('the connection of a listed peer that sends %s is closed without a response', async (_name, bytes) => {
     const { port } = await listen({ proxyProtocol: LOCAL, plain: true });
-    const socket = await plainSocket(port);
+    const socket = await connectPlain(port);
     socket.write(bytes);
     expect(await readUntil(socket)).toBe('');
   });
 
-  test('from any other peer it is not a request', async () => {
-    const { port } = await listen({ proxyProtocol: peersIn(['10.0.0.0', 8]), plain: true });
-    const socket = await plainSocket(port);
+  test('from any other peer it is an invalid request', async () => {
+    const { port } = await listen({ proxyProtocol: createPeerList(['10.0.0.0', 8]), plain: true });
+    const socket = await connectPlain(port);
     socket.write(`PROXY TCP4 203.0.113.9 10.0.0.1 4096 443\r\n${GET}`);
     expect(await readUntil(socket)).toMatch(/^HTTP\/1\.1 400 /);
   });
@@ -415,15 +419,15 @@ describe('the PROXY protocol', () => {
 
 describe('limits', () => {
   const limits = { headers: 16_384, headerTimeout: 10, connections: 3 };
-  const shapes = [
+  const variants = [
     ['directly', {}],
-    ['behind the PROXY protocol', { proxyProtocol: peersIn(['10.0.0.0', 8]) }],
+    ['behind the PROXY protocol', { proxyProtocol: createPeerList(['10.0.0.0', 8]) }],
   ] as const;
 
-  test.each(shapes)(
-    '%s: a request that cannot be read gets an error, and its connection is closed',
-    async (_name, shape) => {
-      const { port } = await listen({ plain: true, limits, ...shape });
+  test.each(variants)(
+    '%s: a malformed request gets an error, and its connection is closed',
+    async (_name, variant) => {
+      const { port } = await listen({ plain: true, limits, ...variant });
       for (const [bytes, status] of [
         ['GET / HTTP/1.1\r\nBad Header: x\r\n\r\n', 400],
         [`GET / HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(17_000)}\r\n\r\n`, 431],
@@ -431,44 +435,44 @@ describe('limits', () => {
         ['GET / HTTP/1.1\r\nHost: a\r\nExpect: foo\r\n\r\n', 417],
         ['CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405],
       ] as const) {
-        const socket = await plainSocket(port);
+        const socket = await connectPlain(port);
         socket.write(bytes);
         expect(await readUntil(socket)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
       }
     },
   );
 
-  test('a head that does not come in time is 408, directly and behind the PROXY protocol', async () => {
+  test('a head that does not arrive in time is 408, directly and behind the PROXY protocol', async () => {
     await Promise.all(
-      shapes.map(async ([, shape]) => {
-        const { port } = await listen({ plain: true, limits: { ...limits, headerTimeout: 0.1 }, ...shape });
-        const socket = await plainSocket(port);
+      variants.map(async ([, variant]) => {
+        const { port } = await listen({ plain: true, limits: { ...limits, headerTimeout: 0.1 }, ...variant });
+        const socket = await connectPlain(port);
         socket.write('GET / HTTP/1.1\r\nHost:');
         expect(await readUntil(socket)).toMatch(/^HTTP\/1\.1 408 /);
       }),
     );
   });
 
-  test.each(shapes)(
-    '%s: connections beyond the limit are closed, those within it live',
-    async (_name, shape) => {
-      const listener = await listen({ plain: true, limits, ...shape });
-      const kept: Socket[] = [];
+  test.each(variants)(
+    '%s: connections beyond the limit are closed, those within it stay open',
+    async (_name, variant) => {
+      const listener = await listen({ plain: true, limits, ...variant });
+      const openSockets: Socket[] = [];
       for (let count = 0; count < 3; count += 1) {
-        const socket = await plainSocket(listener.port);
+        const socket = await connectPlain(listener.port);
         socket.write(GET);
         await readUntil(socket, /\}$/);
-        kept.push(socket);
+        openSockets.push(socket);
       }
       expect(listener.countConnections()).toBe(3);
-      const late = await plainSocket(listener.port);
+      const late = await connectPlain(listener.port);
       expect(await readUntil(late)).toBe('');
-      kept[0]?.write(GET);
-      expect(await readUntil(kept[0] as Socket, /\}$/)).toContain('200 OK');
+      openSockets[0]?.write(GET);
+      expect(await readUntil(openSockets[0] as Socket, /\}$/)).toContain('200 OK');
     },
   );
 
-  test('another upgrade than WebSocket is an ordinary request; WebSocket comes with its socket', async () => {
+  test('an upgrade other than WebSocket is an ordinary request; a WebSocket request has its socket', async () => {
     const { port } = await listen({
       plain: true,
       onRequest: ({ upgrade, response, peer }) => {
@@ -476,11 +480,11 @@ describe('limits', () => {
         else upgrade.socket.end(`HTTP/1.1 101 Switching Protocols\r\n\r\n${peer}`);
       },
     });
-    const ask = (protocol: string) =>
+    const upgradeRequest = (protocol: string) =>
       `GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, close\r\nUpgrade: ${protocol}\r\n\r\n`;
-    const [h2c, ws] = [await plainSocket(port), await plainSocket(port)];
-    h2c.write(ask('h2c'));
-    ws.write(ask('websocket'));
+    const [h2c, ws] = [await connectPlain(port), await connectPlain(port)];
+    h2c.write(upgradeRequest('h2c'));
+    ws.write(upgradeRequest('websocket'));
     expect(await readUntil(h2c, /\}$/)).toContain('200 OK');
     expect(await readUntil(ws)).toMatch(/^HTTP\/1\.1 101 .*127\.0\.0\.1$/s);
   });
@@ -488,62 +492,63 @@ describe('limits', () => {
   test('a WebSocket requested after a request still in progress closes the connection', async () => {
     const paths: (string | undefined)[] = [];
     const { port } = await listen({ plain: true, onRequest: ({ request }) => void paths.push(request.url) });
-    const socket = await plainSocket(port);
+    const socket = await connectPlain(port);
     socket.write('GET /slow HTTP/1.1\r\nHost: a\r\n\r\n');
     socket.write('GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n');
     expect(await readUntil(socket)).toBe('');
     expect(paths).toEqual(['/slow']);
   });
 
-  test('100 Continue is sent when the body is read, and not before a response that does not read it', async () => {
-    let reads = true;
+  test('100 Continue is sent when the body is read, and not if the response does not read it', async () => {
+    let readsBody = true;
     const { port } = await listen({
       plain: true,
       onRequest: ({ request, response }) => {
-        if (!reads) return void response.writeHead(401, { connection: 'close' }).end();
+        if (!readsBody) return void response.writeHead(401, { connection: 'close' }).end();
         request
           .on('data', () => {})
           .on('end', () => response.writeHead(200, { connection: 'close' }).end('done'));
       },
     });
-    const ask = 'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n';
-    const first = await plainSocket(port);
-    first.write(ask);
+    const request = 'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n';
+    const first = await connectPlain(port);
+    first.write(request);
     expect(await readUntil(first, /\r\n\r\n/)).toBe('HTTP/1.1 100 Continue\r\n\r\n');
     first.write('ok');
     expect(await readUntil(first)).toMatch(/^HTTP\/1\.1 200 OK/);
-    reads = false;
-    const second = await plainSocket(port);
-    second.write(ask);
+    readsBody = false;
+    const second = await connectPlain(port);
+    second.write(request);
     expect(await readUntil(second)).toMatch(/^HTTP\/1\.1 401 /);
   });
 });
 
 describe('stopping', () => {
-  const shapes = [
+  const variants = [
     ['plain', { plain: true }],
     ['TLS', {}],
-    ['TLS behind a front', { ask: ['strict.example.test'] }],
+    ['TLS with parsed ClientHello', { ask: ['strict.example.test'] }],
   ] as const;
 
-  test.each(shapes)(
+  test.each(variants)(
     '%s: a drain lets requests in progress end with `Connection: close`, and closes idle connections',
-    async (_name, shape) => {
+    async (_name, variant) => {
       const running: RequestContext[] = [];
-      const ends: RequestOutcome[] = [];
+      const outcomes: RequestOutcome[] = [];
       const listener = await listen({
-        ...shape,
-        onRequest: (one) => (one.request.url === '/slow' ? void running.push(one) : describeRequest(one)),
-        onRequestEnd: (_call, end) => ends.push(end),
+        ...variant,
+        onRequest: (context) =>
+          context.request.url === '/slow' ? void running.push(context) : describeRequest(context),
+        onRequestEnd: (_call, end) => outcomes.push(end),
       });
       const connectTo = (): Promise<Socket> =>
-        'plain' in shape ? plainSocket(listener.port) : secured(listener.port, withAlice());
+        'plain' in variant ? connectPlain(listener.port) : connectTls(listener.port, withAlice());
       const idle = await connectTo();
       idle.write(GET);
       await readUntil(idle, /\}$/);
       const busy = await connectTo();
       busy.write(GET.replace('/', '/slow'));
-      await until('the call', () => running.length === 1);
+      await until('the request has arrived', () => running.length === 1);
       expect(listener.countConnections()).toBe(2);
 
       const idleEnded = readUntil(idle);
@@ -554,30 +559,30 @@ describe('stopping', () => {
       expect(await response).toMatch(/connection: close.*at last/is);
       expect(await drained).toBe(true);
       expect(listener.countConnections()).toBe(0);
-      expect(ends).toHaveLength(2);
-      expect(ends[1]).toMatchObject({ status: 200, aborted: false });
-      await expect(call(listener.port, { plain: 'plain' in shape })).rejects.toThrow();
+      expect(outcomes).toHaveLength(2);
+      expect(outcomes[1]).toMatchObject({ status: 200, aborted: false });
+      await expect(call(listener.port, { plain: 'plain' in variant })).rejects.toThrow();
     },
   );
 
-  test.each(shapes)(
+  test.each(variants)(
     '%s: a request that does not end in time is cut off, and the drain reports it',
-    async (_name, shape) => {
+    async (_name, variant) => {
       const running: RequestContext[] = [];
-      const listener = await listen({ ...shape, onRequest: (one) => void running.push(one) });
-      const socket = 'plain' in shape ? await plainSocket(listener.port) : await secured(listener.port);
+      const listener = await listen({ ...variant, onRequest: (context) => void running.push(context) });
+      const socket = 'plain' in variant ? await connectPlain(listener.port) : await connectTls(listener.port);
       socket.write(GET);
-      await until('the call', () => running.length === 1);
+      await until('the request has arrived', () => running.length === 1);
       const closed = readUntil(socket);
       expect(await listener.drain(0.2)).toBe(false);
       await closed;
-      await until('no connection', () => listener.countConnections() === 0);
+      await until('no connection is open', () => listener.countConnections() === 0);
     },
   );
 });
 
 describe('a request without a length and without chunks', () => {
-  const raw = async (port: number, text: string, ends: RegExp): Promise<string> => {
+  const sendRaw = async (port: number, text: string, end: RegExp): Promise<string> => {
     const socket = connect(port, '127.0.0.1');
     sockets.push(socket);
     let received = '';
@@ -585,14 +590,14 @@ describe('a request without a length and without chunks', () => {
       socket.on('error', reject).on('close', () => resolve());
       socket.setEncoding('latin1').on('data', (part: string) => {
         received += part;
-        if (ends.test(received)) resolve();
+        if (end.test(received)) resolve();
       });
       socket.write(text);
     });
     return received;
   };
 
-  test('has an empty body at once, and the connection stays open', async () => {
+  test('has an empty body, and the connection stays open', async () => {
     const listener = await listen({
       plain: true,
       onRequest: ({ request, response }) =>
@@ -601,7 +606,7 @@ describe('a request without a length and without chunks', () => {
         ),
     });
     const head = 'POST / HTTP/1.1\r\nHost: a\r\n';
-    const text = await raw(
+    const text = await sendRaw(
       listener.port,
       `${head}\r\n${head}Content-Length: 2\r\n\r\nab${head}\r\n`,
       /<>[^]*<ab>[^]*<>/,

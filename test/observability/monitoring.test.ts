@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { getMetricFamily, METRIC_NAMES, type MetricName } from '../../src/observability/metric-table.ts';
+import { METRIC_NAMES, METRICS, type MetricName } from '../../src/observability/metric-table.ts';
 import { needs } from '../set-up/programs.ts';
 import { createCrl } from '../support/pki.ts';
 import { type Scrape, scrape } from '../support/scrape.ts';
@@ -42,7 +42,7 @@ const queries = [
   ...dashboard.templating.list.flatMap(({ definition }) => definition ?? []),
 ];
 
-/** The metrics an expression names, with the labels it selects them by. */
+/** The metrics in an expression, with the labels that select them. */
 const named = (expr: string): { readonly metric: string; readonly labels: readonly string[] }[] =>
   [...expr.matchAll(/\b((?:gatehouse|process|nodejs)_[a-z0-9_]+)(?:\{([^}]*)\})?/g)].map(
     ([, metric = '', inner = '']) => ({
@@ -53,7 +53,7 @@ const named = (expr: string): { readonly metric: string; readonly labels: readon
 
 const familyIn = (metric: string): MetricName | undefined =>
   METRIC_NAMES.find((name) => {
-    const { type } = getMetricFamily(name);
+    const { type } = METRICS[name];
     return (
       metric === name || (type === 'histogram' && new RegExp(`^${name}_(?:bucket|sum|count)$`).test(metric))
     );
@@ -118,7 +118,7 @@ test.each([
     expect(family, `${metric} is a metric`).toBeDefined();
     if (family === undefined) continue;
     expect(live.families.has(family), `${metric} is scraped`).toBe(true);
-    const known = [...getMetricFamily(family).labels, 'job', 'instance', 'le'];
+    const known = [...METRICS[family].labels, 'job', 'instance', 'le'];
     for (const label of labels) expect(known, `a label of ${metric}`).toContain(label);
   }
 });

@@ -157,9 +157,11 @@ describe('settings of the operator', () => {
       myGrants: true,
     };
     const look = (logo: string) => () => createTheme({ ...settings, logo });
-    expect(look(file('a.png', '<html>'))).toThrow('pages.logo is not an SVG, PNG, JPEG or WebP image');
-    expect(look(file('b.png', Buffer.alloc(70_000)))).toThrow('pages.logo is larger than 64 KiB');
-    expect(look(join(pages.gateway.folder, 'none'))).toThrow('pages.logo cannot be read: ENOENT');
+    const [text, large] = [file('a.png', '<html>'), file('b.png', Buffer.alloc(70_000))];
+    const missing = join(pages.gateway.folder, 'none');
+    expect(look(text)).toThrow(`pages.logo: ${text} is not an SVG, PNG, JPEG or WebP image`);
+    expect(look(large)).toThrow(`pages.logo: ${large} is larger than 64 KiB`);
+    expect(look(missing)).toThrow(`pages.logo: ${missing} does not exist`);
     const png = Buffer.from('89504e470d0a1a0a0000', 'hex');
     expect(createTheme({ ...settings, logo: file('c', png) }).logo).toMatch(/^data:image\/png;base64,/);
   });

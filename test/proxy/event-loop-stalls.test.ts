@@ -4,9 +4,9 @@ import { hasLogged, onSignal, startHeldGateway } from '../support/holding-upstre
 import { readiness, until } from '../support/serve-process.ts';
 
 /**
- * Stalls the event loop for longer than it may (1 s), and until the test has sent the requests that are to meet it. One
- * long wait: the time that a thread waits for a CPU is no stall. Then the clock stops until the test has seen the
- * consequences, which otherwise last for 2 s only.
+ * Stalls the event loop beyond its limit (1 s), and until the test has sent its requests. It is one long wait, since time
+ * spent waiting for a CPU does not count as a stall. Then the clock stops until the test has observed the consequences,
+ * which otherwise last only 2 s.
  */
 const STALL = `
   const { existsSync, writeFileSync } = process.getBuiltinModule('node:fs');
@@ -21,37 +21,39 @@ const STALL = `
 `;
 
 for (const workers of [1, 2])
-  test(`X14 a stalled event loop is logged, new token calls are rejected for a moment, and it recovers (${workers} workers)`, async () => {
+  test(`X14 a stalled event loop is logged, new token requests are shed briefly, and the gateway recovers (${workers} workers)`, async () => {
     const { server, folder, client } = await startHeldGateway(
       workers,
       { preStop: '0s', drain: '5s' },
       onSignal(STALL),
     );
-    const [one, two, three] = [client(), client(), client()];
-    const grant = await one.grant();
-    for (const other of [two, three]) expect((await other.request({ path: '/health' })).status).toBe(200);
+    const [first, second, third] = [client(), client(), client()];
+    const grant = await first.grant();
+    for (const other of [second, third]) expect((await other.request({ path: '/health' })).status).toBe(200);
     const stalled = workers === 1 ? [server.pid] : server.workers;
     for (const pid of stalled) process.kill(pid, 'SIGWINCH');
-    await until('all stall', () => stalled.every((pid) => existsSync(folder.file(`stalled-${pid}`))));
+    await until('all processes are stalled', () =>
+      stalled.every((pid) => existsSync(folder.file(`stalled-${pid}`))),
+    );
 
-    // Sent during the stall on open connections: they are read at its end.
-    const shedding = one.post('/Authorize/Certificate', {
+    // Sent during the stall on open connections, and read when it ends.
+    const shedding = first.post('/Authorize/Certificate', {
       client_id: 'report-runner',
       scope: 'files:read',
     });
-    const forwarding = two.request({ path: '/health' });
-    const revoking = three.revoke(grant.access_token);
-    // The next turn of the event loop writes them.
+    const forwarding = second.request({ path: '/health' });
+    const revoking = third.revoke(grant.access_token);
+    // The next event-loop iteration writes them.
     await new Promise(setImmediate);
     folder.write('go-on', '');
     const shed = await shedding;
     expect([shed.status, shed.headers['retry-after']]).toEqual([400, '2']);
     expect(['invalid_grant', 'invalid_client']).not.toContain(shed.json['Error']);
     expect([(await forwarding).status, (await revoking).status]).toEqual([200, 200]);
-    await until('it is logged', () => hasLogged(server, 'event_loop_overloaded'));
-    await until('it is not ready', async () => (await readiness(server)) === 503);
+    await until('the stall is logged', () => hasLogged(server, 'event_loop_overloaded'));
+    await until('the gateway is not ready', async () => (await readiness(server)) === 503);
     folder.write('seen', '');
-    await until('ready again', async () => (await readiness(server)) === 200);
-    expect((await one.grant()).token_type).toBe('Bearer');
+    await until('the gateway is ready again', async () => (await readiness(server)) === 200);
+    expect((await first.grant()).token_type).toBe('Bearer');
     expect(await server.stop()).toBe(0);
   });

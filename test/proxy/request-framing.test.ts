@@ -36,29 +36,29 @@ afterAll(async () => {
 });
 beforeEach(() => upstream.reset());
 
-const ask = (message: Message): Promise<RawResponse> => rawRequest(proxy.port, writeMessage(message));
+const send = (message: Message): Promise<RawResponse> => rawRequest(proxy.port, writeMessage(message));
 
-/** Status given, nothing upstream, and the gateway goes on. */
-async function refusedWith(statuses: readonly number[], message: string): Promise<void> {
+/** Expects one of these statuses, nothing upstream, and a successful next request. */
+async function expectRefused(statuses: readonly number[], message: string): Promise<void> {
   upstream.reset();
   const { status } = await rawRequest(proxy.port, message);
   expect([message, statuses.includes(status) || status]).toEqual([message, true]);
   expect(upstream.bytes()).toBe('');
-  expect((await ask({ line: 'GET /files/next HTTP/1.1' })).status).toBe(200);
+  expect((await send({ line: 'GET /files/next HTTP/1.1' })).status).toBe(200);
 }
 
 describe('an ambiguous request head is rejected', () => {
   for (const [name, { statuses, inputs }] of Object.entries(REFUSED_HEADS))
     test(name, async () => {
-      for (const input of inputs('A')) await refusedWith(statuses, input);
+      for (const input of inputs('A')) await expectRefused(statuses, input);
     });
 });
 
-describe('a request gets new framing, and stays one request', () => {
+describe('a request gets new framing and remains a single request', () => {
   test('H17 a trailer does not reach the upstream', async () => {
     const body = `${chunk('abc')}0\r\nX-Forwarded-User: evil\r\nX-Gatehouse-Identity: evil\r\n\r\n`;
     expect(
-      (await ask({ line: 'POST /files/1 HTTP/1.1', headers: [CHUNKED, 'Trailer: X-Forwarded-User'], body }))
+      (await send({ line: 'POST /files/1 HTTP/1.1', headers: [CHUNKED, 'Trailer: X-Forwarded-User'], body }))
         .status,
     ).toBe(200);
     const [seen] = upstream.requests;
@@ -79,7 +79,7 @@ describe('a request gets new framing, and stays one request', () => {
       expect(upstream.requests[0]?.body).toBe('hello');
       expect(headerValues(upstream.requests[0], 'expect')).toEqual([]);
       upstream.reset();
-      const refusal = await ask({ ...head, token: 'forged' });
+      const refusal = await send({ ...head, token: 'forged' });
       expect(refusal.status).toBe(401);
       expect(refusal.head).toMatch(/connection: close/i);
       expect(upstream.bytes()).toBe('');
@@ -88,13 +88,13 @@ describe('a request gets new framing, and stays one request', () => {
     }
   });
 
-  test('H23 an upgrade to h2c is not passed on', async () => {
+  test('H23 an upgrade to h2c is not forwarded', async () => {
     const headers = ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABk'];
-    expect((await ask({ line: 'GET /files/1 HTTP/1.1', headers })).status).toBe(200);
+    expect((await send({ line: 'GET /files/1 HTTP/1.1', headers })).status).toBe(200);
     expect(upstream.bytes()).not.toMatch(/upgrade|h2c|http2-settings/i);
   });
 
-  test('H26 a GET with a body is framed right, and so is the request after it', async () => {
+  test('H26 a GET with a body is framed correctly, and so is the request after it', async () => {
     const client = await connectRaw(proxy.port);
     try {
       client.send(
@@ -116,7 +116,7 @@ describe('a request gets new framing, and stays one request', () => {
   for (const [id, method] of BODIED_METHODS)
     test(`${id} a chunked ${method} with a request in its body is one request`, async () => {
       const body = `${chunk(SMUGGLED)}0\r\n\r\n`;
-      const { status } = await ask({ line: `${method} /files/1 HTTP/1.1`, headers: [CHUNKED], body });
+      const { status } = await send({ line: `${method} /files/1 HTTP/1.1`, headers: [CHUNKED], body });
       expect(status).toBe(200);
       expect(upstream.requests.map(({ target, body: got }) => [target, got])).toEqual([
         ['/files/1', SMUGGLED],
@@ -143,23 +143,26 @@ describe('a request gets new framing, and stays one request', () => {
     expect(upstream.bytes()).not.toContain('evil');
   });
 
-  test('bodies keep their length, chunked ones their end, and both arrive complete', async () => {
+  test('bodies with a length and chunked bodies arrive completely', async () => {
     const text = 'x'.repeat(90_000);
     const headers = [`Content-Length: ${text.length}`];
-    expect((await ask({ line: 'POST /files/1 HTTP/1.1', headers, body: text })).status).toBe(200);
+    expect((await send({ line: 'POST /files/1 HTTP/1.1', headers, body: text })).status).toBe(200);
     const body = `${chunk(text.slice(0, 50_000))}${chunk(text.slice(50_000))}0\r\n\r\n`;
-    expect((await ask({ line: 'PUT /files/2 HTTP/1.1', headers: [CHUNKED], body })).status).toBe(200);
-    const empty = await ask({ line: 'POST /files/3 HTTP/1.1', headers: ['Content-Length: 0'] });
+    expect((await send({ line: 'PUT /files/2 HTTP/1.1', headers: [CHUNKED], body })).status).toBe(200);
+    const empty = await send({ line: 'POST /files/3 HTTP/1.1', headers: ['Content-Length: 0'] });
     expect(empty.status).toBe(200);
-    const [whole, chunked, none] = upstream.requests;
-    expect([whole?.body === text, headerValues(whole, 'content-length')]).toEqual([true, ['90000']]);
-    // One that has arrived completely before it is forwarded gets a length.
+    const [withLength, chunked, emptyRequest] = upstream.requests;
+    expect([withLength?.body === text, headerValues(withLength, 'content-length')]).toEqual([
+      true,
+      ['90000'],
+    ]);
+    // A chunked body that arrived completely before it is forwarded gets a length.
     const framing = [
       ...headerValues(chunked, 'transfer-encoding'),
       ...headerValues(chunked, 'content-length'),
     ];
     expect([chunked?.body === text, framing]).toEqual([true, [expect.stringMatching(/^(?:chunked|90000)$/)]]);
-    expect([none?.body, headerValues(none, 'content-length')]).toEqual(['', ['0']]);
+    expect([emptyRequest?.body, headerValues(emptyRequest, 'content-length')]).toEqual(['', ['0']]);
   });
 
   test('one connection serves many requests in order, with rejected ones between them', async () => {
@@ -183,8 +186,8 @@ describe('a request gets new framing, and stays one request', () => {
   });
 });
 
-describe('bodies have a limit', () => {
-  test('X04 a length over the limit is refused before anything is connected', async () => {
+describe('the body limit', () => {
+  test('X04 a length over the limit is refused before an upstream connection is opened', async () => {
     const headers = [`Content-Length: ${LIMIT + 1}`];
     const client = await connectRaw(proxy.port);
     client.send(writeMessage({ line: 'POST /files/1 HTTP/1.1', headers, body: 'x'.repeat(1_000) }));
@@ -207,8 +210,8 @@ describe('bodies have a limit', () => {
     expect(upstream.bytes().length).toBeLessThan(LIMIT + 5_000);
   });
 
-  test('a body at the limit passes', async () => {
+  test('a body at the limit is forwarded', async () => {
     const body = `${chunk('x'.repeat(LIMIT))}0\r\n\r\n`;
-    expect((await ask({ line: 'POST /files/1 HTTP/1.1', headers: [CHUNKED], body })).status).toBe(200);
+    expect((await send({ line: 'POST /files/1 HTTP/1.1', headers: [CHUNKED], body })).status).toBe(200);
   });
 });

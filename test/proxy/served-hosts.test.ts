@@ -19,14 +19,14 @@ beforeEach(() => {
   gateway.clearLog();
 });
 
-const hosts = (given: SettingsInput['hosts']) => (settings: SettingsInput) => ({
+const withHosts = (given: SettingsInput['hosts']) => (settings: SettingsInput) => ({
   ...settings,
   trustedProxies: ['127.0.0.1'],
   hosts: given,
 });
 
-/** The status of a request, through both data paths: a field that the fast path does not take is of the full one. */
-async function overHttp1(host: string, target = '/health', more = ''): Promise<number> {
+/** Sends a request on the fast path; with a field that it does not support, on the full path. */
+async function sendOverHttp1(host: string, target = '/health', more = ''): Promise<number> {
   const client = await connectRawTls(gateway.port, gateway.ca.pem);
   try {
     client.send(`GET ${target} HTTP/1.1\r\nHost: ${host}\r\n${more}\r\n`);
@@ -35,12 +35,13 @@ async function overHttp1(host: string, target = '/health', more = ''): Promise<n
     client.destroy();
   }
 }
-const overFullPath = (host: string) => overHttp1(host, '/health', 'TE: trailers\r\nConnection: TE\r\n');
+const sendOverFullPath = (host: string) =>
+  sendOverHttp1(host, '/health', 'TE: trailers\r\nConnection: TE\r\n');
 
 let session: ClientHttp2Session | undefined;
 afterAll(() => session?.destroy());
 
-async function overHttp2(host: string): Promise<number> {
+async function sendOverHttp2(host: string): Promise<number> {
   session ??= connect(`https://127.0.0.1:${gateway.port}`, { ca: gateway.ca.pem, servername: 'localhost' });
   const stream = session.request({ ':path': '/health', ':authority': host });
   return new Promise<number>((resolve, reject) => {
@@ -49,18 +50,18 @@ async function overHttp2(host: string): Promise<number> {
   });
 }
 
-const warnings = (): LogLine[] => gateway.log.filter(({ event }) => event === 'host_not_listed');
+const getWarnings = (): LogLine[] => gateway.log.filter(({ event }) => event === 'host_not_listed');
 
 describe.each([
-  ['the fast path', overHttp1],
-  ['the full path', overFullPath],
-  ['HTTP/2', overHttp2],
-] as const)('through %s', (_, ask) => {
+  ['the fast path', sendOverHttp1],
+  ['the full path', sendOverFullPath],
+  ['HTTP/2', sendOverHttp2],
+] as const)('through %s', (_, send) => {
   test('a host that is not listed is forwarded, and logged once', () =>
-    withSettings(gateway, hosts({}), async () => {
-      for (const host of ['evil.test', 'EVIL.test:8443', 'evil.test.']) expect(await ask(host)).toBe(200);
+    withSettings(gateway, withHosts({}), async () => {
+      for (const host of ['evil.test', 'EVIL.test:8443', 'evil.test.']) expect(await send(host)).toBe(200);
       expect(gateway.upstream.requests[0]?.headers['x-forwarded-host']).toBe('evil.test');
-      expect(warnings()).toMatchObject([
+      expect(getWarnings()).toMatchObject([
         {
           level: 'warn',
           host: 'evil.test',
@@ -74,7 +75,7 @@ describe.each([
   test('hosts of publicUrl, of routes and of hosts.allowed are listed, with any port', () =>
     withSettings(
       gateway,
-      hosts({ allowed: ['API.test', '*.apps.test', '[::1]'], others: 'refuse' }),
+      withHosts({ allowed: ['API.test', '*.apps.test', '[::1]'], others: 'refuse' }),
       async () => {
         for (const host of [
           'localhost',
@@ -84,53 +85,53 @@ describe.each([
           'a.b.apps.test',
           '[::1]:8443',
         ])
-          expect([host, await ask(host)]).toEqual([host, 200]);
-        expect(warnings()).toEqual([]);
+          expect([host, await send(host)]).toEqual([host, 200]);
+        expect(getWarnings()).toEqual([]);
       },
     ));
 
   test('with others: refuse a request for another host is 421 and reaches no upstream', () =>
-    withSettings(gateway, hosts({ allowed: ['*.apps.test'], others: 'refuse' }), async () => {
+    withSettings(gateway, withHosts({ allowed: ['*.apps.test'], others: 'refuse' }), async () => {
       for (const host of ['evil.test', 'apps.test', 'xapps.test', '10.0.0.1', '[2001:db8::1]'])
-        expect([host, await ask(host)]).toEqual([host, 421]);
+        expect([host, await send(host)]).toEqual([host, 421]);
       expect(gateway.upstream.requests).toEqual([]);
-      expect(warnings().map((line) => [line['host'], line['decision']])).toContainEqual([
+      expect(getWarnings().map((line) => [line['host'], line['decision']])).toContainEqual([
         'evil.test',
         'refused',
       ]);
     }));
 
-  test('a probe that names the address it connects to is accepted', () =>
-    withSettings(gateway, hosts({ others: 'refuse' }), async () => {
-      expect(await ask(`127.0.0.1:${gateway.port}`)).toBe(200);
-      expect(warnings()).toEqual([]);
+  test('a probe that sends the address it connects to as Host is accepted', () =>
+    withSettings(gateway, withHosts({ others: 'refuse' }), async () => {
+      expect(await send(`127.0.0.1:${gateway.port}`)).toBe(200);
+      expect(getWarnings()).toEqual([]);
     }));
 
   test('"*" allows every host without a warning', () =>
-    withSettings(gateway, hosts({ allowed: ['*'], others: 'refuse' }), async () => {
-      expect(await ask('anything.test')).toBe(200);
-      expect(warnings()).toEqual([]);
+    withSettings(gateway, withHosts({ allowed: ['*'], others: 'refuse' }), async () => {
+      expect(await send('anything.test')).toBe(200);
+      expect(getWarnings()).toEqual([]);
     }));
 });
 
-test('the token API and its pages are served under listed hosts only, forward-auth under any', () =>
-  withSettings(gateway, hosts({ others: 'refuse' }), async () => {
+test('the token API and its pages are served for listed hosts only, forward-auth for any', () =>
+  withSettings(gateway, withHosts({ others: 'refuse' }), async () => {
     for (const path of ['/authsvc/Authorize/Verify', '/authsvc/device', '/authsvc/oauth2/jwks'])
-      expect([path, await overHttp1('evil.test', path)]).toEqual([path, 421]);
-    expect(await overHttp1('localhost', '/authsvc/oauth2/jwks')).toBe(200);
+      expect([path, await sendOverHttp1('evil.test', path)]).toEqual([path, 421]);
+    expect(await sendOverHttp1('localhost', '/authsvc/oauth2/jwks')).toBe(200);
     const request = 'X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /health\r\nX-Forwarded-Host: api.test\r\n';
-    expect(await overHttp1('gateway.internal', '/authsvc/check', request)).toBe(200);
+    expect(await sendOverHttp1('gateway.internal', '/authsvc/check', request)).toBe(200);
   }));
 
-test('an absolute URL as target names the host in place of Host', () =>
-  withSettings(gateway, hosts({ allowed: ['api.test'], others: 'refuse' }), async () => {
-    expect(await overHttp1('evil.test', 'https://api.test/health')).toBe(200);
+test('an absolute URL as target overrides Host', () =>
+  withSettings(gateway, withHosts({ allowed: ['api.test'], others: 'refuse' }), async () => {
+    expect(await sendOverHttp1('evil.test', 'https://api.test/health')).toBe(200);
     expect(gateway.upstream.requests[0]?.headers['x-forwarded-host']).toBe('api.test');
-    expect(await overHttp1('localhost', 'https://evil.test/health')).toBe(421);
+    expect(await sendOverHttp1('localhost', 'https://evil.test/health')).toBe(421);
   }));
 
 test('HTTP/1.0 without a host is accepted, and no host is forwarded', () =>
-  withSettings(gateway, hosts({ others: 'refuse' }), async () => {
+  withSettings(gateway, withHosts({ others: 'refuse' }), async () => {
     const client = await connectRawTls(gateway.port, gateway.ca.pem);
     client.send('GET /health HTTP/1.0\r\n\r\n');
     expect(parseRawResponse(await client.closed()).status).toBe(200);
@@ -138,7 +139,7 @@ test('HTTP/1.0 without a host is accepted, and no host is forwarded', () =>
   }));
 
 describe('warnings', () => {
-  const open = (log: string[]) =>
+  const createHosts = (log: string[]) =>
     createServedHosts(
       {
         settings: { allowed: [], others: 'warn' },
@@ -148,18 +149,18 @@ describe('warnings', () => {
       { warn: (_, fields) => void log.push(String(fields?.['host'])) },
     );
 
-  test('come for few hosts at a time, however many a client invents', () => {
+  test('are limited to few hosts at a time, however many a client sends', () => {
     const log: string[] = [];
-    const served = open(log);
+    const served = createHosts(log);
     for (let at = 0; at < 10_000; at += 1)
       expect(served.accepts(`h${at}.test`, '192.0.2.1', { localAddress: '192.0.2.9' })).toBe(true);
     expect(log.length).toBeGreaterThan(0);
     expect(log.length).toBeLessThanOrEqual(20);
   });
 
-  test('do not come for addresses of this machine in any form', () => {
+  test('are not logged for addresses of this machine in any notation', () => {
     const log: string[] = [];
-    const served = open(log);
+    const served = createHosts(log);
     for (const [host, localAddress] of [
       ['10.1.2.3:8443', '10.1.2.3'],
       ['10.1.2.3', '::ffff:10.1.2.3'],

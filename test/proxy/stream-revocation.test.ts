@@ -18,7 +18,7 @@ import {
   type WebSocketUpstreamOptions,
 } from '../support/websocket.ts';
 
-/** docs/configuration.md, `tokens.endStreams`: within a second. */
+/** Streams end within a second: docs/configuration.md, `tokens.endStreams`. */
 const PROMISED_MS = 1_000;
 
 const cleanups: (() => unknown)[] = [];
@@ -28,17 +28,17 @@ afterEach(async () => {
 });
 
 /**
- * Timers of the gateway run from now on only as far as the test advances them, so that a bound is one of the gateway's
- * own clock, and not of how busy the machine is.
+ * From now on the timers of the gateway advance only with the test, so that bounds are measured on the gateway's clock
+ * and do not depend on the load of the machine.
  */
 const stopTimers = (): void =>
   void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] });
 
-/** Half of the promised time ends what takes part; the other half closes connections whose peer does not. */
+/** Streams end within half of the promised time; connections whose peer does not cooperate within the other half. */
 const advance = (milliseconds = PROMISED_MS / 2): void => void vi.advanceTimersByTime(milliseconds);
 
-/** Answers that go on until somebody ends them: `/events/…` as event streams, everything else as plain downloads. */
-async function endlessUpstream() {
+/** Starts an upstream with endless responses: `/events/…` are event streams, all others plain downloads. */
+async function startEndlessUpstream() {
   const open = new Set<ServerResponse>();
   const uploads = { running: 0 };
   const server = createServer((request, response) => {
@@ -70,11 +70,11 @@ async function setUp(
 ) {
   const sockets = await startWebSocketUpstream({ ...(respond && { respond }) });
   cleanups.push(() => sockets.close());
-  const streams = await endlessUpstream();
+  const streams = await startEndlessUpstream();
   const gateway = await startGateway((settings) => withStreams(settings, sockets, streams.port, endStreams));
   cleanups.push(() => gateway.close());
   stopTimers();
-  return { house: gateway, sockets, streams };
+  return { gateway, sockets, streams };
 }
 
 const withStreams = (
@@ -101,18 +101,18 @@ const withStreams = (
   ],
 });
 
-async function webSocket({ port, ca }: Pick<TestGateway, 'port' | 'ca'>, token: string, path = '/ws/1') {
+async function openSocket({ port, ca }: Pick<TestGateway, 'port' | 'ca'>, token: string, path = '/ws/1') {
   const client = await openWebSocket({ port, path, token, ca: ca.pem });
   cleanups.push(() => client.destroy());
   expect(client.status).toBe(101);
   client.send('hello');
-  await until('an echo', () => client.messages.includes('echo hello'));
+  await until('the echo arrives', () => client.messages.includes('echo hello'));
   return client;
 }
 
-/** A request that is answered, or at least begun, and never finished. */
-async function stream(gateway: TestGateway, token: string, path: string, method = 'GET') {
-  const state = { status: 0, text: '', ending: undefined as 'whole' | 'cut' | undefined };
+/** Sends a request whose response, or whose body, never ends. */
+async function openStream(gateway: TestGateway, token: string, path: string, method = 'GET') {
+  const state = { status: 0, text: '', ending: undefined as 'complete' | 'truncated' | undefined };
   const sent = httpsRequest(
     {
       host: '127.0.0.1',
@@ -128,15 +128,15 @@ async function stream(gateway: TestGateway, token: string, path: string, method 
       state.status = response.statusCode ?? 0;
       response.on('data', (part: Buffer) => (state.text += part.toString()));
       response.on('error', () => {});
-      response.on('close', () => (state.ending = response.complete ? 'whole' : 'cut'));
+      response.on('close', () => (state.ending = response.complete ? 'complete' : 'truncated'));
     },
   );
-  sent.on('error', () => (state.ending ??= 'cut'));
+  sent.on('error', () => (state.ending ??= 'truncated'));
   cleanups.push(() => sent.destroy());
   if (method === 'POST') sent.write('some of it');
   else {
     sent.end();
-    await until('the beginning', () => state.text.includes('first'));
+    await until('the response has started', () => state.text.includes('first'));
   }
   return state;
 }
@@ -148,23 +148,23 @@ async function revoke(gateway: TestGateway, token: string): Promise<void> {
 
 describe('V14 a stream of a revoked grant ends within a second', () => {
   test('V14 a WebSocket, with a Close frame to both sides', async () => {
-    const { house, sockets } = await setUp();
-    const [{ access_token: token }, { access_token: other }] = [await house.grant(), await house.grant()];
-    const client = await webSocket(house, token);
-    const bystander = await webSocket(house, other);
-    await revoke(house, token);
+    const { gateway, sockets } = await setUp();
+    const [{ access_token: token }, { access_token: other }] = [await gateway.grant(), await gateway.grant()];
+    const client = await openSocket(gateway, token);
+    const bystander = await openSocket(gateway, other);
+    await revoke(gateway, token);
     advance();
-    await until('it is over', () => client.isClosed());
+    await until('the stream has ended', () => client.isClosed());
     expect(client.closed()).toEqual({ code: 1008, reason: 'access token revoked', masked: false });
-    await until('the upstream was told', () => sockets.closes.length === 1);
+    await until('the upstream has received a Close frame', () => sockets.closes.length === 1);
     expect(sockets.closes).toMatchObject([{ code: 1008, masked: true }]);
     bystander.send('still here');
-    await until('an echo', () => bystander.messages.includes('echo still here'));
-    await until('a log line', () =>
-      house.log.some(({ event, reason }) => event === 'stream_ended' && reason === 'revoked'),
+    await until('the echo arrives', () => bystander.messages.includes('echo still here'));
+    await until('the end is logged', () =>
+      gateway.log.some(({ event, reason }) => event === 'stream_ended' && reason === 'revoked'),
     );
-    const line = await until('the request line', () =>
-      house.log.find(
+    const line = await until('the request is logged', () =>
+      gateway.log.find(
         ({ event, ['path']: path, ['reason']: reason }) =>
           event === 'request' && path === '/ws/1' && reason !== undefined,
       ),
@@ -174,95 +174,98 @@ describe('V14 a stream of a revoked grant ends within a second', () => {
   });
 
   test('V14 a WebSocket in the middle of a frame, without a Close frame', async () => {
-    const { house, sockets } = await setUp();
-    const { access_token: token } = await house.grant();
-    const client = await webSocket(house, token);
+    const { gateway, sockets } = await setUp();
+    const { access_token: token } = await gateway.grant();
+    const client = await openSocket(gateway, token);
     sockets.write(encodeFrame(TEXT, 'x'.repeat(1_000), false).subarray(0, 500));
-    await until('half a frame', () => client.body().endsWith('xxx'));
-    await revoke(house, token);
+    await until('half a frame has arrived', () => client.body().endsWith('xxx'));
+    await revoke(gateway, token);
     advance();
-    await until('it is over', () => client.isClosed());
+    await until('the stream has ended', () => client.isClosed());
     expect(client.closed()).toBeUndefined();
     expect(client.body().endsWith('x')).toBe(true);
   });
 
   test('V14 a WebSocket whose client has stopped reading', async () => {
-    const { house, sockets } = await setUp();
-    const { access_token: token } = await house.grant();
-    const client = await webSocket(house, token);
+    const { gateway, sockets } = await setUp();
+    const { access_token: token } = await gateway.grant();
+    const client = await openSocket(gateway, token);
     client.socket.pause();
     for (let count = 0; count < 200; count += 1) sockets.write(encodeFrame(TEXT, 'x'.repeat(60_000), false));
-    await revoke(house, token);
+    await revoke(gateway, token);
     advance(PROMISED_MS);
-    await until('the upstream is let go', () => sockets.open() === 0);
+    await until('the upstream connections are closed', () => sockets.open() === 0);
   });
 
-  test('V14 an event stream is cut, so that the client sees an incomplete response', async () => {
-    const { house, streams } = await setUp();
-    const { access_token: token } = await house.grant();
-    const events = await stream(house, token, '/events/1');
-    await revoke(house, token);
+  test('V14 an event stream is truncated, so that the client sees an incomplete response', async () => {
+    const { gateway, streams } = await setUp();
+    const { access_token: token } = await gateway.grant();
+    const events = await openStream(gateway, token, '/events/1');
+    await revoke(gateway, token);
     advance();
-    await until('it is over', () => events.ending !== undefined && streams.open.size === 0);
-    expect(events).toMatchObject({ status: 200, ending: 'cut' });
+    await until('the stream has ended', () => events.ending !== undefined && streams.open.size === 0);
+    expect(events).toMatchObject({ status: 200, ending: 'truncated' });
   });
 });
 
 test('V14 an event stream over HTTP/2 is reset within a second, and its connection stays open', async () => {
-  const { house, streams } = await setUp();
-  const [{ access_token: token }, { access_token: other }] = [await house.grant(), await house.grant()];
-  const session = connectHttp2(`https://localhost:${house.port}`, { ca: house.ca.pem });
+  const { gateway, streams } = await setUp();
+  const [{ access_token: token }, { access_token: other }] = [await gateway.grant(), await gateway.grant()];
+  const session = connectHttp2(`https://localhost:${gateway.port}`, { ca: gateway.ca.pem });
   session.on('error', () => {});
   cleanups.push(() => session.destroy());
-  const ask = (bearer: string) => {
+  const openEvents = (bearer: string) => {
     const sent = session.request({ ':path': '/events/1', authorization: `Bearer ${bearer}` });
     const state = { text: '', code: undefined as number | undefined };
     sent.on('data', (part: Buffer) => (state.text += part.toString())).on('error', () => {});
     sent.on('close', () => (state.code = sent.rstCode));
     return state;
   };
-  const [events, bystander] = [ask(token), ask(other)];
-  await until('both run', () => events.text !== '' && bystander.text !== '');
-  await revoke(house, token);
+  const [events, bystander] = [openEvents(token), openEvents(other)];
+  await until('both streams have started', () => events.text !== '' && bystander.text !== '');
+  await revoke(gateway, token);
   advance();
-  await until('it is over', () => events.code !== undefined && streams.open.size === 1);
+  await until('the stream has ended', () => events.code !== undefined && streams.open.size === 1);
   expect(events.code).not.toBe(constants.NGHTTP2_NO_ERROR);
   expect(bystander.code).toBeUndefined();
 });
 
 describe('a stream also ends with', () => {
-  test('the end of the token it began with', async () => {
-    const { house } = await setUp();
-    const { access_token: token, expires_in } = await house.grant();
-    const client = await webSocket(house, token);
-    const events = await stream(house, token, '/events/1');
-    house.clock.advance(expires_in + 1);
+  test('the expiry of its access token', async () => {
+    const { gateway } = await setUp();
+    const { access_token: token, expires_in } = await gateway.grant();
+    const client = await openSocket(gateway, token);
+    const events = await openStream(gateway, token, '/events/1');
+    gateway.clock.advance(expires_in + 1);
     advance();
-    await until('both are over', () => client.isClosed() && events.ending === 'cut');
+    await until('both streams have ended', () => client.isClosed() && events.ending === 'truncated');
     expect(client.closed()).toMatchObject({ code: 1008, reason: 'access token expired' });
   });
 
-  test('the removal of its integration, but not with any other reload', async () => {
-    const { house } = await setUp();
-    const { access_token: token } = await house.grant();
-    const client = await webSocket(house, token);
-    await house.reload((settings) => ({ ...settings, log: { ...settings.log, access: { enabled: false } } }));
+  test('the removal of its integration, but not with other reloads', async () => {
+    const { gateway } = await setUp();
+    const { access_token: token } = await gateway.grant();
+    const client = await openSocket(gateway, token);
+    await gateway.reload((settings) => ({
+      ...settings,
+      log: { ...settings.log, access: { enabled: false } },
+    }));
     client.send('after a reload');
-    await until('an echo', () => client.messages.includes('echo after a reload'));
-    await house.reload((settings) => ({
+    await until('the echo arrives', () => client.messages.includes('echo after a reload'));
+    await gateway.reload((settings) => ({
       ...settings,
       integrations: settings.integrations?.filter(({ clientId }) => clientId !== 'report-runner') ?? [],
     }));
-    await until('it is over', () => client.isClosed());
+    await until('the stream has ended', () => client.isClosed());
     expect(client.closed()).toMatchObject({ code: 1008, reason: 'access token client removed' });
   });
 
   test('a shutdown: WebSockets get Close frame 1001, and the drain does not wait for its deadline', async () => {
-    const { house } = await setUp();
+    const { gateway } = await setUp();
     vi.useRealTimers();
-    const client = await webSocket(house, '', '/open/1');
-    expect(await house.server.drain({ drain: 86_400 })).toBe(true);
-    await until('it is over', () => client.isClosed());
+    const client = await openSocket(gateway, '', '/open/1');
+    expect(await gateway.server.drain({ drain: 86_400 })).toBe(true);
+    await until('the stream has ended', () => client.isClosed());
     expect(client.closed()).toMatchObject({ code: 1001 });
   });
 });
@@ -272,14 +275,14 @@ describe('a WebSocket handshake', () => {
     'is rejected when its token %s before the upstream has responded',
     async (how) => {
       const pending: (() => void)[] = [];
-      const { house, sockets } = await setUp(undefined, (request, socket) => {
+      const { gateway, sockets } = await setUp(undefined, (request, socket) => {
         pending.push(() => acceptUpgrade(request, socket));
       });
-      const { access_token: token, expires_in } = await house.grant();
-      const opening = openWebSocket({ port: house.port, path: '/ws/1', token, ca: house.ca.pem });
-      await until('the upstream has it', () => pending.length === 1);
-      if (how === 'expires') house.clock.advance(expires_in + 1);
-      else await revoke(house, token);
+      const { access_token: token, expires_in } = await gateway.grant();
+      const opening = openWebSocket({ port: gateway.port, path: '/ws/1', token, ca: gateway.ca.pem });
+      await until('the upstream has the handshake', () => pending.length === 1);
+      if (how === 'expires') gateway.clock.advance(expires_in + 1);
+      else await revoke(gateway, token);
       advance();
       const client = await opening;
       cleanups.push(() => client.destroy());
@@ -288,69 +291,72 @@ describe('a WebSocket handshake', () => {
     },
   );
 
-  test('with an event stream as response: it ends with the token like any other', async () => {
-    const { house, streams } = await setUp();
-    const { access_token: token } = await house.grant();
+  test('that gets an event stream as response: the stream ends with the token', async () => {
+    const { gateway, streams } = await setUp();
+    const { access_token: token } = await gateway.grant();
     const client = await openWebSocket({
-      port: house.port,
+      port: gateway.port,
       path: '/events/upgradable/1',
       token,
-      ca: house.ca.pem,
+      ca: gateway.ca.pem,
     });
     cleanups.push(() => client.destroy());
-    await until('the beginning', () => client.body().includes('first'));
+    await until('the response has started', () => client.body().includes('first'));
     expect(client.status).toBe(200);
-    await revoke(house, token);
+    await revoke(gateway, token);
     advance();
-    await until('it is over', () => client.isClosed() && streams.open.size === 0);
+    await until('the stream has ended', () => client.isClosed() && streams.open.size === 0);
     expect(client.body()).not.toMatch(/0\r\n\r\n$/);
   });
 });
 
 describe('tokens.endStreams', () => {
   test('by default a download continues, and so do public requests', async () => {
-    const { house } = await setUp();
-    const { access_token: token } = await house.grant();
-    const download = await stream(house, token, '/downloads/1');
-    const open = await webSocket(house, '', '/open/1');
-    const reported = await webSocket(house, token, '/try/1');
-    const verdict = await webSocket(house, token);
-    await revoke(house, token);
+    const { gateway } = await setUp();
+    const { access_token: token } = await gateway.grant();
+    const download = await openStream(gateway, token, '/downloads/1');
+    const publicSocket = await openSocket(gateway, '', '/open/1');
+    const reported = await openSocket(gateway, token, '/try/1');
+    const protectedSocket = await openSocket(gateway, token);
+    await revoke(gateway, token);
     advance(PROMISED_MS);
-    await until('what needs the token is over', () => verdict.isClosed());
-    for (const client of [open, reported]) {
+    await until('the protected WebSocket has ended', () => protectedSocket.isClosed());
+    for (const client of [publicSocket, reported]) {
       client.send('still here');
-      await until('an echo', () => client.messages.includes('echo still here'));
+      await until('the echo arrives', () => client.messages.includes('echo still here'));
     }
     expect(download.ending).toBeUndefined();
   });
 
-  test('all: downloads are cut, uploads get 401', async () => {
-    const { house, streams } = await setUp('all');
-    const { access_token: token } = await house.grant();
-    const download = await stream(house, token, '/downloads/1');
-    const upload = await stream(house, token, '/downloads/1', 'POST');
-    await until('the upload', () => streams.uploads.running === 1);
-    await revoke(house, token);
+  test('all: downloads are truncated, uploads get 401', async () => {
+    const { gateway, streams } = await setUp('all');
+    const { access_token: token } = await gateway.grant();
+    const download = await openStream(gateway, token, '/downloads/1');
+    const upload = await openStream(gateway, token, '/downloads/1', 'POST');
+    await until('the upload has started', () => streams.uploads.running === 1);
+    await revoke(gateway, token);
     advance();
-    await until('both are over', () => download.ending === 'cut' && upload.status === 401);
-    await until('the upstream is let go', () => streams.open.size === 0 && streams.uploads.running === 0);
+    await until('both streams have ended', () => download.ending === 'truncated' && upload.status === 401);
+    await until(
+      'the upstream connections are closed',
+      () => streams.open.size === 0 && streams.uploads.running === 0,
+    );
   });
 
   test('none: everything continues', async () => {
-    const { house } = await setUp('none');
-    const { access_token: token } = await house.grant();
-    const client = await webSocket(house, token);
-    const events = await stream(house, token, '/events/1');
-    await revoke(house, token);
+    const { gateway } = await setUp('none');
+    const { access_token: token } = await gateway.grant();
+    const client = await openSocket(gateway, token);
+    const events = await openStream(gateway, token, '/events/1');
+    await revoke(gateway, token);
     advance(2 * PROMISED_MS);
     client.send('still here');
-    await until('an echo', () => client.messages.includes('echo still here'));
+    await until('the echo arrives', () => client.messages.includes('echo still here'));
     expect(events.ending).toBeUndefined();
   });
 });
 
-test('a WebSocket is recognised as such', async () => {
+test('a WebSocket counts as an open connection', async () => {
   const sockets = await startWebSocketUpstream();
   cleanups.push(() => sockets.close());
   const gateway = await startGateway((settings) => ({
@@ -358,20 +364,21 @@ test('a WebSocket is recognised as such', async () => {
     limits: { ...settings.limits, connections: 2 },
   }));
   cleanups.push(() => gateway.close());
-  const first = await webSocket(gateway, '', '/open/1');
-  await webSocket(gateway, '', '/open/2');
-  const late = () => openWebSocket({ port: gateway.port, path: '/open/3', token: '', ca: gateway.ca.pem });
-  expect((await late()).status).toBeNaN();
+  const first = await openSocket(gateway, '', '/open/1');
+  await openSocket(gateway, '', '/open/2');
+  const openThird = () =>
+    openWebSocket({ port: gateway.port, path: '/open/3', token: '', ca: gateway.ca.pem });
+  expect((await openThird()).status).toBeNaN();
   first.destroy();
-  const client = await until('there is room again', async () => {
-    const next = await late();
+  const client = await until('a connection is accepted again', async () => {
+    const next = await openThird();
     return next.status === 101 && next;
   });
   client.destroy();
 });
 
-test('V14 the streams of both workers end, whichever of them revokes', async () => {
-  const streams = await endlessUpstream();
+test('V14 the streams of both workers end, whichever worker revokes', async () => {
+  const streams = await startEndlessUpstream();
   const folder = await createServeFolder((settings) => withStreams(settings, streams, streams.port));
   cleanups.push(() => folder.remove());
   const server = await startServe(folder, { set: ['listen.workers=2'] });
@@ -382,14 +389,14 @@ test('V14 the streams of both workers end, whichever of them revokes', async () 
   const headers = { authorization: `Bearer ${token}` };
   const endings = clients.map((client) =>
     client.request({ path: '/events/1', headers }).then(
-      () => 'whole',
-      () => 'cut',
+      () => 'complete',
+      () => 'truncated',
     ),
   );
-  await until('both streams', () => streams.open.size === 2);
+  await until('both streams are open', () => streams.open.size === 2);
   expect((await revoker.revoke(token)).status).toBe(200);
-  expect(await Promise.all(endings)).toEqual(['cut', 'cut']);
-  const lines = await until('their log lines', () => {
+  expect(await Promise.all(endings)).toEqual(['truncated', 'truncated']);
+  const lines = await until('both ends are logged', () => {
     const ended = server.log.filter(({ event }) => event === 'stream_ended');
     return ended.length === 2 && ended;
   });

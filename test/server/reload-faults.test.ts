@@ -5,7 +5,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import type { Settings } from '../../src/config/schema.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { Fault } from '../../src/ports/fault.ts';
-import { createReloader } from '../../src/server/reloader.ts';
+import { Reloader } from '../../src/server/reloader.ts';
 import { startGateway } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
 
@@ -16,7 +16,7 @@ test('a fault while the configuration is read is logged, and the next reload wor
   const lines: string[] = [];
   const refused: string[] = [];
   let isBroken = true;
-  const reloader = createReloader({
+  const reloader = new Reloader({
     load() {
       if (isBroken) throw new TypeError('Invalid URL');
       return { ok: true, settings, files: [], warnings: [], deprecations: [] } as never;
@@ -43,7 +43,7 @@ test('a reload during which the store fails is tried again until it succeeds', a
   const settings = gateway.server.settings();
   const lines: string[] = [];
   let failures = 2;
-  const reloader = createReloader({
+  const reloader = new Reloader({
     load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
     gateway: Promise.resolve({
       reload(next) {
@@ -76,7 +76,7 @@ test('a reloader that was closed while a reload failed does not try again', asyn
   const settings = gateway.server.settings();
   const lines: string[] = [];
   const failing = Promise.withResolvers<never>();
-  const reloader = createReloader({
+  const reloader = new Reloader({
     load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
     gateway: Promise.resolve({ reload: () => failing.promise }),
     settings,
@@ -112,7 +112,7 @@ test('a change of any file that is read at a reload causes one', async () => {
     signIn: { ...current.signIn, openid: { google: { ca: openidCa } } },
   } as unknown as Settings;
   let reloads = 0;
-  const reloader = createReloader({
+  const reloader = new Reloader({
     load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
     gateway: Promise.resolve({
       async reload() {

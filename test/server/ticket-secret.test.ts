@@ -2,11 +2,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createLogger } from '../../src/observability/logger.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import { type Store, TRANSIENT_NOTE_PREFIX } from '../../src/ports/store.ts';
-import {
-  ROTATION_SECONDS,
-  startTicketSecretRotation,
-  type TicketSecretRotation,
-} from '../../src/server/ticket-secret-rotation.ts';
+import { ROTATION_SECONDS, TicketSecretRotation } from '../../src/server/ticket-secret-rotation.ts';
 import { decryptSecret, encryptSecret } from '../../src/tokens/encrypted-secret.ts';
 import { createKeyringFile, type KeyringFile, rotateKeyring } from '../../src/tokens/keyring-file.ts';
 import { openSealingKeys } from '../../src/tokens/sealing-keys.ts';
@@ -65,7 +61,7 @@ async function process(
   isShared = (): boolean => true,
 ): Promise<Process> {
   const log: string[] = [];
-  const secret = await startTicketSecretRotation({
+  const secret = await TicketSecretRotation.start({
     isShared,
     notes,
     keyring: () => openSealingKeys(file()),

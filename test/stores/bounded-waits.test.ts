@@ -5,7 +5,7 @@ import { writeNote } from '../../src/server/migrate-to-redis.ts';
 import type { ExportedRecord } from '../../src/stores/embedded/backup.ts';
 import { connectRedis } from '../../src/stores/redis/client.ts';
 import { importRecords } from '../../src/stores/redis/import.ts';
-import { startFollower } from '../../src/stores/redis/revocation-follower.ts';
+import { RevocationFollower } from '../../src/stores/redis/revocation-follower.ts';
 import { createRevocationScripts, revocationKeys } from '../../src/stores/redis/revocation-scripts.ts';
 import { createRevocationView } from '../../src/stores/revocation-view.ts';
 import { createMemoryStore } from '../support/memory-store.ts';
@@ -17,7 +17,7 @@ afterEach(async () => {
   for (const close of cleanups.splice(0).toReversed()) await close();
 });
 
-/** Every record changes between our read and our write. */
+/** A store in which every record changes between a read and the following write. */
 function contestedRecords<T>(records: RecordStore<T>): {
   readonly records: RecordStore<T>;
   readonly reads: () => number;
@@ -37,7 +37,7 @@ function contestedRecords<T>(records: RecordStore<T>): {
   };
 }
 
-test('a migration whose note another process keeps changing ends with a fault', async () => {
+test('a migration whose note is continually changed by another process fails', async () => {
   const store = createMemoryStore({ now: () => NOW });
   await store.notes.create(MIGRATION_NOTE, { state: 'ended' }, KEEP_FOREVER);
   const { records: notes, reads } = contestedRecords(store.notes);
@@ -49,7 +49,7 @@ test('a migration whose note another process keeps changing ends with a fault', 
   expect((await store.notes.read(MIGRATION_NOTE))?.record).toEqual({ state: 'begun' });
 });
 
-test('the import of a record that another process keeps changing ends with a fault', async () => {
+test('the import of a record that is continually changed by another process fails', async () => {
   const store = createMemoryStore({ now: () => NOW });
   await store.grants.create('g1', testGrant({ generation: 1 }), LATER);
   const { records: grants, reads } = contestedRecords(store.grants);
@@ -62,7 +62,7 @@ test('the import of a record that another process keeps changing ends with a fau
   expect(reads()).toBe(64);
 });
 
-test('a start that never catches up with the log of revocations ends with a fault', async () => {
+test('a start that never catches up with the revocation log fails', async () => {
   const server = await startRedis();
   cleanups.push(() => server.stop());
   const open = (name: string) => connectRedis({ url: server.url, name, commandTimeout: 5_000 });
@@ -83,27 +83,30 @@ test('a start that never catches up with the log of revocations ends with a faul
     issuingTime: () => Number.POSITIVE_INFINITY,
     onDataLoss: async () => {},
   };
-  // The server names a last entry that its log does not hold.
+  // The server reports a last entry that its log does not contain.
   const ahead: typeof real = {
     ...real,
-    async heartbeat(...reported) {
+    async heartbeat(...args) {
       heartbeats += 1;
       await control.execute((redis) =>
         redis.hset(keys.head, 'last', `${Date.now() + 60_000 + heartbeats}-0`),
       );
-      return real.heartbeat(...reported);
+      return real.heartbeat(...args);
     },
   };
   // A clock that moves with each beat: three fit into the time that is given.
-  const clock = vi.spyOn(performance, 'now').mockImplementation(() => heartbeats * 100);
-  await expect(
-    startFollower({ ...options, scripts: ahead, view: createRevocationView(), catchUpTimeoutMs: 300 }),
-  ).rejects.toMatchObject({ code: 'store_unavailable', message: expect.stringContaining('catch up') });
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => heartbeats * 20_000);
+  const late = { ...options, scripts: ahead, view: createRevocationView() };
+  await expect(new RevocationFollower(late).start()).rejects.toMatchObject({
+    code: 'store_unavailable',
+    message: expect.stringContaining('catch up'),
+  });
   expect(heartbeats).toBe(3);
   clock.mockRestore();
-  // Announcers do not wait for a replica that gave up.
+  // Announcements do not wait for a replica that failed to start.
   expect((await real.peers()).peers).toEqual([]);
-  const follower = await startFollower({ ...options, scripts: real, view: createRevocationView() });
+  const follower = new RevocationFollower({ ...options, scripts: real, view: createRevocationView() });
+  await follower.start();
   expect(follower.staleness()).toBeLessThan(options.lease);
   await follower.stop();
 });

@@ -12,8 +12,8 @@ import { LATER, NOW, openOwnerStore, storeTempFolder, testGrant } from '../suppo
 const identity = 'corp:01';
 const query = { identity, limit: 100 };
 
-/** What an earlier gatehouse leaves: records, and no entries (or old ones) beside them. */
-async function withoutEntries(path: string, entries: readonly [string, string][] = []): Promise<void> {
+/** Removes the index entries, or replaces them, to emulate a store of an earlier version. */
+async function replaceEntries(path: string, entries: readonly [string, string][] = []): Promise<void> {
   const root = open<Buffer, string>({
     path: resolveStoreFiles(path).data,
     noSubdir: true,
@@ -26,7 +26,7 @@ async function withoutEntries(path: string, entries: readonly [string, string][]
   await root.close();
 }
 
-const entriesIn = async (path: string): Promise<number> => {
+const countEntries = async (path: string): Promise<number> => {
   const root = open<Buffer, string>({
     path: resolveStoreFiles(path).data,
     noSubdir: true,
@@ -47,16 +47,16 @@ test('a store of an earlier version is readable at once, and its index is built 
   const ids = Array.from({ length: 700 }, (_, at) => `g${String(at).padStart(3, '0')}`);
   await Promise.all(ids.map((id) => before.grants.create(id, testGrant({ id, identity }), LATER)));
   await before.close();
-  await withoutEntries(path, [['nobody', 'g-gone']]);
+  await replaceEntries(path, [['nobody', 'g-gone']]);
 
   const store = await openOwnerStore(path);
   expect((await everyGrant(store.grantIndex, query)).map(({ id }) => id)).toEqual(ids);
-  await until('its entries', async () => (await entriesIn(path)) === 700, 30);
+  await until('the index is built', async () => (await countEntries(path)) === 700, 30);
   expect((await everyGrant(store.grantIndex, query)).map(({ id }) => id)).toEqual(ids);
   await store.close();
 });
 
-test('the entry of a grant goes with its record when that is swept', async () => {
+test('the index entry of a grant is removed when its record is swept', async () => {
   const folder = storeTempFolder();
   onTestFinished(() => folder.remove());
   const { path } = folder;
@@ -67,7 +67,7 @@ test('the entry of a grant goes with its record when that is swept', async () =>
   now = LATER;
   expect(await store.sweep()).toBe(1);
   await store.close();
-  expect(await entriesIn(path)).toBe(1);
+  expect(await countEntries(path)).toBe(1);
 });
 
 let server: RedisServer;
@@ -78,7 +78,7 @@ afterAll(() => server.stop());
 
 const options = { maxStaleness: 60, ack: 'reachable', authenticator: testAuthenticator() } as const;
 
-test('an entry in Redis whose grant was never created is skipped, and expires', async () => {
+test('an index entry in Redis whose grant was never created is skipped, and expires', async () => {
   let now = NOW;
   const store = await openRedisStore({ ...options, url: server.url, prefix: 'dangling', clock: () => now });
   await store.grants.create('a', testGrant({ id: 'a', identity }), LATER);

@@ -8,10 +8,10 @@ const NOW = 1_800_000_000;
 const ENDED = Number.POSITIVE_INFINITY;
 const unknown = { clientId: 'c', identity: 'i', issuedAt: NOW };
 
-/** Adds so many revocations, finds each, and lets them expire. Returns the bytes they took. */
-export function manyRevocations(count: number): number {
+/** Adds `count` revocations, finds each, and lets them expire. Returns the bytes they used. */
+export function testManyRevocations(count: number): number {
   const view = createRevocationView();
-  // One long draw: a million small ones take longer than everything else.
+  // One large random string: a million small ones would take longer than everything else.
   const letters = randomBytes(count * 17).toString('base64url');
   const idAt = (index: number): string => letters.slice(index * 22, index * 22 + 22);
   for (let index = 0; index < count; index += 1)

@@ -13,20 +13,21 @@ import {
   type TokenGrant,
 } from './test-gateway.ts';
 
-export const soon = <T>(check: () => T): Promise<T> => vi.waitFor(check, { timeout: 20_000, interval: 25 });
-export const through = ({ port }: { readonly port: number }): string => `redis://127.0.0.1:${port}`;
+export const eventually = <T>(check: () => T): Promise<T> =>
+  vi.waitFor(check, { timeout: 20_000, interval: 25 });
+export const redisUrl = ({ port }: { readonly port: number }): string => `redis://127.0.0.1:${port}`;
 export const call = async (gateway: TestGateway, { access_token: token }: TokenGrant): Promise<number> =>
   (await gateway.api('/files/a', token)).status;
 export const revoke = (gateway: TestGateway, { access_token: token }: TokenGrant): Promise<Reply> =>
   gateway.api('/authsvc/Revoke/Token', token);
 
-/** Gateways with the same keys on Redis, for the tests of one file; each test's own are closed after it. */
+/** Gateways with the same keys on Redis, for the tests of one file; those of a test are closed after it. */
 export function gatewaysOnRedis() {
   const folder = tempFolder('redis-gateways');
   const keys = folder.file('keys.json');
   writeKeyringFile(keys, createKeyringFile('EdDSA'), { replace: false });
   const cleanups: (() => unknown)[] = [];
-  /** Closes it after the test. */
+  /** Registers a cleanup that runs after the test. */
   const closeLater = (close: () => unknown): void => void cleanups.push(close);
   let common: RedisServer;
   beforeAll(async () => {
@@ -40,12 +41,12 @@ export function gatewaysOnRedis() {
     folder.remove();
   });
 
-  const serve = async (...settings: string[]): Promise<RedisServer> => {
-    const one = await startRedis(['--repl-diskless-sync-delay', '0', ...settings]);
-    closeLater(() => one.stop());
-    return one;
+  const startServer = async (...settings: string[]): Promise<RedisServer> => {
+    const server = await startRedis(['--repl-diskless-sync-delay', '0', ...settings]);
+    closeLater(() => server.stop());
+    return server;
   };
-  const at = (port: number): Redis => {
+  const connectTo = (port: number): Redis => {
     const redis = new Redis(port, '127.0.0.1');
     closeLater(() => redis.disconnect());
     return redis;
@@ -70,32 +71,34 @@ export function gatewaysOnRedis() {
     return relay;
   };
   let prefixes = 0;
-  /** Two gateways on the common Redis, alone with each other. */
-  const two = async (
+  /** Starts two gateways on the common Redis with their own prefix. */
+  const startTwoGateways = async (
     change?: (settings: SettingsInput) => SettingsInput,
   ): Promise<readonly [TestGateway, TestGateway]> => {
     prefixes += 1;
     const store = { prefix: `pair${prefixes}` };
     return [
-      await startGatewayOn(through(common), store, change),
-      await startGatewayOn(through(common), store, change),
+      await startGatewayOn(redisUrl(common), store, change),
+      await startGatewayOn(redisUrl(common), store, change),
     ];
   };
   const startPair = async (): Promise<{ readonly primary: RedisServer; readonly replica: RedisServer }> => {
-    const primary = await serve();
-    const replica = await serve('--replicaof', '127.0.0.1', String(primary.port));
-    await soon(async () => expect(await at(primary.port).info('replication')).toMatch(/state=online/));
+    const primary = await startServer();
+    const replica = await startServer('--replicaof', '127.0.0.1', String(primary.port));
+    await eventually(async () =>
+      expect(await connectTo(primary.port).info('replication')).toMatch(/state=online/),
+    );
     return { primary, replica };
   };
   return {
     folder,
     closeLater,
     common: () => common,
-    serve,
-    at,
-    openOn: startGatewayOn,
-    wayTo: startRelay,
-    two,
-    pairOf: startPair,
+    startServer,
+    connectTo,
+    startGatewayOn,
+    startRelay,
+    startTwoGateways,
+    startPair,
   };
 }

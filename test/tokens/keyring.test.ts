@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -26,7 +27,7 @@ const write = (keys: KeyringFile): void => writeKeyringFile(file, keys, { replac
 const rotation = { alg: 'EdDSA', now: NOW + 1_000, publishBefore: 300, keep: 5_000 } as const;
 
 describe('the key file', () => {
-  test('it is made readable by its owner only, whatever the umask, and leaves nothing beside it', () => {
+  test('is readable by its owner only, whatever the umask, and leaves no temporary files', () => {
     const before = process.umask(0o000);
     try {
       write(createKeyringFile('EdDSA'));
@@ -38,13 +39,34 @@ describe('the key file', () => {
     expect(readdirSync(folder)).toEqual(['keys.json']);
   });
 
-  test.each([0o644, 0o640, 0o604, 0o660, 0o666, 0o601])('mode %o is refused, with what to do', (mode) => {
+  test.each([0o644, 0o640, 0o604, 0o660, 0o666, 0o601])('mode %o is refused, with the remedy', (mode) => {
     write(createKeyringFile('EdDSA'));
     chmodSync(file, mode);
     expect(() => readKeyringFile(file)).toThrow(/chmod 600/);
   });
 
-  test('a file that exists is not written over by a new one', () => {
+  test('when only a part of the new file can be written, the old one stays and no temporary file remains', () => {
+    const old = rotateKeyring(createKeyringFile('EdDSA'), rotation);
+    write(old);
+    const module = new URL('../../src/tokens/keyring-file.ts', import.meta.url);
+    const script = `
+      import { readKeyringFile, rotateKeyring, writeKeyringFile } from ${JSON.stringify(module)};
+      const [, file] = process.argv;
+      const rotated = rotateKeyring(readKeyringFile(file), ${JSON.stringify(rotation)});
+      writeKeyringFile(file, rotated, { replace: true });`;
+    // RLIMIT_FSIZE of 1 KiB: the first write is cut short, as on a full disk; the next one fails.
+    const { status, stderr } = spawnSync(
+      'bash',
+      ['-c', 'ulimit -f 1; exec "$@"', 'bash', process.execPath, '--input-type=module', '-e', script, file],
+      { encoding: 'utf8' },
+    );
+    expect(stderr).toContain('EFBIG');
+    expect(status).toBe(1);
+    expect(readKeyringFile(file)).toEqual(old);
+    expect(readdirSync(folder)).toEqual(['keys.json']);
+  });
+
+  test('an existing file is not overwritten by a new one', () => {
     write(createKeyringFile('EdDSA'));
     const before = readFileSync(file, 'utf8');
     expect(() => writeKeyringFile(file, createKeyringFile('EdDSA'), { replace: false })).toThrow(
@@ -59,15 +81,15 @@ describe('the key file', () => {
 
   test.each([
     ['empty', () => ''],
-    ['cut short', (text: string) => text.slice(0, text.length / 2)],
+    ['truncated', (text: string) => text.slice(0, text.length / 2)],
     ['not JSON', () => 'keys: none'],
     ['of another version', (text: string) => text.replace('"version": 1', '"version": 2')],
     ['without signing keys', (text: string) => JSON.stringify({ ...JSON.parse(text), signing: [] })],
     ['without sealing keys', (text: string) => JSON.stringify({ ...JSON.parse(text), sealing: [] })],
     ['with an unknown field', (text: string) => JSON.stringify({ ...JSON.parse(text), extra: 1 })],
-    ['with a sealing secret cut short', (text: string) => text.replace(/("secret": ")../, '$1')],
-    ['with an algorithm that is not ours', (text: string) => text.replace('"EdDSA"', '"HS256"')],
-    ['with a kid that is no word', (text: string) => text.replace(/"kid": "[^"]+"/, '"kid": "../x"')],
+    ['with a truncated sealing secret', (text: string) => text.replace(/("secret": ")../, '$1')],
+    ['with an unsupported algorithm', (text: string) => text.replace('"EdDSA"', '"HS256"')],
+    ['with an invalid kid', (text: string) => text.replace(/"kid": "[^"]+"/, '"kid": "../x"')],
   ])('a file that is %s is rejected, and the message contains no key', (_, damage) => {
     const keys = createKeyringFile('EdDSA');
     write(keys);
@@ -83,15 +105,15 @@ describe('the key file', () => {
       expect(message).not.toContain(secret?.slice(2, 20) ?? 'never');
   });
 
-  test('two keys under one kid are refused', () => {
+  test('two keys with the same kid are rejected', () => {
     const keys = createKeyringFile('EdDSA');
     const [sealing] = keys.sealing;
-    if (sealing === undefined) throw new Error('there is one');
+    if (sealing === undefined) throw new Error('no sealing key');
     write({ ...keys, sealing: [sealing, sealing] });
     expect(() => readKeyringFile(file)).toThrow(/same kid/);
   });
 
-  test('key information contains everything but the keys', async () => {
+  test('key information contains no secret keys', async () => {
     const keys = rotateKeyring(createKeyringFile('ES256'), rotation);
     const ring = await openKeyring(keys);
     const text = JSON.stringify([
@@ -110,24 +132,24 @@ describe('the key file', () => {
 describe('rotation', () => {
   const first = createKeyringFile('EdDSA');
   const second = rotateKeyring(first, rotation);
-  const kids = (keys: KeyringFile) => ({
+  const listKids = (keys: KeyringFile) => ({
     signing: keys.signing.map(({ kid }) => kid),
     sealing: keys.sealing.map(({ kid }) => kid),
   });
   const activeFrom = rotation.now + rotation.publishBefore;
   const retireAt = activeFrom + rotation.keep;
 
-  test('the new keys are published at once and make tokens only after publishBefore', async () => {
+  test('the new keys are published at once and sign tokens only after publishBefore', async () => {
     const ring = await openKeyring(second);
-    const [oldKey = '', newKey = ''] = kids(second).signing;
+    const [oldKey = '', newKey = ''] = listKids(second).signing;
     expect(ring.signingKeys.map(({ publicJwk }) => publicJwk['kid'])).toEqual([oldKey, newKey]);
-    expect(ring.current(activeFrom - 1)).toEqual({ signing: oldKey, sealing: kids(second).sealing[0] });
-    expect(ring.current(activeFrom)).toEqual({ signing: newKey, sealing: kids(second).sealing[1] });
+    expect(ring.current(activeFrom - 1)).toEqual({ signing: oldKey, sealing: listKids(second).sealing[0] });
+    expect(ring.current(activeFrom)).toEqual({ signing: newKey, sealing: listKids(second).sealing[1] });
   });
 
-  test('old and new overlap: both check from 5 s before the change, for clocks that are ahead, until the old one retires', async () => {
+  test('old and new overlap: both verify from 5 s before the change, to allow for clocks that are ahead, until the old one retires', async () => {
     const ring = await openKeyring(second);
-    const [oldKey = '', newKey = ''] = kids(second).signing;
+    const [oldKey = '', newKey = ''] = listKids(second).signing;
     expect([
       ring.isVerificationKey(oldKey, activeFrom - 6),
       ring.isVerificationKey(newKey, activeFrom - 6),
@@ -147,12 +169,12 @@ describe('rotation', () => {
     ]);
   });
 
-  test('a second rotation does not prolong a key that is retiring, and a retired one leaves the file', () => {
+  test('a second rotation does not extend a retiring key, and a retired key is removed from the file', () => {
     const third = rotateKeyring(second, { ...rotation, now: rotation.now + 1_000 });
     expect(third.signing.map((key) => key.retireAt)).toEqual([retireAt, retireAt + 1_000, undefined]);
     const late = rotateKeyring(third, { ...rotation, now: retireAt });
-    expect(kids(late).signing).not.toContain(kids(first).signing[0]);
-    expect(kids(late).signing).toContain(kids(second).signing[1]);
+    expect(listKids(late).signing).not.toContain(listKids(first).signing[0]);
+    expect(listKids(late).signing).toContain(listKids(second).signing[1]);
   });
 
   test('the algorithm can change with a rotation, and the old key still verifies', async () => {
@@ -162,19 +184,19 @@ describe('rotation', () => {
     expect(mixed.signing.every(({ kid }) => ring.isVerificationKey(kid, activeFrom))).toBe(true);
   });
 
-  test('a key that retires before the longest grant made with it has ended is warned about', () => {
+  test('a key that retires before the longest grant issued with it expires causes a warning', () => {
     const kept = rotateKeyring(first, { ...rotation, keep: 86_400 });
     expect(findEarlyRetirements(kept, 86_400)).toEqual([]);
     expect(findEarlyRetirements(kept, 86_401)).toHaveLength(2);
-    const { keep: _, ...forGood } = rotation;
-    expect(findEarlyRetirements(rotateKeyring(first, forGood), Number.MAX_SAFE_INTEGER)).toEqual([]);
+    const { keep: _, ...withoutEnd } = rotation;
+    expect(findEarlyRetirements(rotateKeyring(first, withoutEnd), Number.MAX_SAFE_INTEGER)).toEqual([]);
   });
 
   test('a keyring without an active key reports it and creates nothing', async () => {
     const ahead = { ...first, signing: first.signing.map((key) => ({ ...key, activeFrom: NOW })) };
     const early = await openKeyring(ahead);
     expect(() => early.current(NOW - 1)).toThrow(/no signing key is active/);
-    // The first keys of a house count at once, also when its clock was ahead and is set right later.
+    // The first keys of an installation are valid at once, even if the clock was ahead and is corrected later.
     expect((await openKeyring(first)).current(NOW - 86_400).signing).toBe(first.signing[0]?.kid);
     const retired = { ...first, sealing: first.sealing.map((key) => ({ ...key, retireAt: NOW + 10 })) };
     const late = await openKeyring(retired);

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { createLocalJWKSet, jwtVerify } from 'jose';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { StartError } from '../../src/server/start-error.ts';
+import { StartError } from '../../src/lib/start-error.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
 import { createKeyringFile, rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { decodeJwt, keyFilePath, loadKeyring, splitRefreshToken } from '../support/forged-tokens.ts';
@@ -11,20 +11,20 @@ import { createCrl } from '../support/pki.ts';
 import { withIntegration, withTokens } from '../support/reconfigure.ts';
 import { type Reply, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
-/** Keys and tokens in a running gatehouse: fingerprints in the store, rotation, algorithms, binding, policies. */
+/** Keys and tokens in a running gateway: fingerprints in the store, rotation, algorithms, binding, policies. */
 let gateway: TestGateway;
 beforeEach(async () => {
   gateway = await startGateway();
 });
 afterEach(() => gateway.close());
 
-const read = (reply: Reply): TokenGrant => {
+const parseGrant = (reply: Reply): TokenGrant => {
   expect(reply.status, reply.text).toBe(200);
   return reply.json as unknown as TokenGrant;
 };
-const rotated = async (token: string): Promise<TokenGrant> => read(await gateway.refresh(token));
+const refresh = async (token: string): Promise<TokenGrant> => parseGrant(await gateway.refresh(token));
 const call = async (token: string): Promise<number> => (await gateway.api('/files/1', token)).status;
-const rotate = async (change: Partial<Parameters<typeof rotateKeyring>[1]> = {}): Promise<void> => {
+const rotateKeys = async (change: Partial<Parameters<typeof rotateKeyring>[1]> = {}): Promise<void> => {
   const given = {
     alg: 'EdDSA',
     now: gateway.clock.now(),
@@ -35,61 +35,64 @@ const rotate = async (change: Partial<Parameters<typeof rotateKeyring>[1]> = {})
   writeKeyringFile(keyFilePath(gateway), rotateKeyring(loadKeyring(gateway), given), { replace: true });
   await gateway.reload((settings) => settings);
 };
-/** A house that does not start; and that starts again once `undone`. */
-async function expectNoStart(broken: () => void, args: RegExp, undone: () => void): Promise<void> {
-  const failure = await gateway.restart(broken).catch((error: unknown) => error);
+/** Expects that the gateway does not start after `damage`, and starts again after `repair`. */
+async function expectNoStart(damage: () => void, message: RegExp, repair: () => void): Promise<void> {
+  const failure = await gateway.restart(damage).catch((error: unknown) => error);
   expect(failure).toBeInstanceOf(StartError);
-  expect((failure as StartError).message).toMatch(args);
-  undone();
+  expect((failure as StartError).message).toMatch(message);
+  repair();
   await gateway.restart();
 }
 
 describe('the key file and the store belong together', () => {
-  test('a fresh installation makes its keys, readable by the owner only', () => {
+  test('a new installation creates its keys, readable by the owner only', () => {
     expect(statSync(keyFilePath(gateway)).mode & 0o777).toBe(0o600);
   });
 
-  test('a missing key file beside grants is a start error, not a new key file', async () => {
+  test('a missing key file with existing grants is a start error, and no new key file is created', async () => {
     const grant = await gateway.grant();
-    const unreachable = join(gateway.folder, 'keys-away.json');
+    const movedFile = join(gateway.folder, 'keys-moved.json');
     await expectNoStart(
-      () => renameSync(keyFilePath(gateway), unreachable),
+      () => renameSync(keyFilePath(gateway), movedFile),
       /keys\.file.*missing.*store holds grants/,
-      () => renameSync(unreachable, keyFilePath(gateway)),
+      () => renameSync(movedFile, keyFilePath(gateway)),
     );
-    await rotated(grant.refresh_token);
+    await refresh(grant.refresh_token);
   });
 
-  test('other keys beside grants are a start error that names what is lacking', async () => {
+  test('other keys with existing grants are a start error that names the missing key', async () => {
     const grant = await gateway.grant();
-    const own = loadKeyring(gateway);
+    const original = loadKeyring(gateway);
     await expectNoStart(
       () => writeKeyringFile(keyFilePath(gateway), createKeyringFile('EdDSA'), { replace: true }),
       /lacks the key .*not the keys that this store was written with/,
-      () => writeKeyringFile(keyFilePath(gateway), own, { replace: true }),
+      () => writeKeyringFile(keyFilePath(gateway), original, { replace: true }),
     );
-    await rotated(grant.refresh_token);
+    await refresh(grant.refresh_token);
   });
 
-  test('another key under the old name is a start error', async () => {
+  test('another key with the same kid is a start error', async () => {
     const grant = await gateway.grant();
-    const own = loadKeyring(gateway);
+    const original = loadKeyring(gateway);
     const other = createKeyringFile('EdDSA');
-    const [sealing] = own.sealing;
-    const forged = { ...own, sealing: other.sealing.map((key) => ({ ...key, kid: sealing?.kid ?? '' })) };
+    const [sealing] = original.sealing;
+    const forged = {
+      ...original,
+      sealing: other.sealing.map((key) => ({ ...key, kid: sealing?.kid ?? '' })),
+    };
     await expectNoStart(
       () => writeKeyringFile(keyFilePath(gateway), forged, { replace: true }),
       /has a different key with the id/,
-      () => writeKeyringFile(keyFilePath(gateway), own, { replace: true }),
+      () => writeKeyringFile(keyFilePath(gateway), original, { replace: true }),
     );
-    await rotated(grant.refresh_token);
+    await refresh(grant.refresh_token);
   });
 
   test('a reload with other keys is rejected, and the gateway keeps its own', async () => {
     const grant = await gateway.grant();
     writeKeyringFile(keyFilePath(gateway), createKeyringFile('EdDSA'), { replace: true });
     await expect(gateway.reload((settings) => settings)).rejects.toThrow(StartError);
-    await rotated(grant.refresh_token);
+    await refresh(grant.refresh_token);
   });
 
   test('a key file that others can read is a start error', async () => {
@@ -100,7 +103,7 @@ describe('the key file and the store belong together', () => {
     );
   });
 
-  test('a damaged key file is a start error that quotes none of it', async () => {
+  test('a damaged key file is a start error that quotes none of its contents', async () => {
     const text = readFileSync(keyFilePath(gateway), 'utf8');
     const secret = loadKeyring(gateway).sealing[0]?.secret ?? '';
     const failure = await gateway
@@ -112,7 +115,7 @@ describe('the key file and the store belong together', () => {
     await gateway.restart();
   });
 
-  test('a missing key file beside an empty store is created again', async () => {
+  test('a missing key file with an empty store is created again', async () => {
     const before = loadKeyring(gateway).signing[0]?.kid;
     await gateway.restart(() => rmSync(join(gateway.folder, 'data'), { recursive: true }));
     expect(loadKeyring(gateway).signing[0]?.kid).not.toBe(before);
@@ -121,15 +124,15 @@ describe('the key file and the store belong together', () => {
 });
 
 describe('rotation in a running gateway', () => {
-  test('grants from before a rotation keep working and refreshing, through both key changes', async () => {
+  test('grants from before a rotation keep working and can be refreshed through both key changes', async () => {
     const grant = await gateway.grant();
     const before = splitRefreshToken(grant.refresh_token).kid;
-    await rotate();
-    const published = await rotated(grant.refresh_token);
+    await rotateKeys();
+    const published = await refresh(grant.refresh_token);
     expect(splitRefreshToken(published.refresh_token).kid).toBe(before);
     gateway.clock.advance(301);
     expect(await call(published.access_token)).toBe(200);
-    const changed = await rotated(published.refresh_token);
+    const changed = await refresh(published.refresh_token);
     expect(splitRefreshToken(changed.refresh_token).kid).not.toBe(before);
     expect(decodeJwt(changed.access_token).header['kid']).not.toBe(
       decodeJwt(published.access_token).header['kid'],
@@ -137,66 +140,66 @@ describe('rotation in a running gateway', () => {
     expect([await call(published.access_token), await call(changed.access_token)]).toEqual([200, 200]);
   });
 
-  test('a retry across the change of keys gets the same strings', async () => {
+  test('a retry after the key change gets the same tokens', async () => {
     const grant = await gateway.grant();
-    await rotate({ publishBefore: 5 });
-    const second = await rotated(grant.refresh_token);
+    await rotateKeys({ publishBefore: 5 });
+    const second = await refresh(grant.refresh_token);
     gateway.clock.advance(8);
-    expect(await rotated(grant.refresh_token)).toMatchObject({
+    expect(await refresh(grant.refresh_token)).toMatchObject({
       access_token: second.access_token,
       refresh_token: second.refresh_token,
     });
   });
 
-  test('a retired sealing key opens nothing any more, and keys may leave the file when they have retired', async () => {
+  test('a retired sealing key is no longer accepted, and retired keys may be removed from the file', async () => {
     const grant = await gateway.grant();
-    await rotate({ publishBefore: 0, keep: 1_000 });
+    await rotateKeys({ publishBefore: 0, keep: 1_000 });
     gateway.clock.advance(1_001);
     expect((await gateway.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
-    await rotate();
+    await rotateKeys();
     expect(loadKeyring(gateway).signing).toHaveLength(2);
     await gateway.restart();
     expect(await call((await gateway.grant()).access_token)).toBe(200);
   });
 
   test('a device code requested before the key change is found by its user code after it', async () => {
-    await rotate({ publishBefore: 2 });
+    await rotateKeys({ publishBefore: 2 });
     const { createDeviceClient } = await import('../support/device-client.ts');
     const steps = createDeviceClient(gateway);
     const codes = await steps.requestCodes();
     gateway.clock.advance(5);
     await steps.decideInBrowser(codes);
-    read(await steps.exchange(codes.device_code));
+    parseGrant(await steps.exchange(codes.device_code));
   });
 });
 
 describe('algorithms', () => {
-  test('ES256 works end to end, and other parties can check the tokens with the public keys', async () => {
-    const own = await startGateway((settings) => ({ ...settings, keys: { algorithm: 'ES256' } }));
+  test('ES256 works end to end, and other parties can verify the tokens with the public keys', async () => {
+    const original = await startGateway((settings) => ({ ...settings, keys: { algorithm: 'ES256' } }));
     try {
-      const grant = await own.grant();
+      const grant = await original.grant();
       expect(decodeJwt(grant.access_token).header).toMatchObject({ alg: 'ES256', typ: 'at+jwt' });
-      expect((await own.api('/files/1', grant.access_token)).status).toBe(200);
-      const next = read(await own.refresh(grant.refresh_token));
-      const again = read(await own.refresh(grant.refresh_token));
-      expect(again.refresh_token).toBe(next.refresh_token);
-      // The signature may differ; what is signed may not.
-      expect(decodeJwt(again.access_token).claims).toEqual(decodeJwt(next.access_token).claims);
-      expect((await own.api('/files/1', again.access_token)).status).toBe(200);
-      const { signingKeys } = await openKeyring(loadKeyring(own));
+      expect((await original.api('/files/1', grant.access_token)).status).toBe(200);
+      const next = parseGrant(await original.refresh(grant.refresh_token));
+      const retried = parseGrant(await original.refresh(grant.refresh_token));
+      expect(retried.refresh_token).toBe(next.refresh_token);
+      // The signature may differ, the claims may not.
+      expect(decodeJwt(retried.access_token).claims).toEqual(decodeJwt(next.access_token).claims);
+      expect((await original.api('/files/1', retried.access_token)).status).toBe(200);
+      const { signingKeys } = await openKeyring(loadKeyring(original));
       const keys = createLocalJWKSet({ keys: signingKeys.map(({ publicJwk }) => publicJwk) });
       const { payload } = await jwtVerify(next.access_token, keys, {
         issuer: 'https://localhost:8443',
         audience: 'https://localhost:8443',
         typ: 'at+jwt',
-        currentDate: new Date(own.clock.now() * 1_000),
+        currentDate: new Date(original.clock.now() * 1_000),
       });
       expect(payload['client_id']).toBe('report-runner');
-      const headers = { authorization: `Bearer ${again.access_token}` };
-      expect((await own.request({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
-      expect((await own.api('/files/1', next.access_token)).status).toBe(401);
+      const headers = { authorization: `Bearer ${retried.access_token}` };
+      expect((await original.request({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
+      expect((await original.api('/files/1', next.access_token)).status).toBe(401);
     } finally {
-      await own.close();
+      await original.close();
     }
   });
 
@@ -220,7 +223,7 @@ describe('algorithms', () => {
   });
 });
 
-describe('settings of tokens', () => {
+describe('token settings', () => {
   test('bindToCertificate: tokens have cnf and work only with their certificate, for requests and refreshes', async () => {
     await gateway.reload(withIntegration('report-runner', { bindToCertificate: true }));
     const grant = await gateway.grant();
@@ -242,11 +245,11 @@ describe('settings of tokens', () => {
       expect((await refresh(wrong)).json).toMatchObject({ Error: 'invalid_grant' });
     }
     expect((await gateway.api('/files/1', grant.access_token, { as: alice })).status).toBe(200);
-    const next = read(await refresh(alice));
+    const next = parseGrant(await refresh(alice));
     expect(decodeJwt(next.access_token).claims['cnf']).toEqual(decodeJwt(grant.access_token).claims['cnf']);
   });
 
-  test('bindToCertificate: a grant whose certificate was revoked is refreshed no more, and is not destroyed', async () => {
+  test('bindToCertificate: a grant whose certificate was revoked cannot be refreshed, but is not revoked itself', async () => {
     await gateway.reload(withIntegration('report-runner', { bindToCertificate: true }));
     const { alice } = gateway.users;
     const grant = await gateway.grant();
@@ -286,7 +289,7 @@ describe('settings of tokens', () => {
     expect((await refresh()).status).toBe(200);
   });
 
-  test('bindToCertificate: a bound grant stays bound when the setting is taken back', async () => {
+  test('bindToCertificate: a bound grant stays bound when the setting is disabled', async () => {
     await gateway.reload(withIntegration('report-runner', { bindToCertificate: true }));
     const grant = await gateway.grant();
     await gateway.reload(withIntegration('report-runner', { bindToCertificate: false }));
@@ -294,28 +297,28 @@ describe('settings of tokens', () => {
     expect((await gateway.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
   });
 
-  test('supersede: a refresh ends every former access token at once, a retry repeats the pair, a restart changes nothing', async () => {
+  test('supersede: a refresh revokes all earlier access tokens at once, also after a restart, and a retry returns the same tokens', async () => {
     await gateway.reload(withTokens({ refresh: { supersede: true } }));
     const first = await gateway.grant();
-    const second = await rotated(first.refresh_token);
-    expect(await rotated(first.refresh_token)).toMatchObject({ access_token: second.access_token });
+    const second = await refresh(first.refresh_token);
+    expect(await refresh(first.refresh_token)).toMatchObject({ access_token: second.access_token });
     expect([await call(first.access_token), await call(second.access_token)]).toEqual([401, 200]);
-    const third = await rotated(second.refresh_token);
+    const third = await refresh(second.refresh_token);
     await gateway.restart();
     expect([await call(second.access_token), await call(third.access_token)]).toEqual([401, 200]);
-    await rotated(third.refresh_token);
+    await refresh(third.refresh_token);
   });
 
   test('reuse: reject leaves grant and access tokens valid when a spent token is presented', async () => {
     await gateway.reload(withTokens({ refresh: { reuse: 'reject' } }));
     const first = await gateway.grant();
-    const second = await rotated(first.refresh_token);
+    const second = await refresh(first.refresh_token);
     gateway.clock.advance(60);
     const reply = await gateway.refresh(first.refresh_token);
     expect(reply.json).toMatchObject({ Error: 'invalid_grant' });
     expect(gateway.auditEvents('refresh_reuse').at(-1)).toMatchObject({ action: 'refused' });
     expect([await call(first.access_token), await call(second.access_token)]).toEqual([200, 200]);
-    await rotated(second.refresh_token);
+    await refresh(second.refresh_token);
   });
 
   test('lifetimes: a changed access lifetime applies from the next refresh, and never beyond the grant', async () => {
@@ -324,10 +327,10 @@ describe('settings of tokens', () => {
     expect(first.refresh_until - first.expires).toBe(600);
     await gateway.reload(withIntegration('report-runner', { accessLifetime: '15m', grantLifetime: '20m' }));
     gateway.clock.advance(120);
-    const second = await rotated(first.refresh_token);
+    const second = await refresh(first.refresh_token);
     expect(second.refresh_until - second.expires).toBeGreaterThanOrEqual(178);
     gateway.clock.advance(600);
-    const third = await rotated(second.refresh_token);
+    const third = await refresh(second.refresh_token);
     expect(third.expires).toBe(first.refresh_until);
   });
 });

@@ -8,10 +8,15 @@ import { NOW, testGrant } from '../support/store-fixtures.ts';
 async function createTestIssuer(alg: SigningAlgorithm) {
   const file = createKeyringFile(alg);
   const [entry] = file.signing;
-  if (entry === undefined) throw new Error('a keyring has a signing key');
+  if (entry === undefined) throw new Error('no signing key');
   const keyring = await openKeyring(file);
   const key = createPrivateKey({ key: entry.jwk, format: 'jwk' });
-  const issuer = createTokenIssuer({ keyring, publicUrl: 'https://localhost:8443', cacheSize: 10 });
+  const issuer = createTokenIssuer({
+    keyring,
+    publicUrl: 'https://localhost:8443',
+    cacheSize: 10,
+    grants: { read: async () => undefined },
+  });
   const grant = testGrant({
     id: 'AbCdEfGhIjKlMnOpQrStUv',
     keys: issuer.getCurrentKeyIds(NOW),
@@ -22,7 +27,7 @@ async function createTestIssuer(alg: SigningAlgorithm) {
 
 const decode = (part: string): unknown => JSON.parse(Buffer.from(part, 'base64url').toString());
 
-/** Independent of jose, which the issuer uses. */
+/** Verifies independently of jose, which the issuer uses. */
 function verifyWithNode(alg: SigningAlgorithm, token: string, key: KeyObject): boolean {
   const [header = '', payload = '', signature = '', ...rest] = token.split('.');
   return (
@@ -37,7 +42,7 @@ function verifyWithNode(alg: SigningAlgorithm, token: string, key: KeyObject): b
 }
 
 for (const alg of ['EdDSA', 'ES256'] as const)
-  test(`node:crypto verifies our ${alg} tokens, and the issuer reads them`, async () => {
+  test(`${alg} tokens can be verified with node:crypto, and the issuer reads them`, async () => {
     const { key, entry, issuer, grant } = await createTestIssuer(alg);
     const { accessToken } = await issuer.issueTokens(grant, NOW);
     expect(verifyWithNode(alg, accessToken, createPublicKey(key))).toBe(true);
@@ -53,7 +58,7 @@ for (const alg of ['EdDSA', 'ES256'] as const)
     expect(await issuer.readAccessToken(tampered, NOW)).toBeUndefined();
   });
 
-test('R01 an EdDSA token signed again is byte for byte the same as one signed with node:crypto', async () => {
+test('R01 an EdDSA token signed again is identical, and equals one signed with node:crypto', async () => {
   const { key, entry, issuer, grant } = await createTestIssuer('EdDSA');
   const { accessToken } = await issuer.issueTokens(grant, NOW);
   expect((await issuer.issueTokens(grant, NOW + 5)).accessToken).toBe(accessToken);
@@ -64,8 +69,8 @@ test('R01 an EdDSA token signed again is byte for byte the same as one signed wi
   );
 });
 
-/** Deterministic, so that what fails once fails again. */
-function chance(seed: number): (below: number) => number {
+/** A deterministic generator, so that failures are reproducible. */
+function createRandom(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
     state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0;
@@ -79,11 +84,11 @@ for (const alg of ['EdDSA', 'ES256'] as const)
     const publicKey = createPublicKey(key);
     const { accessToken } = await issuer.issueTokens(grant, NOW);
     const [header = '', payload = '', signature = ''] = accessToken.split('.');
-    const draw = chance(7);
+    const random = createRandom(7);
     const flip = (text: string): string => {
       const bytes = Buffer.from(text, 'base64url');
-      const at = draw(bytes.length);
-      bytes[at] = (bytes[at] ?? 0) ^ (1 << draw(8));
+      const at = random(bytes.length);
+      bytes[at] = (bytes[at] ?? 0) ^ (1 << random(8));
       return bytes.toString('base64url');
     };
     const order = Buffer.from(
@@ -100,17 +105,17 @@ for (const alg of ['EdDSA', 'ES256'] as const)
         [
           header,
           payload,
-          Buffer.from(signature, 'base64url').subarray(0, draw(64)).toString('base64url'),
+          Buffer.from(signature, 'base64url').subarray(0, random(64)).toString('base64url'),
         ].join('.'),
       () =>
         [
           header,
           payload,
-          Buffer.concat([Buffer.from(signature, 'base64url'), Buffer.alloc(1 + draw(4))]).toString(
+          Buffer.concat([Buffer.from(signature, 'base64url'), Buffer.alloc(1 + random(4))]).toString(
             'base64url',
           ),
         ].join('.'),
-      // CVE-2022-21449: numbers that are zero, or the order of the group, prove nothing.
+      // CVE-2022-21449: signature values of zero or the group order are invalid.
       () => [header, payload, Buffer.alloc(64).toString('base64url')].join('.'),
       () => [header, payload, Buffer.concat([order, order]).toString('base64url')].join('.'),
       () =>

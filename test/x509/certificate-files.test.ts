@@ -17,48 +17,52 @@ import { nowSeconds } from './validator.ts';
 const folder = mkdtempSync(join(tmpdir(), 'gatehouse-pki-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-const days = (count: number): Date => new Date(Date.now() + count * 86_400_000);
+const daysFromNow = (count: number): Date => new Date(Date.now() + count * 86_400_000);
 
 let ca: IssuedCertificate;
 let paths: Record<string, string>;
 beforeAll(async () => {
   ca = await createCa();
-  const server = await issueServer(ca, { notAfter: days(90) });
-  const soon = await issueServer(ca, { notAfter: days(10) });
-  const over = await issueServer(ca, { notBefore: days(-9), notAfter: days(-1) });
+  const server = await issueServer(ca, { notAfter: daysFromNow(90) });
+  const expiring = await issueServer(ca, { notAfter: daysFromNow(10) });
+  const expired = await issueServer(ca, { notBefore: daysFromNow(-9), notAfter: daysFromNow(-1) });
   const alice = await issue(ca);
   paths = writePki(folder, {
     'ca.pem': ca.pem,
     'ca.der': ca.der,
-    'both.pem': (await createCa({ notBefore: days(-9), notAfter: days(-1) })).pem + (await createCa()).pem,
-    'ended.pem': (await createCa({ notBefore: days(-9), notAfter: days(-1) })).pem,
+    'both.pem':
+      (await createCa({ notBefore: daysFromNow(-9), notAfter: daysFromNow(-1) })).pem +
+      (await createCa()).pem,
+    'ended.pem': (await createCa({ notBefore: daysFromNow(-9), notAfter: daysFromNow(-1) })).pem,
     'server.pem': server.pem,
     'server-key.pem': server.keyPem,
-    'soon.pem': soon.pem,
-    'soon-key.pem': soon.keyPem,
-    'over.pem': over.pem,
-    'over-key.pem': over.keyPem,
+    'soon.pem': expiring.pem,
+    'soon-key.pem': expiring.keyPem,
+    'over.pem': expired.pem,
+    'over-key.pem': expired.keyPem,
     'alice.pem': alice.pem,
     'good.crl': (await createCrl(ca)).pem,
     'forged.crl': (await createCrl(ca, { signedBy: await generateKeys() })).der,
-    'stale.crl': (await createCrl(ca, { thisUpdate: days(-9), nextUpdate: days(-1) })).der,
+    'stale.crl': (await createCrl(ca, { thisUpdate: daysFromNow(-9), nextUpdate: daysFromNow(-1) })).der,
     'empty.pem': '',
   });
 });
 
-const path = (name: string): string => paths[name] ?? join(folder, name);
-const issuer = (file: string, name = 'ca') =>
-  ({ name, file: path(file), directory: 'staff', identityFrom: 'commonName' }) as const;
+const getPath = (name: string): string => paths[name] ?? join(folder, name);
+const createIssuer = (file: string, name = 'ca') =>
+  ({ name, file: getPath(file), directory: 'staff', identityFrom: 'commonName' }) as const;
 const load = (names: { server?: [string, string]; issuers?: string[]; crls?: string[] }) =>
   loadCertificateFiles(
     {
-      ...(names.server && { server: { certificate: path(names.server[0]), key: path(names.server[1]) } }),
-      issuers: (names.issuers ?? ['ca.pem']).map((file) => issuer(file, file)),
-      crls: (names.crls ?? []).map(path),
+      ...(names.server && {
+        server: { certificate: getPath(names.server[0]), key: getPath(names.server[1]) },
+      }),
+      issuers: (names.issuers ?? ['ca.pem']).map((file) => createIssuer(file, file)),
+      crls: (names.crls ?? []).map(getPath),
     },
     nowSeconds(),
   );
-const problems = async (names: Parameters<typeof load>[0]): Promise<readonly string[]> => {
+const loadProblems = async (names: Parameters<typeof load>[0]): Promise<readonly string[]> => {
   try {
     await load(names);
     return [];
@@ -81,28 +85,28 @@ test('valid files load without a warning', async () => {
 
 test('all problems are reported together, each with its file', async () => {
   expect(
-    await problems({
+    await loadProblems({
       server: ['server.pem', 'soon-key.pem'],
       issuers: ['ca.pem', 'alice.pem', 'nowhere.pem', 'empty.pem'],
       crls: ['forged.crl'],
     }),
   ).toEqual([
-    `${path('soon-key.pem')}: is not the private key of the certificate in ${path('server.pem')}`,
-    `${path('alice.pem')}: is not a CA certificate (basic constraints)`,
-    `${path('nowhere.pem')}: does not exist`,
-    `${path('empty.pem')}: contains no certificate`,
-    `${path('forged.crl')}: is not signed by any of the approved issuers (certificates.issuers)`,
+    `${getPath('soon-key.pem')}: is not the private key of the certificate in ${getPath('server.pem')}`,
+    `${getPath('alice.pem')}: is not a CA certificate (basic constraints)`,
+    `${getPath('nowhere.pem')}: does not exist`,
+    `${getPath('empty.pem')}: contains no certificate`,
+    `${getPath('forged.crl')}: is not signed by any of the approved issuers (certificates.issuers)`,
   ]);
 });
 
 test('an expired certificate is rejected, and an invalid key file is reported without its content', async () => {
-  expect(await problems({ server: ['over.pem', 'over-key.pem'] })).toEqual([
+  expect(await loadProblems({ server: ['over.pem', 'over-key.pem'] })).toEqual([
     expect.stringMatching(/over\.pem: expired on /),
   ]);
-  expect(await problems({ server: ['server.pem', 'server.pem'] })).toEqual([
-    `${path('server.pem')}: is not an unencrypted private key in PEM`,
+  expect(await loadProblems({ server: ['server.pem', 'server.pem'] })).toEqual([
+    `${getPath('server.pem')}: is not an unencrypted private key in PEM`,
   ]);
-  expect(await problems({ issuers: ['ended.pem'] })).toEqual([
+  expect(await loadProblems({ issuers: ['ended.pem'] })).toEqual([
     expect.stringMatching(/ended\.pem: expired on /),
   ]);
 });
@@ -125,15 +129,15 @@ test('an issuer with name constraints is rejected, whether or not the extension 
     const limited = await createCa({ extensions: [{ oid: '2.5.29.30', critical, value }] });
     const written = writePki(folder, { 'limited.pem': limited.pem });
     paths = { ...paths, ...written };
-    expect(await problems({ issuers: ['limited.pem'] })).toEqual([
-      `${path('limited.pem')}: has name constraints, which are not supported`,
+    expect(await loadProblems({ issuers: ['limited.pem'] })).toEqual([
+      `${getPath('limited.pem')}: has name constraints, which are not supported`,
     ]);
   }
 });
 
 test('two issuers with the same key but different lookup settings are rejected', async () => {
   const entries = (second: object) => ({
-    issuers: [issuer('ca.pem', 'one'), { ...issuer('ca.der', 'two'), ...second }],
+    issuers: [createIssuer('ca.pem', 'one'), { ...createIssuer('ca.der', 'two'), ...second }],
     crls: [],
   });
   for (const second of [{ directory: 'workloads' }, { identityFrom: 'email' as const }])

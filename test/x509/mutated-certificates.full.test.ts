@@ -1,3 +1,3 @@
-import { testBrokenCopies } from './mutated-certificates.ts';
+import { testMutatedCopies } from './mutated-certificates.ts';
 
-testBrokenCopies(20_000);
+testMutatedCopies(20_000);

@@ -10,7 +10,7 @@ import {
   TAG,
 } from '../../src/x509/der.ts';
 import { der } from '../support/pki.ts';
-import { testBrokenCopies } from './mutated-certificates.ts';
+import { testMutatedCopies } from './mutated-certificates.ts';
 
 const hex = (text: string): Buffer => Buffer.from(text.replace(/\s/g, ''), 'hex');
 
@@ -30,16 +30,16 @@ describe('strict DER parsing', () => {
   });
 
   test('every value has exactly one encoding', () => {
-    const one = (bytes: string) => readElement(hex(bytes), hex(bytes)[0] ?? 0);
-    expect(readOid(one('06 03 55 04 03'))).toBe('2.5.4.3');
-    expect(readOid(one('06 09 2a864886f70d01010b'))).toBe('1.2.840.113549.1.1.11');
-    expect(() => readOid(one('06 04 55 04 80 03'))).toThrow(DerError);
-    expect(() => readOid(one('06 02 55 84'))).toThrow(DerError);
-    expect(readIntegerHex(one('02 02 00 ff'))).toBe('00ff');
-    expect(() => readIntegerHex(one('02 02 00 7f'))).toThrow(DerError);
-    expect(() => readIntegerHex(one('02 00'))).toThrow(DerError);
-    expect([...readNamedBits(one('03 02 05 a0'))]).toEqual([0, 2]);
-    expect(() => readNamedBits(one('03 02 05 a1'))).toThrow(DerError);
+    const parse = (bytes: string) => readElement(hex(bytes), hex(bytes)[0] ?? 0);
+    expect(readOid(parse('06 03 55 04 03'))).toBe('2.5.4.3');
+    expect(readOid(parse('06 09 2a864886f70d01010b'))).toBe('1.2.840.113549.1.1.11');
+    expect(() => readOid(parse('06 04 55 04 80 03'))).toThrow(DerError);
+    expect(() => readOid(parse('06 02 55 84'))).toThrow(DerError);
+    expect(readIntegerHex(parse('02 02 00 ff'))).toBe('00ff');
+    expect(() => readIntegerHex(parse('02 02 00 7f'))).toThrow(DerError);
+    expect(() => readIntegerHex(parse('02 00'))).toThrow(DerError);
+    expect([...readNamedBits(parse('03 02 05 a0'))]).toEqual([0, 2]);
+    expect(() => readNamedBits(parse('03 02 05 a1'))).toThrow(DerError);
   });
 
   test('times are valid calendar dates in UTC, with seconds', () => {
@@ -65,4 +65,4 @@ describe('strict DER parsing', () => {
   });
 });
 
-testBrokenCopies(1_500);
+testMutatedCopies(1_500);

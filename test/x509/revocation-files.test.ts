@@ -16,7 +16,7 @@ import { largeCrl } from '../support/large-crl.ts';
 import { createCa, createCrl, type IssuedCertificate, issue, toPem } from '../support/pki.ts';
 import { tempFolder } from '../support/temp-folder.ts';
 import { until } from '../support/until.ts';
-import { approved, nowSeconds } from './validator.ts';
+import { approve, nowSeconds } from './validator.ts';
 
 const folder = tempFolder('crls');
 afterAll(() => folder.remove());
@@ -34,16 +34,16 @@ beforeAll(async () => {
   lists = { of: first.der, both: first.pem + second, second };
 });
 
-const issuers = () => [approved(ca, 'commonName', 'first'), approved(other, 'commonName', 'second')];
-const read = (content: string | Buffer) =>
+const issuers = () => [approve(ca, 'commonName', 'first'), approve(other, 'commonName', 'second')];
+const loadCrl = (content: string | Buffer) =>
   createCrlFiles().load([folder.write('some.crl', content)], issuers());
-const problemOf = async (content: string | Buffer): Promise<string | undefined> => {
-  const { lists: found, problems } = await read(content);
+const getProblem = async (content: string | Buffer): Promise<string | undefined> => {
+  const { lists: found, problems } = await loadCrl(content);
   if (problems.length > 0) expect(found).toEqual([]);
   return problems[0];
 };
 
-describe('a file of revocation lists is whole, or it is refused', () => {
+describe('an incomplete CRL file is refused', () => {
   test('explanatory text around the blocks is allowed, in every line ending and with a byte order mark', async () => {
     const { both } = lists;
     for (const content of [
@@ -55,16 +55,16 @@ describe('a file of revocation lists is whole, or it is refused', () => {
       both.replaceAll('X509 CRL', 'CRL'),
       both.replace(/^/gm, '  '),
     ])
-      expect((await read(content)).lists.map(({ issuer }) => issuer)).toEqual(['first', 'second']);
+      expect((await loadCrl(content)).lists.map(({ issuer }) => issuer)).toEqual(['first', 'second']);
   });
 
-  test('a file that is cut short anywhere is refused, or holds the first list alone', () => {
+  test('a truncated file is refused, unless it ends exactly after the first CRL', () => {
     const { both, second } = lists;
     const boundary = both.length - second.length;
-    const approvedOnes = issuers();
+    const approvedIssuers = issuers();
     for (let length = 0; length < both.length - 1; length += length > boundary + 30 ? 13 : 1) {
-      const parse = () => parseCrlFile('a.crl', Buffer.from(both.slice(0, length)), approvedOnes);
-      // Cut exactly between two lists it is sound; a reload notices the list that is missing.
+      const parse = () => parseCrlFile('a.crl', Buffer.from(both.slice(0, length)), approvedIssuers);
+      // Truncated exactly between two CRLs the file is valid; a reload detects the missing CRL.
       if (length === boundary || length === boundary - 1) expect(parse()).toHaveLength(1);
       else expect(parse, `${length} bytes`).toThrow(/^(?:is|contains) /);
     }
@@ -109,32 +109,35 @@ describe('a file of revocation lists is whole, or it is refused', () => {
     ['nothing', () => '', /contains no revocation list/],
     ['text alone', () => 'nothing here\n', /contains no revocation list/],
   ])('%s', async (_name, change, problem) => {
-    expect(await problemOf(change(lists.both))).toMatch(problem);
+    expect(await getProblem(change(lists.both))).toMatch(problem);
   });
 
-  test('a DER file ends with its list', async () => {
-    expect(await problemOf(lists.of)).toBeUndefined();
+  test('a DER file contains exactly one CRL', async () => {
+    expect(await getProblem(lists.of)).toBeUndefined();
     for (const content of [
       Buffer.concat([lists.of, Buffer.from('\n')]),
       Buffer.concat([lists.of, lists.of]),
       lists.of.subarray(0, -1),
       lists.of.subarray(0, 40),
     ])
-      expect(await problemOf(content)).toMatch(/is not a revocation list/);
+      expect(await getProblem(content)).toMatch(/is not a revocation list/);
   });
 
-  test('of several unusable files each is reported', async () => {
-    const [cut, empty] = [folder.write('cut.crl', lists.both.slice(0, -9)), folder.write('empty.crl', '')];
+  test('every unusable file is reported', async () => {
+    const [truncated, empty] = [
+      folder.write('cut.crl', lists.both.slice(0, -9)),
+      folder.write('empty.crl', ''),
+    ];
     const missing = folder.file('nowhere.crl');
-    const { problems } = await createCrlFiles().load([cut, empty, missing], issuers());
+    const { problems } = await createCrlFiles().load([truncated, empty, missing], issuers());
     expect(problems).toEqual([
-      expect.stringContaining(`${cut}: is`),
+      expect.stringContaining(`${truncated}: is`),
       expect.stringContaining(`${empty}: contains no revocation list`),
       `${missing}: does not exist`,
     ]);
   });
 
-  test('an issuer file that is cut short is refused', async () => {
+  test('a truncated issuer file is refused', async () => {
     const file = folder.write('issuers.pem', (ca.pem + other.pem).slice(0, -60));
     const issuer = { name: 'both', file, directory: 'staff', identityFrom: 'commonName' } as const;
     await expect(loadCertificateFiles({ issuers: [issuer], crls: [] }, nowSeconds())).rejects.toThrow(
@@ -143,13 +146,13 @@ describe('a file of revocation lists is whole, or it is refused', () => {
   });
 });
 
-describe('a reload never takes a revocation list back', () => {
-  const load = (crls: readonly string[], before?: CertificateFiles, named = [ca, other]) =>
+describe('a reload never drops a CRL silently', () => {
+  const load = (crls: readonly string[], before?: CertificateFiles, authorities = [ca, other]) =>
     loadCertificateFiles(
       {
-        issuers: named.map((one, index) => ({
+        issuers: authorities.map((certificate, index) => ({
           name: index === 0 ? 'first' : 'second',
-          file: folder.write(`${one.serial}.pem`, one.pem),
+          file: folder.write(`${certificate.serial}.pem`, certificate.pem),
           directory: 'staff',
           identityFrom: 'commonName',
         })),
@@ -166,23 +169,23 @@ describe('a reload never takes a revocation list back', () => {
     return error instanceof CertificateFilesError ? error.problems : [];
   };
 
-  test('a list that is gone from a file that is still configured is a problem', async () => {
+  test('a CRL that is missing from a file that is still configured is a problem', async () => {
     const file = folder.write('all.crl', lists.both);
     const before = await load([file]);
     folder.write('all.crl', lists.second);
     expect(await problems([file], before)).toEqual([
       `${file}: no longer contains the revocation list of first; restore it, remove the issuer or the file from the configuration, or restart to run without it`,
     ]);
-    // Elsewhere it counts as well.
+    // The CRL may be in another file.
     const moved = folder.write('moved.crl', lists.of);
     expect((await load([file, moved], before)).warnings).toEqual([]);
-    // An issuer that is no longer approved needs none.
+    // An issuer that is no longer approved needs no CRL.
     expect(await problems([file], before, [other])).toEqual([]);
-    // At a start there is nothing to compare with.
+    // At start there is nothing to compare with.
     expect(await problems([file])).toEqual([]);
   });
 
-  test('an issuer that has expired needs no list: its certificates are not accepted', async () => {
+  test('an expired issuer needs no CRL, since its certificates are not accepted', async () => {
     const old = await createCa({ name: 'CN=Old CA', notAfter: new Date(Date.now() + 3_600_000) });
     const issuer = {
       name: 'both',
@@ -201,7 +204,7 @@ describe('a reload never takes a revocation list back', () => {
     expect(later.crls.lists).toHaveLength(1);
   });
 
-  test('a file that is removed from the configuration is a warning', async () => {
+  test('a file that was removed from the configuration causes a warning', async () => {
     const file = folder.write('all.crl', lists.both);
     const before = await load([file]);
     expect((await load([], before)).warnings).toEqual([
@@ -210,29 +213,29 @@ describe('a reload never takes a revocation list back', () => {
     ]);
   });
 
-  test('an older list is a problem, a newer one and one of the same time are not', async () => {
+  test('an older CRL is a problem, a newer one and one of the same time are not', async () => {
     const at = (hours: number): Date => new Date(Date.now() + hours * 3_600_000);
-    const listOf = async (hours: number, revoked: IssuedCertificate[] = []): Promise<string> =>
+    const writeCrl = async (hours: number, revoked: IssuedCertificate[] = []): Promise<string> =>
       folder.write('one.crl', (await createCrl(ca, { thisUpdate: at(hours), revoked })).pem);
-    const file = await listOf(-2, [alice]);
+    const file = await writeCrl(-2, [alice]);
     const before = await load([file]);
-    await listOf(-3);
+    await writeCrl(-3);
     expect(await problems([file], before)).toEqual([
       expect.stringContaining(
         `${file}: contains a revocation list of first that is older than the one in use`,
       ),
     ]);
     for (const hours of [-2, -1]) {
-      await listOf(hours);
+      await writeCrl(hours);
       expect(await problems([file], before)).toEqual([]);
     }
   });
 });
 
-test('a certificate is refused from the moment at which a list from the future counts, whenever it was used before', async () => {
-  const begins = Math.ceil(nowSeconds()) + 4_000;
-  const future = await createCrl(ca, { revoked: [alice], thisUpdate: new Date(begins * 1_000) });
-  const { lists: found } = await read((await createCrl(ca)).pem + future.pem);
+test('a certificate is refused from the time at which a CRL from the future applies, whenever it was used before', async () => {
+  const thisUpdate = Math.ceil(nowSeconds()) + 4_000;
+  const future = await createCrl(ca, { revoked: [alice], thisUpdate: new Date(thisUpdate * 1_000) });
+  const { lists: found } = await loadCrl((await createCrl(ca)).pem + future.pem);
   const validate = createCertificateValidator({
     issuers: issuers(),
     crls: createCrlSet(found),
@@ -247,18 +250,18 @@ test('a certificate is refused from the moment at which a list from the future c
     certificateValidator: validate,
     now: () => at,
   });
-  // Five minutes before its date: the clock of a CA may be ahead.
-  const counts = begins - 300;
-  for (at of [counts - 2, counts - 1, counts - 0.75, counts - 0.25])
+  // It applies five minutes before thisUpdate, since the clock of a CA may be ahead.
+  const appliesFrom = thisUpdate - 300;
+  for (at of [appliesFrom - 2, appliesFrom - 1, appliesFrom - 0.75, appliesFrom - 0.25])
     expect([at, certificates.isAccepted(alice.der)]).toEqual([at, true]);
-  for (at of [counts, counts + 0.5, counts + 3_000])
+  for (at of [appliesFrom, appliesFrom + 0.5, appliesFrom + 3_000])
     expect([at, certificates.isAccepted(alice.der)]).toEqual([at, false]);
 });
 
 describe('parsing', () => {
   const ENTRIES = 8_000;
 
-  test('a file is parsed when its content or the issuers change, and otherwise not', async () => {
+  test('a file is parsed only when its content or the issuers change', async () => {
     const files = createCrlFiles();
     const file = folder.write('large.crl', await largeCrl(ca, ENTRIES));
     const small = folder.write('small.crl', lists.second);
@@ -270,33 +273,33 @@ describe('parsing', () => {
     expect((await load([file, small])).lists[0]).toBe(before);
     expect((await load([file, small])).problems).toEqual([]);
     expect(files.parseCount).toBe(2);
-    // A damaged file does not make the lists that were read before be forgotten.
+    // A damaged file does not remove the cached CRLs.
     folder.write('large.crl', 'damaged');
     expect((await load([file])).problems).toHaveLength(1);
     folder.write('large.crl', await largeCrl(ca, ENTRIES, [alice]));
     const { lists: changed } = await load([file]);
     expect(files.parseCount).toBe(3);
-    const held = createCrlSet(changed);
+    const crlSet = createCrlSet(changed);
     const key = issuers()[0]?.keyFingerprint ?? '';
-    expect(held.getStatus(key, alice.serial, nowSeconds())).toBe('revoked');
-    expect(held.getStatus(key, bob.serial, nowSeconds())).toBe('good');
+    expect(crlSet.getStatus(key, alice.serial, nowSeconds())).toBe('revoked');
+    expect(crlSet.getStatus(key, bob.serial, nowSeconds())).toBe('good');
     expect(changed[0]?.serials.count).toBe(ENTRIES + 1);
     await load([file], issuers().slice(0, 1));
     expect(files.parseCount).toBe(4);
   });
 
-  test('large lists, in PEM and DER, are checked as strictly as small ones', async () => {
-    const whole = await largeCrl(ca, ENTRIES, [alice]);
-    const forged = Buffer.from(whole);
+  test('large CRLs, in PEM and DER, are checked as strictly as small ones', async () => {
+    const complete = await largeCrl(ca, ENTRIES, [alice]);
+    const forged = Buffer.from(complete);
     forged[200] = (forged[200] ?? 0) ^ 1;
-    expect(await problemOf(whole)).toBeUndefined();
-    expect(await problemOf(toPem('X509 CRL', whole))).toBeUndefined();
-    expect(await problemOf(forged)).toMatch(/is not/);
-    expect(await problemOf(whole.subarray(0, -60))).toMatch(/is not a revocation list/);
-    expect(await problemOf(toPem('X509 CRL', whole).slice(0, -60))).toMatch(/is cut short or damaged/);
+    expect(await getProblem(complete)).toBeUndefined();
+    expect(await getProblem(toPem('X509 CRL', complete))).toBeUndefined();
+    expect(await getProblem(forged)).toMatch(/is not/);
+    expect(await getProblem(complete.subarray(0, -60))).toMatch(/is not a revocation list/);
+    expect(await getProblem(toPem('X509 CRL', complete).slice(0, -60))).toMatch(/is cut short or damaged/);
   });
 
-  test('the event loop runs while a list is being read and parsed', async () => {
+  test('the event loop is not blocked while a CRL is read and parsed', async () => {
     // A pipe: its reader waits until the test writes to it.
     const pipe = folder.file('pipe.crl');
     execFileSync('mkfifo', [pipe]);
@@ -306,7 +309,7 @@ describe('parsing', () => {
     const loading = files.load([pipe], issuers()).finally(() => {
       isLoaded = true;
     });
-    // Opening a pipe for writing succeeds once it is open for reading: the worker thread opens it.
+    // Opening a pipe for writing succeeds once the worker thread has opened it for reading.
     const writer = createWriteStream(pipe);
     await once(writer, 'open');
     for (let round = 0; round < 10; round += 1) await new Promise((resolve) => setImmediate(resolve));
@@ -315,13 +318,13 @@ describe('parsing', () => {
     expect((await loading).lists).toHaveLength(2);
   });
 
-  test('a pipe to which nothing is written keeps neither a stop nor the process waiting', async () => {
+  test('a pipe without a writer blocks neither a stop nor the process', async () => {
     const pipe = folder.file('silent.crl');
     execFileSync('mkfifo', [pipe]);
     onTestFinished(() => rmSync(pipe));
     const files = createCrlFiles();
     const loading = files.load([pipe], issuers());
-    // Opened without waiting: succeeds once the pipe is open for reading.
+    // A non-blocking open succeeds once the pipe is open for reading.
     const writer = await until('the pipe is being read', () => {
       try {
         return openSync(pipe, constants.O_WRONLY | constants.O_NONBLOCK);

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { createLogger } from '../../src/observability/logger.ts';
-import { createReloader } from '../../src/server/reloader.ts';
+import { Reloader } from '../../src/server/reloader.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import { createCa, createCrl, type IssuedCertificate, issue } from '../support/pki.ts';
 import { withBoundApp, withForwardedCertificates } from '../support/reconfigure.ts';
@@ -28,26 +28,26 @@ async function setUp(change: SettingsChange = (settings) => settings): Promise<T
   return gateway;
 }
 
-const withLists =
+const withCrls =
   (...crls: string[]): SettingsChange =>
   (settings) => ({ ...settings, certificates: { ...settings.certificates, crls } });
 
-const days = (count: number): Date => new Date(Date.now() + count * 86_400_000);
+const daysFromNow = (count: number): Date => new Date(Date.now() + count * 86_400_000);
 
-async function list(gateway: TestGateway, name: string, ...revoked: IssuedCertificate[]): Promise<void> {
-  // Tests move the clock.
-  const { pem } = await createCrl(gateway.ca, { revoked, nextUpdate: days(999) });
+async function writeCrl(gateway: TestGateway, name: string, ...revoked: IssuedCertificate[]): Promise<void> {
+  // A long validity, since tests advance the clock.
+  const { pem } = await createCrl(gateway.ca, { revoked, nextUpdate: daysFromNow(999) });
   writeFileSync(join(gateway.folder, name), pem);
 }
 
-const boundGrant = async (gateway: TestGateway, as: IssuedCertificate, headers = {}): Promise<string> => {
+const getBoundToken = async (gateway: TestGateway, as: IssuedCertificate, headers = {}): Promise<string> => {
   const body = { client_id: 'bound-app', scope: 'files:read' };
   const { status, json } = await gateway.post('/Authorize/Certificate', body, { as, headers });
   expect(status).toBe(200);
   return String(json['access_token']);
 };
 
-const forwarded = (certificate: IssuedCertificate) => ({
+const forwardedHeader = (certificate: IssuedCertificate) => ({
   'client-cert': `:${certificate.der.toString('base64')}:`,
 });
 
@@ -61,8 +61,8 @@ describe('a certificate-bound token', () => {
       const gateway = await setUp((settings) => ({ ...settings, listen: { ...settings.listen, fastPath } }));
       const formerUser = await issue(gateway.ca, { commonName: 'alice' });
       const [token, other] = [
-        await boundGrant(gateway, formerUser),
-        await boundGrant(gateway, gateway.users.alice),
+        await getBoundToken(gateway, formerUser),
+        await getBoundToken(gateway, gateway.users.alice),
       ];
       const unbound = (await gateway.grant()).access_token;
       const call = (bearer = token, as = formerUser): Promise<Reply> =>
@@ -71,9 +71,9 @@ describe('a certificate-bound token', () => {
         (await gateway.api('/authsvc/Authorize/Verify', token, { as: formerUser })).status;
       expect([(await call()).status, await verify()]).toEqual([200, 200]);
 
-      await list(gateway, 'ca.crl', formerUser);
-      await gateway.reload(withLists('ca.crl'));
-      // On the open connection, whose handshake was before the revocation.
+      await writeCrl(gateway, 'ca.crl', formerUser);
+      await gateway.reload(withCrls('ca.crl'));
+      // On the open connection, whose handshake preceded the revocation.
       const refused = await call();
       expect(refused).toMatchObject({ status: 401, json: { error: 'invalid_token' } });
       expect(refused.headers['www-authenticate']).toContain('no longer accepted');
@@ -93,63 +93,69 @@ describe('a certificate-bound token', () => {
       withForwardedCertificates()({ ...settings, trustedProxies: ['127.0.0.1'] }),
     );
     const { alice } = gateway.users;
-    const token = await boundGrant(gateway, alice, forwarded(alice));
-    const bearer = { authorization: `Bearer ${token}`, ...forwarded(alice) };
+    const token = await getBoundToken(gateway, alice, forwardedHeader(alice));
+    const bearer = { authorization: `Bearer ${token}`, ...forwardedHeader(alice) };
     const session = connectHttp2(`https://localhost:${gateway.port}`, { ca: gateway.ca.pem });
     cleanups.push(() => session.destroy());
-    const over2 = (): Promise<number> =>
+    const sendOverHttp2 = (): Promise<number> =>
       new Promise((resolve, reject) => {
         const stream = session.request({ ':path': '/files/a', ...bearer });
         stream.on('response', (head) => resolve(Number(head[':status']))).on('error', reject);
         stream.resume();
       });
-    const question = { ...bearer, 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
+    const checkHeaders = { ...bearer, 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
     const statuses = async (): Promise<number[]> => [
       (await gateway.request({ path: '/files/a', headers: bearer })).status,
-      await over2(),
-      (await gateway.request({ path: '/authsvc/check', headers: question })).status,
+      await sendOverHttp2(),
+      (await gateway.request({ path: '/authsvc/check', headers: checkHeaders })).status,
     ];
     expect(await statuses()).toEqual([200, 200, 200]);
-    await list(gateway, 'ca.crl', alice);
-    await gateway.reload(withLists('ca.crl'));
+    await writeCrl(gateway, 'ca.crl', alice);
+    await gateway.reload(withCrls('ca.crl'));
     expect(await statuses()).toEqual([401, 401, 401]);
   });
 
-  test('ends with the validity of its certificate, and with the approval of its issuer', async () => {
+  test('stops working when its certificate expires or its issuer is no longer approved', async () => {
     const gateway = await setUp();
-    const short = await issue(gateway.ca, { commonName: 'alice', notAfter: new Date(Date.now() + 600_000) });
-    const [token, other] = [await boundGrant(gateway, short), await boundGrant(gateway, gateway.users.alice)];
+    const shortLived = await issue(gateway.ca, {
+      commonName: 'alice',
+      notAfter: new Date(Date.now() + 600_000),
+    });
+    const [token, other] = [
+      await getBoundToken(gateway, shortLived),
+      await getBoundToken(gateway, gateway.users.alice),
+    ];
     const call = async (bearer: string, as: IssuedCertificate): Promise<number> =>
       (await gateway.api('/files/a', bearer, { as })).status;
-    expect([await call(token, short), await call(other, gateway.users.alice)]).toEqual([200, 200]);
+    expect([await call(token, shortLived), await call(other, gateway.users.alice)]).toEqual([200, 200]);
     gateway.clock.advance(700);
-    expect([await call(token, short), await call(other, gateway.users.alice)]).toEqual([401, 200]);
+    expect([await call(token, shortLived), await call(other, gateway.users.alice)]).toEqual([401, 200]);
     writeFileSync(join(gateway.folder, 'other.pem'), (await createCa({ name: 'CN=Other CA' })).pem);
-    const issuers =
+    const withIssuers =
       (...files: string[]): SettingsChange =>
       (settings) => ({
         ...settings,
         certificates: { ...settings.certificates, issuers: files },
       });
-    await gateway.reload(issuers('other.pem'));
+    await gateway.reload(withIssuers('other.pem'));
     expect(await call(other, gateway.users.alice)).toBe(401);
-    await gateway.reload(issuers('other.pem', 'ca.pem'));
+    await gateway.reload(withIssuers('other.pem', 'ca.pem'));
     expect(await call(other, gateway.users.alice)).toBe(200);
   });
 
-  test('stops working when the revocation list of its issuer is out of date', async () => {
+  test('stops working when the CRL of its issuer has expired', async () => {
     const gateway = await setUp();
     const { pem } = await createCrl(gateway.ca, { nextUpdate: new Date(Date.now() + 600_000) });
     writeFileSync(join(gateway.folder, 'ca.crl'), pem);
-    await gateway.reload(withLists('ca.crl'));
+    await gateway.reload(withCrls('ca.crl'));
     const { alice } = gateway.users;
-    const token = await boundGrant(gateway, alice);
+    const token = await getBoundToken(gateway, alice);
     const call = async (): Promise<number> => (await gateway.api('/files/a', token, { as: alice })).status;
     expect(await call()).toBe(200);
     gateway.clock.advance(700);
     expect(await call()).toBe(401);
-    // A new list, and it works again.
-    await list(gateway, 'ca.crl');
+    // With a new CRL it works again.
+    await writeCrl(gateway, 'ca.crl');
     await gateway.reload((settings) => settings);
     expect(await call()).toBe(200);
   });
@@ -158,31 +164,37 @@ describe('a certificate-bound token', () => {
     ['fast', true],
     ['full', false],
   ] as const)(
-    'ends its WebSockets and event streams with its certificate: %s path',
+    'closes its WebSockets and event streams when its certificate is revoked: %s path',
     async (_name, fastPath) => {
       const sockets = await startWebSocketUpstream();
       cleanups.push(() => sockets.close());
-      const events = await eventUpstream();
+      const events = await startEventUpstream();
       const gateway = await setUp((settings) => withStreams(settings, sockets.port, events, fastPath));
       const formerUser = await issue(gateway.ca, { commonName: 'alice' });
       const { alice } = gateway.users;
       const open = async (certificate: IssuedCertificate) => {
-        const token = await boundGrant(gateway, certificate, forwarded(certificate));
-        const headers = [`Client-Cert: ${forwarded(certificate)['client-cert']}`];
+        const token = await getBoundToken(gateway, certificate, forwardedHeader(certificate));
+        const headers = [`Client-Cert: ${forwardedHeader(certificate)['client-cert']}`];
         const socket = await openWebSocket({ port: gateway.port, token, ca: gateway.ca.pem, headers });
         cleanups.push(() => socket.destroy());
         expect(socket.status).toBe(101);
-        return { socket, stream: await eventStream(gateway, token, certificate) };
+        return { socket, stream: await openEventStream(gateway, token, certificate) };
       };
-      const [ends, stays] = [await open(formerUser), await open(alice)];
-      await list(gateway, 'ca.crl', formerUser);
-      await gateway.reload(withLists('ca.crl'));
-      await until('both are over', () => ends.socket.isClosed() && ends.stream.ending !== undefined);
-      expect(ends.socket.closed()).toMatchObject({ code: 1008, reason: 'access token certificate rejected' });
-      expect(ends.stream.ending).toBe('cut');
-      stays.socket.send('still here');
-      await until('an echo', () => stays.socket.messages.includes('echo still here'));
-      expect(stays.stream.ending).toBeUndefined();
+      const [revokedStreams, validStreams] = [await open(formerUser), await open(alice)];
+      await writeCrl(gateway, 'ca.crl', formerUser);
+      await gateway.reload(withCrls('ca.crl'));
+      await until(
+        'both streams have ended',
+        () => revokedStreams.socket.isClosed() && revokedStreams.stream.ending !== undefined,
+      );
+      expect(revokedStreams.socket.closed()).toMatchObject({
+        code: 1008,
+        reason: 'access token certificate rejected',
+      });
+      expect(revokedStreams.stream.ending).toBe('truncated');
+      validStreams.socket.send('still here');
+      await until('the echo arrives', () => validStreams.socket.messages.includes('echo still here'));
+      expect(validStreams.stream.ending).toBeUndefined();
     },
   );
 });
@@ -208,7 +220,7 @@ const withStreams = (
     ],
   });
 
-async function eventUpstream(): Promise<number> {
+async function startEventUpstream(): Promise<number> {
   const server = createServer((_request, response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' });
     response.write('data: first\n\n');
@@ -221,8 +233,8 @@ async function eventUpstream(): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-async function eventStream({ port, ca }: TestGateway, token: string, certificate: IssuedCertificate) {
-  const state = { text: '', ending: undefined as 'whole' | 'cut' | undefined };
+async function openEventStream({ port, ca }: TestGateway, token: string, certificate: IssuedCertificate) {
+  const state = { text: '', ending: undefined as 'complete' | 'truncated' | undefined };
   const sent = httpsRequest(
     {
       host: '127.0.0.1',
@@ -231,37 +243,37 @@ async function eventStream({ port, ca }: TestGateway, token: string, certificate
       path: '/events/1',
       ca: ca.pem,
       agent: false,
-      headers: { authorization: `Bearer ${token}`, ...forwarded(certificate) },
+      headers: { authorization: `Bearer ${token}`, ...forwardedHeader(certificate) },
     },
     (response) => {
       response.on('data', (part: Buffer) => (state.text += part.toString())).on('error', () => {});
-      response.on('close', () => (state.ending = response.complete ? 'whole' : 'cut'));
+      response.on('close', () => (state.ending = response.complete ? 'complete' : 'truncated'));
     },
   );
-  sent.on('error', () => (state.ending ??= 'cut'));
+  sent.on('error', () => (state.ending ??= 'truncated'));
   cleanups.push(() => sent.destroy());
   sent.end();
-  await until('the beginning', () => state.text.includes('first'));
+  await until('the response has started', () => state.text.includes('first'));
   return state;
 }
 
-describe('a reload with an unusable revocation list', () => {
+describe('a reload with an unusable CRL', () => {
   test('is refused and logged, and revoked certificates stay revoked', async () => {
     const gateway = await setUp();
     const other = await createCa({ name: 'CN=Other CA' });
     writeFileSync(join(gateway.folder, 'other.pem'), other.pem);
     const file = join(gateway.folder, 'all.crl');
     const { alice, bob } = gateway.users;
-    const ours = (await createCrl(gateway.ca, { revoked: [alice] })).pem;
-    const both = (await createCrl(other)).pem + ours;
+    const ownCrl = (await createCrl(gateway.ca, { revoked: [alice] })).pem;
+    const both = (await createCrl(other)).pem + ownCrl;
     writeFileSync(file, both);
     await gateway.reload((settings) => ({
-      ...withLists('all.crl')(settings),
+      ...withCrls('all.crl')(settings),
       certificates: { ...settings.certificates, issuers: ['ca.pem', 'other.pem'], crls: ['all.crl'] },
     }));
     const lines: Record<string, unknown>[] = [];
     const settings = gateway.server.settings();
-    const reloader = createReloader({
+    const reloader = new Reloader({
       load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
       gateway: Promise.resolve(gateway.server),
       settings,
@@ -283,7 +295,7 @@ describe('a reload with an unusable revocation list', () => {
       ).status;
     for (const [content, problem] of [
       [both.slice(0, -60), 'cut short or damaged'],
-      [both.slice(0, -ours.length), 'no longer contains the revocation list of ca'],
+      [both.slice(0, -ownCrl.length), 'no longer contains the revocation list of ca'],
       ['', 'contains no revocation list'],
       [undefined, 'does not exist'],
     ] as const) {
@@ -304,7 +316,7 @@ describe('a reload with an unusable revocation list', () => {
 
   test('is a problem for `gatehouse check`', async () => {
     const gateway = await setUp();
-    await list(gateway, 'ca.crl', gateway.users.alice);
+    await writeCrl(gateway, 'ca.crl', gateway.users.alice);
     const config = join(gateway.folder, 'check.yaml');
     writeFileSync(
       config,
@@ -317,8 +329,8 @@ routes: [{ path: /**, requires: any-token }]
 `,
     );
     expect((await runCommand(['check', '-c', config])).code).toBe(0);
-    const whole = (await createCrl(gateway.ca)).pem;
-    for (const content of [whole.slice(0, -60), whole + whole.slice(0, -60), '']) {
+    const complete = (await createCrl(gateway.ca)).pem;
+    for (const content of [complete.slice(0, -60), complete + complete.slice(0, -60), '']) {
       writeFileSync(join(gateway.folder, 'ca.crl'), content);
       const { code, stderr } = await runCommand(['check', '-c', config]);
       expect(code).toBe(78);
@@ -327,19 +339,19 @@ routes: [{ path: /**, requires: any-token }]
   });
 });
 
-test('requests are served while a revocation list is being read', async () => {
+test('requests are served while a CRL is read', async () => {
   const gateway = await setUp();
   // A pipe: its reader waits until the test writes to it.
   const pipe = join(gateway.folder, 'pipe.crl');
   execFileSync('mkfifo', [pipe]);
   const { alice, bob } = gateway.users;
-  const token = await boundGrant(gateway, alice);
+  const token = await getBoundToken(gateway, alice);
   let isReloaded = false;
-  const reload = gateway.reload(withLists('pipe.crl')).finally(() => {
+  const reload = gateway.reload(withCrls('pipe.crl')).finally(() => {
     isReloaded = true;
   });
   const writer = createWriteStream(pipe);
-  // Opened once the gateway reads it.
+  // Opens once the gateway reads the pipe.
   await once(writer, 'open');
   expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
   expect(
@@ -352,7 +364,7 @@ test('requests are served while a revocation list is being read', async () => {
     ).status,
   ).toBe(200);
   expect(isReloaded).toBe(false);
-  writer.end((await createCrl(gateway.ca, { revoked: [alice], nextUpdate: days(9) })).pem);
+  writer.end((await createCrl(gateway.ca, { revoked: [alice], nextUpdate: daysFromNow(9) })).pem);
   await reload;
   expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(401);
   expect((await gateway.grant({ user: 'bob' })).identity).toBeDefined();

@@ -8,13 +8,13 @@ import type { IssuedCertificate, IssuedCrl } from '../support/pki.ts';
 
 export const nowSeconds = (): number => Date.now() / 1_000;
 
-export const approved = (
+export const approve = (
   ca: IssuedCertificate,
   identityFrom: NameSource = 'commonName',
   name = 'ca',
 ): ApprovedIssuer => approveIssuer({ name, certificate: ca.pem, directory: 'staff', identityFrom });
 
-/** A judge that approves these issuers and holds these lists; strict as by default. */
+/** Creates a validator with these issuers and CRLs and the strict default settings. */
 export function createTestValidator(
   issuers: readonly ApprovedIssuer[],
   options: Partial<ValidatorOptions> & { readonly lists?: readonly IssuedCrl[] } = {},
@@ -28,10 +28,10 @@ export function createTestValidator(
     asciiNames: true,
     ...rest,
   });
-  return (one: IssuedCertificate | Uint8Array, now = nowSeconds()): Outcome<ValidatedCertificate> =>
-    validate.validate(one instanceof Uint8Array ? one : one.der, now);
+  return (certificate: IssuedCertificate | Uint8Array, now = nowSeconds()): Outcome<ValidatedCertificate> =>
+    validate.validate(certificate instanceof Uint8Array ? certificate : certificate.der, now);
 }
 
-/** The reason of a refusal, or the name that was granted: what tables of tests compare. */
-export const verdict = (outcome: Outcome<ValidatedCertificate>): string =>
+/** Formats a result for comparison: the reason of a refusal, or the accepted name. */
+export const formatResult = (outcome: Outcome<ValidatedCertificate>): string =>
   outcome.ok ? `name: ${outcome.value.name}` : outcome.refusal.reason;

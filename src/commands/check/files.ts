@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import type { Settings } from '../../config/schema.ts';
-import { createUserDirectory, readSettingFile } from '../../identity/user-directory.ts';
+import { createUserDirectory } from '../../identity/user-directory.ts';
+import { readSettingFile } from '../../lib/read-file.ts';
 import { createTheme } from '../../pages/views/theme.ts';
 import { Fault } from '../../ports/fault.ts';
 import { readUpstreamTlsFiles } from '../../proxy/upstream/tls-files.ts';
@@ -82,7 +83,7 @@ export const checkFiles: Check = ({ admin, upstreams, pages, directories, signIn
       ...catchProblem(() => createTheme(pages)),
       ...catchProblem(() => createUserDirectory(directories)),
       ...Object.entries(signIn.openid).flatMap(([name, { ca }]) =>
-        ca === undefined ? [] : catchProblem(() => readSettingFile(ca, `signIn.openid.${name}.ca`)),
+        catchProblem(() => readSettingFile(`signIn.openid.${name}.ca`, ca)),
       ),
     ],
     warnings: [

@@ -8,13 +8,10 @@ export interface DemoUser {
 }
 
 /** The demo's gatehouse.yaml, as a starting point for a configuration. */
-export const renderDemoConfiguration = ({
-  users,
-  apiPort,
-}: {
-  readonly users: readonly DemoUser[];
-  readonly apiPort: number;
-}): string => `# A gatehouse configuration to start from. While gatehouse runs, changes to this file are applied when it is saved; for
+export const renderDemoConfiguration = (
+  users: readonly DemoUser[],
+  apiPort: number,
+): string => `# A gatehouse configuration to start from. While gatehouse runs, changes to this file are applied when it is saved; for
 # settings that need a restart (listeners, store, …) the log has restart_needed.
 # \`gatehouse check --config gatehouse.yaml\` reports all problems; docs/configuration.md describes every setting.
 

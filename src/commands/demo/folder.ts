@@ -8,7 +8,7 @@ import { renderDemoConfiguration } from './configuration.ts';
 import { createPrivateFolder, readIfExists, writePrivateFile } from './files.ts';
 import { type CertificateHolder, ensurePki, type RenewedNames } from './pki.ts';
 
-export const DEMO_USERS = [
+const DEMO_USERS = [
   { name: 'alice', email: 'alice@example.test', displayName: 'Alice Example', group: 'operators' },
   { name: 'bob', email: 'bob@example.test', displayName: 'Bob Example', group: 'readers' },
 ] as const satisfies readonly (CertificateHolder & {
@@ -26,11 +26,7 @@ export interface DemoFolder {
 }
 
 /** Creates missing files and renews certificates that are about to expire; everything else is kept. */
-export async function prepareDemoFolder(
-  folder: string,
-  ports: { readonly api: number },
-  now: number,
-): Promise<DemoFolder> {
+export async function prepareDemoFolder(folder: string, apiPort: number, now: number): Promise<DemoFolder> {
   createPrivateFolder(folder);
   // The demo may run inside a git repository.
   if (!existsSync(join(folder, '.gitignore'))) writePrivateFile(join(folder, '.gitignore'), '*\n');
@@ -48,7 +44,7 @@ export async function prepareDemoFolder(
     writePrivateFile(passwordFile, users.map(({ name, password }) => `${name} ${password}\n`).join(''));
     if (!existsSync(join(folder, 'data')))
       writeKeyringFile(join(folder, 'data', 'keys.json'), createKeyringFile('EdDSA'), { replace: false });
-    writePrivateFile(configuration, renderDemoConfiguration({ users, apiPort: ports.api }));
+    writePrivateFile(configuration, renderDemoConfiguration(users, apiPort));
   }
   const passwords = Object.fromEntries(
     (readIfExists(passwordFile) ?? '').split('\n').flatMap((line) => {

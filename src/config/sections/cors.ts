@@ -1,7 +1,6 @@
 import { z } from 'zod';
-import { FORWARDABLE_METHOD } from '../../domain/method.ts';
 import { checkWith } from '../cross-check.ts';
-import { durationBetween } from '../units.ts';
+import { durationBetween, method } from '../units.ts';
 
 /** As browsers serialize it: scheme, host and a port other than the default one (RFC 6454 §6.2). */
 function isOrigin(text: string): boolean {
@@ -28,23 +27,16 @@ export const cors = z
         description: 'Allowed origins, compared exactly; or only `*` for any origin.',
         examples: [['https://app.example.test']],
       }),
-    methods: z
-      .array(z.string().regex(FORWARDABLE_METHOD, 'must be a method in capitals, such as GET'))
-      .min(1)
-      .exactOptional()
-      .meta({ description: 'Allowed methods. Default: those of the route.' }),
+    methods: z.array(method).min(1).exactOptional().describe('Allowed methods. Default: those of the route.'),
     headers: z
       .array(fieldName)
       .default(['Authorization', 'Content-Type'])
-      .meta({ description: 'Request headers that pages may send.' }),
-    exposeHeaders: z
-      .array(fieldName)
-      .default([])
-      .meta({ description: 'Response headers that pages may read.' }),
-    credentials: z.boolean().default(false).meta({ description: 'Allow cookies. Not with the origin `*`.' }),
+      .describe('Request headers that pages may send.'),
+    exposeHeaders: z.array(fieldName).default([]).describe('Response headers that pages may read.'),
+    credentials: z.boolean().default(false).describe('Allow cookies. Not with the origin `*`.'),
     maxAge: durationBetween(0, 86_400, 'must be at most 1d')
       .prefault('10m')
-      .meta({ description: 'How long a browser may cache a preflight response.' }),
+      .describe('How long a browser may cache a preflight response.'),
   })
   .superRefine(
     checkWith(({ origins, credentials }, report) => {

@@ -3,7 +3,7 @@ import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
 import { NAME_SOURCES } from '../../ports/directory.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { type PathSchema, peers } from '../units.ts';
+import { nonEmptyText, type PathSchema, peers, shortText } from '../units.ts';
 import { checkLdap, ldapSection } from './ldap.ts';
 
 /** `certificates`: which client certificates are trusted, and which name in them is the identity. */
@@ -13,51 +13,52 @@ export function certificatesSection(path: PathSchema) {
   const issuer = z.union([
     path.transform((file): Issuer => ({ file })),
     z.strictObject({
-      name: z.string().min(1).exactOptional().meta({
-        description:
-          'Short name for `integrations[].issuers` and logs. Default: the file name without its extension.',
-      }),
-      file: path.meta({ description: 'Issuer certificate, PEM.' }),
-      directory: z
-        .string()
+      name: nonEmptyText
         .exactOptional()
-        .meta({ description: 'Directory for names in certificates of this issuer.' }),
+        .describe(
+          'Short name for `integrations[].issuers` and logs. Default: the file name without its extension.',
+        ),
+      file: path.describe('Issuer certificate, PEM.'),
+      directory: z.string().exactOptional().describe('Directory for names in certificates of this issuer.'),
       identityFrom: nameSource
         .exactOptional()
-        .meta({ description: 'Which name in certificates of this issuer is the identity.' }),
+        .describe('Which name in certificates of this issuer is the identity.'),
     }),
   ]);
 
   return z.strictObject({
-    issuers: z.array(issuer).prefault([]).meta({
-      description:
+    issuers: z
+      .array(issuer)
+      .prefault([])
+      .describe(
         'Approved direct issuers of client certificates (pinned by key). List an intermediate CA itself, not its root.',
-    }),
-    crls: z.array(path).prefault([]).meta({
-      description:
+      ),
+    crls: z
+      .array(path)
+      .prefault([])
+      .describe(
         'Certificate revocation lists, PEM (several in one file) or DER. If an issuer has a list, it must be current. A reload is rejected if a file is missing, empty or truncated, or holds an older list than before.',
-    }),
+      ),
     requireCrl: z
       .boolean()
       .default(false)
-      .meta({ description: 'Reject certificates of issuers without a revocation list.' }),
-    identityFrom: nameSource.default('commonName').meta({
-      description:
+      .describe('Reject certificates of issuers without a revocation list.'),
+    identityFrom: nameSource
+      .default('commonName')
+      .describe(
         'Which name in the certificate is the identity: the common name of the subject, or the email address or user principal name in the subjectAltName.',
-    }),
-    directory: z.string().exactOptional().meta({ description: 'Directory in which this name is looked up.' }),
+      ),
+    directory: z.string().exactOptional().describe('Directory in which this name is looked up.'),
     requireClientAuth: z
       .boolean()
       .default(true)
-      .meta({ description: 'The certificate must have the clientAuth extended key usage.' }),
-    asciiNames: z
-      .boolean()
-      .default(true)
-      .meta({ description: 'Reject names with non-ASCII characters (look-alikes).' }),
-    forwardedFrom: peers.prefault([]).meta({
-      description:
+      .describe('The certificate must have the clientAuth extended key usage.'),
+    asciiNames: z.boolean().default(true).describe('Reject names with non-ASCII characters (look-alikes).'),
+    forwardedFrom: peers
+      .prefault([])
+      .describe(
         'Front proxies (address or CIDR) that terminate TLS and forward the client certificate in `certificates.forwardedHeader`. Each must overwrite or remove that header on every request.',
-    }),
+      ),
     forwardedHeader: z
       .enum([
         'client-cert',
@@ -67,10 +68,9 @@ export function certificatesSection(path: PathSchema) {
         'x-forwarded-tls-client-cert',
       ])
       .exactOptional()
-      .meta({
-        description:
-          'Header in which the peers in `certificates.forwardedFrom` forward it; required with them. Requests with another spelling of the name, or with the header twice, are rejected.',
-      }),
+      .describe(
+        'Header in which the peers in `certificates.forwardedFrom` forward it; required with them. Requests with another spelling of the name, or with the header twice, are rejected.',
+      ),
   });
 }
 
@@ -94,39 +94,26 @@ export function directorySection(path: PathSchema) {
         description: 'A braced GUID or a hex string.',
         examples: ['{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}'],
       }),
-    name: z.string().min(1).max(256).meta({ description: 'User name for sign-in.' }),
-    displayName: z
-      .string()
-      .min(1)
-      .max(256)
-      .exactOptional()
-      .meta({ description: 'Name on the pages. Default: `name`.' }),
-    commonName: z
-      .string()
-      .min(1)
-      .max(256)
-      .exactOptional()
-      .meta({ description: 'Common name in client certificates of this user.' }),
+    name: shortText.describe('User name for sign-in.'),
+    displayName: shortText.exactOptional().describe('Name on the pages. Default: `name`.'),
+    commonName: shortText.exactOptional().describe('Common name in client certificates of this user.'),
     email: z
       .string()
       .min(3)
       .max(256)
       .exactOptional()
-      .meta({ description: 'Email address in client certificates of this user.' }),
+      .describe('Email address in client certificates of this user.'),
     userPrincipalName: z
       .string()
       .min(3)
       .max(256)
       .exactOptional()
-      .meta({ description: 'User principal name in client certificates of this user.' }),
-    groups: z
-      .array(z.string().min(1))
-      .default([])
-      .meta({ description: 'Groups, for `access` of integrations.' }),
+      .describe('User principal name in client certificates of this user.'),
+    groups: z.array(nonEmptyText).default([]).describe('Groups, for `access` of integrations.'),
     disabled: z
       .boolean()
       .default(false)
-      .meta({ description: 'The user cannot sign in, and existing grants cannot be refreshed.' }),
+      .describe('The user cannot sign in, and existing grants cannot be refreshed.'),
     passwordHash: z
       .string()
       .regex(
@@ -134,26 +121,25 @@ export function directorySection(path: PathSchema) {
         'must be the output of `gatehouse hash-password`',
       )
       .exactOptional()
-      .meta({
-        description:
-          'Output of `gatehouse hash-password`. Without it, the user cannot sign in with a password.',
-      }),
-    passwordHashFile: path.exactOptional().meta({ description: 'File that contains the password hash.' }),
+      .describe('Output of `gatehouse hash-password`. Without it, the user cannot sign in with a password.'),
+    passwordHashFile: path.exactOptional().describe('File that contains the password hash.'),
   });
 
   return z.strictObject({
     label: z
       .string()
       .refine(isIdentityLabel, 'must be letters, digits, dot, dash or underscore')
-      .meta({ description: 'Part of an identity before the colon.' }),
-    users: z.array(user).default([]).meta({ description: 'Users, listed in this file.' }),
-    derive: z.boolean().default(false).meta({
-      description:
+      .describe('Part of an identity before the colon.'),
+    users: z.array(user).default([]).describe('Users, listed in this file.'),
+    derive: z
+      .boolean()
+      .default(false)
+      .describe(
         'Instead of a list: the id is a digest of the name in the certificate. For workloads whose CA acts as the directory.',
-    }),
+      ),
     ldap: ldapSection(path)
       .exactOptional()
-      .meta({ description: 'Instead of a list: users of an LDAP server such as Active Directory.' }),
+      .describe('Instead of a list: users of an LDAP server such as Active Directory.'),
   });
 }
 

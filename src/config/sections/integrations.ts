@@ -4,7 +4,7 @@ import { findExcess, formatScope } from '../../domain/scope.ts';
 import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { codeLifetime, lifetime, scope } from '../units.ts';
+import { codeLifetime, lifetime, nonEmptyText, scope, shortText } from '../units.ts';
 import { createDirectoryCheck, getIssuerName } from './identity.ts';
 
 /** `label:id`, as in tokens and logs. */
@@ -18,7 +18,7 @@ const grantType = z.enum(GRANT_TYPES);
 /** Users and workloads that may use something. */
 const accessEntry = () =>
   z.strictObject({
-    groups: z.array(z.string().min(1)).default([]).meta({ description: 'Members of these groups.' }),
+    groups: z.array(nonEmptyText).default([]).describe('Members of these groups.'),
     identities: z
       .array(z.string().refine(isIdentity, 'must be label:id, the id being a braced GUID or a hex string'))
       .default([])
@@ -26,9 +26,9 @@ const accessEntry = () =>
         description: 'These identities, each as `label:id`.',
         examples: [['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']],
       }),
-    directory: z.string().exactOptional().meta({ description: 'All of this directory.' }),
-    scope: scope.exactOptional().meta({ description: 'Only this part of the scope of the integration.' }),
-    grants: z.array(grantType).min(1).exactOptional().meta({ description: 'Only these grant types.' }),
+    directory: z.string().exactOptional().describe('All of this directory.'),
+    scope: scope.exactOptional().describe('Only this part of the scope of the integration.'),
+    grants: z.array(grantType).min(1).exactOptional().describe('Only these grant types.'),
   });
 
 /** `integrations[]`: a registered client. */
@@ -39,64 +39,59 @@ export const integrationSection = () =>
       .min(1)
       .max(256)
       .regex(/^[\x21-\x7e]+$/, 'must be printable ASCII without spaces')
-      .meta({ description: 'Compared exactly, case included.' }),
-    name: z
-      .string()
-      .min(1)
-      .max(256)
-      .exactOptional()
-      .meta({ description: 'Display name. Default: the client id.' }),
-    scope: scope.meta({ description: 'The largest scope of its tokens.' }),
+      .describe('Compared exactly, case included.'),
+    name: shortText.exactOptional().describe('Display name. Default: the client id.'),
+    scope: scope.describe('The largest scope of its tokens.'),
     grants: z
       .array(grantType)
       .min(1)
       .default([...GRANT_TYPES])
-      .meta({ description: 'Allowed grant types.' }),
+      .describe('Allowed grant types.'),
     access: z
       .array(accessEntry())
       .default([])
-      .meta({ description: 'Who may use it. Entries add up; if empty, the integration cannot be used.' }),
+      .describe('Who may use it. Entries add up; if empty, the integration cannot be used.'),
     accessLifetime: lifetime
       .exactOptional()
-      .meta({ description: 'Lifetime of its access tokens. Default: `tokens.accessLifetime`.' }),
+      .describe('Lifetime of its access tokens. Default: `tokens.accessLifetime`.'),
     grantLifetime: lifetime
       .exactOptional()
-      .meta({ description: 'How long its grants can be refreshed. Default: `tokens.grantLifetime`.' }),
+      .describe('How long its grants can be refreshed. Default: `tokens.grantLifetime`.'),
     device: z
       .strictObject({
         codeLifetime: codeLifetime
           .exactOptional()
-          .meta({ description: 'Lifetime of its device codes. Default: `device.codeLifetime`.' }),
-        interval: lifetime.exactOptional().meta({
-          description: 'Minimum interval between polls of its devices. Default: `device.interval`.',
-        }),
+          .describe('Lifetime of its device codes. Default: `device.codeLifetime`.'),
+        interval: lifetime
+          .exactOptional()
+          .describe('Minimum interval between polls of its devices. Default: `device.interval`.'),
       })
       .prefault({}),
     issuers: z
-      .array(z.string().min(1))
+      .array(nonEmptyText)
       .min(1)
       .exactOptional()
-      .meta({ description: 'Only client certificates of these issuers, by name.' }),
+      .describe('Only client certificates of these issuers, by name.'),
     tokenFormat: z
       .enum(TOKEN_FORMATS)
       .exactOptional()
-      .meta({ description: 'Format of its access tokens. Default: `tokens.format`.' }),
-    bindToCertificate: z.boolean().default(false).meta({
-      description:
+      .describe('Format of its access tokens. Default: `tokens.format`.'),
+    bindToCertificate: z
+      .boolean()
+      .default(false)
+      .describe(
         'Tokens are valid only with the client certificate they were issued for (RFC 8705), while it is valid and not revoked.',
-    }),
+      ),
   });
 
 /** `introspection`: who may introspect access tokens. */
 export const introspectionSection = () =>
   z.strictObject({
-    requires: scope
-      .exactOptional()
-      .meta({ description: 'Callers with an access token of this scope may introspect.' }),
+    requires: scope.exactOptional().describe('Callers with an access token of this scope may introspect.'),
     access: z
       .array(accessEntry().pick({ groups: true, identities: true, directory: true }))
       .default([])
-      .meta({ description: 'Callers with a client certificate of one of these may introspect.' }),
+      .describe('Callers with a client certificate of one of these may introspect.'),
   });
 
 interface AccessEntry {

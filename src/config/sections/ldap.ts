@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { durationBetween, LOOPBACK_HOST, type PathSchema } from '../units.ts';
+import { durationBetween, LOOPBACK_HOST, nonEmptyText, type PathSchema } from '../units.ts';
 
 const attribute = z.string().regex(/^[A-Za-z][A-Za-z0-9-]{0,63}$/, 'must be an attribute name');
 const distinguishedName = z.string().min(1).max(1_024);
@@ -21,63 +21,64 @@ export const ldapSection = (path: PathSchema) =>
     url: z
       .union([ldapUrl, z.array(ldapUrl).min(1).max(8)])
       .transform((url) => (typeof url === 'string' ? [url] : url))
-      .meta({
-        description: 'The server, `ldaps://host[:port]` or `ldap://host[:port]`; or several, tried in order.',
-      }),
-    startTls: z.boolean().default(false).meta({
-      description: 'With `ldap://`: use StartTLS. LDAP without TLS is allowed only to this machine.',
-    }),
-    ca: path.exactOptional().meta({ description: 'CA certificates for the server, PEM.' }),
-    serverName: z
-      .string()
-      .min(1)
+      .describe('The server, `ldaps://host[:port]` or `ldap://host[:port]`; or several, tried in order.'),
+    startTls: z
+      .boolean()
+      .default(false)
+      .describe('With `ldap://`: use StartTLS. LDAP without TLS is allowed only to this machine.'),
+    ca: path.exactOptional().describe('CA certificates for the server, PEM.'),
+    serverName: nonEmptyText
       .exactOptional()
-      .meta({ description: 'Name in the server certificate, if it is not the host of the URL.' }),
-    bindDn: distinguishedName.meta({
-      description: 'Account that gatehouse binds as; read access is enough.',
-    }),
-    password: z.string().min(1).max(1_024).exactOptional().meta({ description: 'Its password.' }),
-    passwordFile: path.exactOptional().meta({ description: 'File that contains the password.' }),
-    base: distinguishedName.meta({ description: 'Base entry of the search for users.' }),
-    filter: filter.default('(objectClass=person)').meta({ description: 'Filter for entries of users.' }),
-    id: z.enum(['entryUUID', 'objectGUID']).default('entryUUID').meta({
-      description:
+      .describe('Name in the server certificate, if it is not the host of the URL.'),
+    bindDn: distinguishedName.describe('Account that gatehouse binds as; read access is enough.'),
+    password: z.string().min(1).max(1_024).exactOptional().describe('Its password.'),
+    passwordFile: path.exactOptional().describe('File that contains the password.'),
+    base: distinguishedName.describe('Base entry of the search for users.'),
+    filter: filter.default('(objectClass=person)').describe('Filter for entries of users.'),
+    id: z
+      .enum(['entryUUID', 'objectGUID'])
+      .default('entryUUID')
+      .describe(
         'Attribute of the id of an identity: `objectGUID` for Active Directory, otherwise `entryUUID`.',
-    }),
+      ),
     attributes: z
       .strictObject({
-        userName: attribute.default('uid').meta({ description: 'User name for sign-in.' }),
-        displayName: attribute.default('displayName').meta({ description: 'Name on the pages.' }),
-        commonName: attribute.default('cn').meta({ description: 'Common name in client certificates.' }),
-        email: attribute.default('mail').meta({ description: 'Email address in client certificates.' }),
+        userName: attribute.default('uid').describe('User name for sign-in.'),
+        displayName: attribute.default('displayName').describe('Name on the pages.'),
+        commonName: attribute.default('cn').describe('Common name in client certificates.'),
+        email: attribute.default('mail').describe('Email address in client certificates.'),
         userPrincipalName: attribute
           .default('userPrincipalName')
-          .meta({ description: 'User principal name in client certificates.' }),
+          .describe('User principal name in client certificates.'),
       })
       .prefault({}),
     groups: z
       .strictObject({
-        base: distinguishedName.meta({ description: 'Base entry of the search for groups.' }),
-        filter: filter.default('(objectClass=*)').meta({ description: 'Filter for entries of groups.' }),
-        name: attribute.default('cn').meta({ description: 'Name of the group in `access` of integrations.' }),
-        member: attribute.default('member').meta({ description: 'Attribute with the members.' }),
+        base: distinguishedName.describe('Base entry of the search for groups.'),
+        filter: filter.default('(objectClass=*)').describe('Filter for entries of groups.'),
+        name: attribute.default('cn').describe('Name of the group in `access` of integrations.'),
+        member: attribute.default('member').describe('Attribute with the members.'),
         nested: z
           .boolean()
           .default(false)
-          .meta({ description: 'Include members of nested groups. Active Directory only.' }),
+          .describe('Include members of nested groups. Active Directory only.'),
       })
       .exactOptional()
-      .meta({ description: 'Groups of users, for `access` of integrations.' }),
-    disabled: filter.exactOptional().meta({
-      description: 'Filter for disabled users. Default with `objectGUID`: the flag in userAccountControl.',
-    }),
+      .describe('Groups of users, for `access` of integrations.'),
+    disabled: filter
+      .exactOptional()
+      .describe('Filter for disabled users. Default with `objectGUID`: the flag in userAccountControl.'),
     timeout: durationBetween(1, 60, 'must be from 1s to 60s')
       .prefault('5s')
-      .meta({ description: 'Time limit for responses of the server.' }),
-    connections: z.int().min(1).max(64).default(4).meta({
-      description:
+      .describe('Time limit for responses of the server.'),
+    connections: z
+      .int()
+      .min(1)
+      .max(64)
+      .default(4)
+      .describe(
         'Most connections per process. Password sign-ins use at most half of them, but always at least one.',
-    }),
+      ),
     cacheLifetime: durationBetween(0, 3_600, 'must be from 0s to 1h').prefault('30s').meta({
       description: 'How long data of a user is cached, and so how late a change in the directory can apply.',
       formerName: 'remember',

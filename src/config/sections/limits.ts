@@ -1,10 +1,10 @@
 import { z } from 'zod';
-import { duration, rate, size } from '../units.ts';
+import { count, duration, rate, size } from '../units.ts';
 
 /** `limits`: sizes, counts and rates. */
 export const limitsSection = () =>
   z.strictObject({
-    body: size.prefault('10MiB').meta({ description: 'Largest request body that is forwarded.' }),
+    body: size.prefault('10MiB').describe('Largest request body that is forwarded.'),
     headers: size
       .prefault('16KiB')
       .meta({ description: 'Largest request head.', appliesAfter: 'workerRestart' }),
@@ -15,9 +15,7 @@ export const limitsSection = () =>
     headerTimeout: duration
       .prefault('10s')
       .meta({ description: 'A request head must arrive within this time.', appliesAfter: 'workerRestart' }),
-    connections: z
-      .int()
-      .min(1)
+    connections: count
       .default(10_000)
       .meta({ description: 'Most open client connections per process.', appliesAfter: 'workerRestart' }),
     streams: z.int().min(1).max(1_000).default(100).meta({
@@ -26,38 +24,41 @@ export const limitsSection = () =>
     }),
     rates: z
       .strictObject({
-        token: rate.prefault('100/s').meta({
-          description:
+        token: rate
+          .prefault('100/s')
+          .describe(
             'Authorize/Token: per grant for a valid refresh token, per device request while it is pending, otherwise per client address.',
-        }),
-        certificate: rate.prefault('50/s').meta({
-          description:
+          ),
+        certificate: rate
+          .prefault('50/s')
+          .describe(
             'Authorize/Certificate and client_credentials: per accepted certificate and client_id, otherwise per client address.',
-        }),
-        device: rate.prefault('10/s').meta({ description: 'Authorize/Device, per client address.' }),
-        revoke: rate.prefault('50/s').meta({
-          description: 'Revoke/Token: per grant for an authentic token, otherwise per client address.',
-        }),
-        verify: rate.prefault('100/s').meta({
-          description: 'Authorize/Verify: per grant for an authentic token, otherwise per client address.',
-        }),
-        introspect: rate.prefault('1000/s').meta({
-          description:
+          ),
+        device: rate.prefault('10/s').describe('Authorize/Device, per client address.'),
+        revoke: rate
+          .prefault('50/s')
+          .describe('Revoke/Token: per grant for an authentic token, otherwise per client address.'),
+        verify: rate
+          .prefault('100/s')
+          .describe('Authorize/Verify: per grant for an authentic token, otherwise per client address.'),
+        introspect: rate
+          .prefault('1000/s')
+          .describe(
             'Introspection (oauth2/introspect): per grant or certificate of an authenticated caller, otherwise per client address.',
-        }),
-        page: rate.prefault('10/s').meta({ description: 'The confirmation page, per client address.' }),
-        codeGuesses: rate.prefault('5/m').meta({ description: 'Wrong user codes, per client address.' }),
-        networkCodeGuesses: rate.prefault('20/m').meta({
-          description:
+          ),
+        page: rate.prefault('10/s').describe('The confirmation page, per client address.'),
+        codeGuesses: rate.prefault('5/m').describe('Wrong user codes, per client address.'),
+        networkCodeGuesses: rate
+          .prefault('20/m')
+          .describe(
             'Wrong user codes, per network (IPv4 /24, IPv6 /48); those of signed-in users are counted separately.',
-        }),
-        allCodeGuesses: rate.prefault('60/m').meta({
-          description:
+          ),
+        allCodeGuesses: rate
+          .prefault('60/m')
+          .describe(
             'Wrong user codes without a sign-in, in total. Above this rate, users must sign in before they enter a code.',
-        }),
-        identityCodeGuesses: rate
-          .prefault('5/m')
-          .meta({ description: 'Wrong user codes, per signed-in user.' }),
+          ),
+        identityCodeGuesses: rate.prefault('5/m').describe('Wrong user codes, per signed-in user.'),
       })
       .prefault({}),
   });
@@ -67,8 +68,6 @@ export const shutdownSection = () =>
   z.strictObject({
     preStop: duration
       .prefault('5s')
-      .meta({ description: 'After SIGTERM: report not ready, but continue to serve, for this long.' }),
-    drain: duration
-      .prefault('30s')
-      .meta({ description: 'Then: how long active requests may take to complete.' }),
+      .describe('After SIGTERM: report not ready, but continue to serve, for this long.'),
+    drain: duration.prefault('30s').describe('Then: how long active requests may take to complete.'),
   });

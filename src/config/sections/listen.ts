@@ -1,18 +1,15 @@
 import { z } from 'zod';
 import { crossCheck } from '../cross-check.ts';
-import { type PathSchema, peers } from '../units.ts';
+import { nonEmptyText, type PathSchema, peers } from '../units.ts';
 
 /** `listen`: the public listener. */
 export function listenSection(path: PathSchema) {
   const tls = z.strictObject({
-    certificate: path.meta({ description: 'Server certificate chain, PEM. Reloaded when it changes.' }),
-    key: path.meta({ description: 'Private key of the server certificate, PEM. Reloaded with it.' }),
-    minVersion: z
-      .enum(['TLSv1.2', 'TLSv1.3'])
-      .default('TLSv1.2')
-      .meta({ description: 'Lowest TLS version accepted.' }),
+    certificate: path.describe('Server certificate chain, PEM. Reloaded when it changes.'),
+    key: path.describe('Private key of the server certificate, PEM. Reloaded with it.'),
+    minVersion: z.enum(['TLSv1.2', 'TLSv1.3']).default('TLSv1.2').describe('Lowest TLS version accepted.'),
     askCertificate: z
-      .union([z.enum(['always', 'never']), z.array(z.string().min(1)).min(1)])
+      .union([z.enum(['always', 'never']), z.array(nonEmptyText).min(1)])
       .default('always')
       .meta({
         description:
@@ -24,16 +21,16 @@ export function listenSection(path: PathSchema) {
         'Send the names of the approved issuers in the handshake. Browsers use them to select a certificate.',
       formerName: 'nameIssuers',
     }),
-    sessionTickets: z.enum(['shared', 'process', 'off']).default('shared').meta({
-      description:
+    sessionTickets: z
+      .enum(['shared', 'process', 'off'])
+      .default('shared')
+      .describe(
         'Which processes can resume the TLS session of a client that reconnects within ten minutes, which is cheaper than a full handshake: any worker or replica with the same store and keys, only the same process, or none.',
-    }),
+      ),
   });
 
   return z.strictObject({
-    host: z
-      .string()
-      .min(1)
+    host: nonEmptyText
       .default('127.0.0.1')
       .meta({ description: 'Address of the public listener.', appliesAfter: 'restart' }),
     port: z
@@ -67,7 +64,7 @@ export function listenSection(path: PathSchema) {
         'Plain HTTP, for use behind a proxy that terminates TLS. Required if `listen.tls` is omitted.',
       appliesAfter: 'restart',
     }),
-    tls: tls.exactOptional().meta({ description: 'TLS of the public listener.' }),
+    tls: tls.exactOptional().describe('TLS of the public listener.'),
   });
 }
 
@@ -95,10 +92,10 @@ export const listenRules = [
 /** `admin`: probes, metrics and grant administration, on a listener of their own. */
 export const adminSection = (path: PathSchema) =>
   z.strictObject({
-    host: z.string().min(1).default('127.0.0.1').meta({
-      description: 'Address of the admin listener: probes, metrics and grant administration.',
-    }),
-    port: z.int().min(0).max(65_535).default(9443).meta({ description: 'Port of the admin listener.' }),
+    host: nonEmptyText
+      .default('127.0.0.1')
+      .describe('Address of the admin listener: probes, metrics and grant administration.'),
+    port: z.int().min(0).max(65_535).default(9443).describe('Port of the admin listener.'),
     hostNames: z
       .array(
         z
@@ -107,24 +104,24 @@ export const adminSection = (path: PathSchema) =>
           .regex(/^[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*$/, 'must be a host name without a port'),
       )
       .default([])
-      .meta({
-        description:
-          'Host names under which metrics and grant administration may be requested, such as the name of a Prometheus target. IP addresses, `localhost`, `admin.host` and, with `admin.tls`, the names in its certificate are always accepted. Probes accept any name.',
-      }),
-    tokenFile: path.prefault('data/admin-token').meta({
-      description:
+      .describe(
+        'Host names under which metrics and grant administration may be requested, such as the name of a Prometheus target. IP addresses, `localhost`, `admin.host` and, with `admin.tls`, the names in its certificate are always accepted. Probes accept any name.',
+      ),
+    tokenFile: path
+      .prefault('data/admin-token')
+      .describe(
         'Bearer token for grant administration. Created if missing, mode 0600; rejected if other users can read it. Read on every use. Probes and metrics need no token.',
-    }),
+      ),
     tls: z
       .strictObject({
-        certificate: path.meta({ description: 'Certificate chain of the admin listener, PEM.' }),
-        key: path.meta({ description: 'Its private key, PEM.' }),
-        clientCa: path.exactOptional().meta({
-          description: 'CA whose client certificates authorize grant administration without the token.',
-        }),
+        certificate: path.describe('Certificate chain of the admin listener, PEM.'),
+        key: path.describe('Its private key, PEM.'),
+        clientCa: path
+          .exactOptional()
+          .describe('CA whose client certificates authorize grant administration without the token.'),
       })
       .exactOptional()
-      .meta({ description: 'TLS of the admin listener. If omitted, it uses plain HTTP.' }),
+      .describe('TLS of the admin listener. If omitted, it uses plain HTTP.'),
   });
 
 /** `hosts`: the names under which clients may reach the gateway. */
@@ -145,10 +142,12 @@ export const hostsSection = () =>
           'Hosts that requests may name in addition to those of `publicUrl` and of routes. `*.example.test` is any name below it, `*` any name. Ports are ignored.',
         examples: [['api.example.test', '*.apps.example.test']],
       }),
-    others: z.enum(['warn', 'refuse']).default('warn').meta({
-      description:
+    others: z
+      .enum(['warn', 'refuse'])
+      .default('warn')
+      .describe(
         'Requests for other hosts: `warn` forwards and logs them, `refuse` rejects them (421). The address that the client has connected to is always accepted, and so is every host at forward-auth.',
-    }),
+      ),
   });
 
 /** `service`: where the token service is served. */
@@ -158,8 +157,7 @@ export const serviceSection = () =>
       .array(z.string().regex(/^(?:\/[A-Za-z0-9_-]+)+$/, 'must be a path such as /authsvc'))
       .min(1)
       .default(['/authsvc'])
-      .meta({
-        description:
-          'Paths of the token service. The first one appears in metadata and links, the others are aliases. Compared without case.',
-      }),
+      .describe(
+        'Paths of the token service. The first one appears in metadata and links, the others are aliases. Compared without case.',
+      ),
   });

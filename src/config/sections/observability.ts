@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { EXCLUDABLE_FIELDS, PSEUDONYMISABLE_FIELDS } from '../../observability/access-fields.ts';
 import { FACILITIES } from '../../observability/syslog-format.ts';
 import { checkWith } from '../cross-check.ts';
-import type { PathSchema } from '../units.ts';
+import { nonEmptyText, type PathSchema } from '../units.ts';
 
 const secret = z.string().min(16, 'must have at least 16 characters').max(1_024);
 
@@ -26,19 +26,16 @@ export const logSection = (path: PathSchema) =>
         .meta({ description: '`json` for log processors, `text` for a terminal.', appliesAfter: 'restart' }),
       access: z
         .strictObject({
-          enabled: z.boolean().default(true).meta({ description: 'Log one line per request.' }),
-          exclude: z
-            .array(z.enum(EXCLUDABLE_FIELDS))
+          enabled: z.boolean().default(true).describe('Log one line per request.'),
+          exclude: z.array(z.enum(EXCLUDABLE_FIELDS)).default([]).describe('Fields to omit from it.'),
+          pseudonymise: z
+            .array(z.enum(PSEUDONYMISABLE_FIELDS))
             .default([])
-            .meta({ description: 'Fields to omit from it.' }),
-          pseudonymise: z.array(z.enum(PSEUDONYMISABLE_FIELDS)).default([]).meta({
-            description:
+            .describe(
               'Fields that contain a keyed digest instead of their value: equal values stay equal, and the value cannot be recovered without the key.',
-          }),
-          pseudonymKey: secret
-            .exactOptional()
-            .meta({ description: 'Key of these digests; the same on every replica.' }),
-          pseudonymKeyFile: path.exactOptional().meta({ description: 'File that contains the key.' }),
+            ),
+          pseudonymKey: secret.exactOptional().describe('Key of these digests; the same on every replica.'),
+          pseudonymKeyFile: path.exactOptional().describe('File that contains the key.'),
         })
         .prefault({}),
     })
@@ -55,20 +52,27 @@ export const logSection = (path: PathSchema) =>
 export const auditSection = (path: PathSchema) =>
   z
     .strictObject({
-      sink: z.enum(['stdout', 'file', 'syslog', 'webhook']).default('stdout').meta({
-        description: 'Destination of audit events. `stdout`: together with the log.',
-      }),
-      failClosed: z.boolean().default(false).meta({
-        description:
+      sink: z
+        .enum(['stdout', 'file', 'syslog', 'webhook'])
+        .default('stdout')
+        .describe('Destination of audit events. `stdout`: together with the log.'),
+      failClosed: z
+        .boolean()
+        .default(false)
+        .describe(
           'While the sink does not accept events, grants cannot be issued, refreshed or confirmed: clients receive a temporary error. Revocation still works.',
-      }),
-      buffer: z.int().min(100).max(1_000_000).default(10_000).meta({
-        description:
+        ),
+      buffer: z
+        .int()
+        .min(100)
+        .max(1_000_000)
+        .default(10_000)
+        .describe(
           'Most events that wait for the sink, per process; beyond that the oldest are dropped, refusals first.',
-      }),
-      file: path.exactOptional().meta({
-        description: 'File of `sink: file`: one JSON line per event, mode 0600, reopened on SIGHUP.',
-      }),
+        ),
+      file: path
+        .exactOptional()
+        .describe('File of `sink: file`: one JSON line per event, mode 0600, reopened on SIGHUP.'),
       syslog: z
         .strictObject({
           url: z
@@ -77,32 +81,26 @@ export const auditSection = (path: PathSchema) =>
               /^(?:unix:\/.+|(?:udp|tcp|tls):\/\/(?:\[[0-9a-fA-F:]+\]|[^\s/:[\]]+):\d{1,5})$/,
               'must be unix:/path, udp://host:port, tcp://host:port or tls://host:port',
             )
-            .meta({
-              description:
-                '`udp://host:514`, `tcp://host:601`, `tls://host:6514` or `unix:/path` (a stream socket).',
-            }),
-          facility: z
-            .enum(FACILITIES)
-            .default('authpriv')
-            .meta({ description: 'Facility of the messages (RFC 5424).' }),
-          ca: path.exactOptional().meta({ description: 'CA bundle for the receiver, PEM.' }),
-          certificate: path.exactOptional().meta({ description: 'Client certificate, PEM.' }),
-          key: path.exactOptional().meta({ description: 'Its private key, PEM.' }),
+            .describe(
+              '`udp://host:514`, `tcp://host:601`, `tls://host:6514` or `unix:/path` (a stream socket).',
+            ),
+          facility: z.enum(FACILITIES).default('authpriv').describe('Facility of the messages (RFC 5424).'),
+          ca: path.exactOptional().describe('CA bundle for the receiver, PEM.'),
+          certificate: path.exactOptional().describe('Client certificate, PEM.'),
+          key: path.exactOptional().describe('Its private key, PEM.'),
         })
         .exactOptional()
-        .meta({ description: 'Receiver of `sink: syslog`. The files are read at start.' }),
+        .describe('Receiver of `sink: syslog`. The files are read at start.'),
       webhook: z
         .strictObject({
-          url: httpUrl.meta({ description: 'Events are sent there with POST, in batches, as JSON.' }),
-          secret: secret
-            .exactOptional()
-            .meta({ description: 'Key of the signature of each delivery (HMAC-SHA-256).' }),
-          secretFile: path.exactOptional().meta({ description: 'File that contains the key.' }),
-          ca: path.exactOptional().meta({ description: 'CA bundle for the receiver, PEM.' }),
-          batch: z.int().min(1).max(1_000).default(100).meta({ description: 'Most events in one delivery.' }),
+          url: httpUrl.describe('Events are sent there with POST, in batches, as JSON.'),
+          secret: secret.exactOptional().describe('Key of the signature of each delivery (HMAC-SHA-256).'),
+          secretFile: path.exactOptional().describe('File that contains the key.'),
+          ca: path.exactOptional().describe('CA bundle for the receiver, PEM.'),
+          batch: z.int().min(1).max(1_000).default(100).describe('Most events in one delivery.'),
         })
         .exactOptional()
-        .meta({ description: 'Receiver of `sink: webhook`.' }),
+        .describe('Receiver of `sink: webhook`.'),
     })
     .superRefine(
       checkWith(({ sink, file, syslog, webhook }, report) => {
@@ -126,19 +124,9 @@ export const tracingSection = (path: PathSchema) =>
         'OpenTelemetry collector that receives one span per request over OTLP/HTTP (JSON). If omitted, tracing is off.',
       examples: ['http://collector:4318/v1/traces'],
     }),
-    ratio: z
-      .number()
-      .min(0)
-      .max(1)
-      .default(0.1)
-      .meta({ description: 'Ratio of traces that are sent, from 0 to 1.' }),
-    token: z.string().min(1).exactOptional().meta({ description: 'Bearer token for the collector.' }),
-    tokenFile: path.exactOptional().meta({ description: 'File that contains the token.' }),
-    ca: path.exactOptional().meta({ description: 'CA bundle for the collector, PEM.' }),
-    service: z
-      .string()
-      .min(1)
-      .max(128)
-      .default('gatehouse')
-      .meta({ description: '`service.name` of spans.' }),
+    ratio: z.number().min(0).max(1).default(0.1).describe('Ratio of traces that are sent, from 0 to 1.'),
+    token: nonEmptyText.exactOptional().describe('Bearer token for the collector.'),
+    tokenFile: path.exactOptional().describe('File that contains the token.'),
+    ca: path.exactOptional().describe('CA bundle for the collector, PEM.'),
+    service: z.string().min(1).max(128).default('gatehouse').describe('`service.name` of spans.'),
   });

@@ -13,8 +13,8 @@ const localizedText = (maxLength: number) => {
     .union([
       message,
       z.strictObject({
-        en: message.exactOptional().meta({ description: 'In English.' }),
-        de: message.exactOptional().meta({ description: 'In German.' }),
+        en: message.exactOptional().describe('In English.'),
+        de: message.exactOptional().describe('In German.'),
       }),
     ])
     .transform((text): LocalizedText => (typeof text === 'string' ? { en: text } : (text as LocalizedText)))
@@ -49,16 +49,10 @@ export const pagesSection = (path: PathSchema) =>
           'Origin of the pages, on a separate host that serves only the pages. Recommended: scripts of the API then cannot access them. `shared`: on `publicUrl`, as when omitted, but without the warning of `gatehouse check`.',
         examples: ['https://login.example.test', 'shared'],
       }),
-    name: z
-      .string()
-      .trim()
-      .min(1)
-      .max(40)
-      .default('gatehouse')
-      .meta({ description: 'Name at the top of each page.' }),
-    logo: path.exactOptional().meta({
-      description: 'Logo next to the name: SVG, PNG, JPEG or WebP, at most 64 KiB. Embedded in the pages.',
-    }),
+    name: z.string().trim().min(1).max(40).default('gatehouse').describe('Name at the top of each page.'),
+    logo: path
+      .exactOptional()
+      .describe('Logo next to the name: SVG, PNG, JPEG or WebP, at most 64 KiB. Embedded in the pages.'),
     accent: z
       .string()
       .regex(/^#[0-9a-fA-F]{6}$/, 'must be a color such as #1d5bb8')
@@ -71,21 +65,21 @@ export const pagesSection = (path: PathSchema) =>
     language: z
       .enum(LANGUAGES)
       .default('en')
-      .meta({ description: 'Language for browsers that request none of the available ones.' }),
+      .describe('Language for browsers that request none of the available ones.'),
     links: z
       .array(
         z.strictObject({
-          text: localizedText(60).meta({ description: 'Text of the link.' }),
+          text: localizedText(60).describe('Text of the link.'),
           url: z
             .string()
             .max(2_048)
             .refine(isLink, 'must be an http, https, mailto or tel address')
-            .meta({ description: 'Target of the link.' }),
+            .describe('Target of the link.'),
         }),
       )
       .max(6)
       .default([])
-      .meta({ description: 'Links at the bottom of each page, such as help and imprint.' }),
+      .describe('Links at the bottom of each page, such as help and imprint.'),
     permissions: z
       .record(
         z.string().refine(isScopeItem, 'must be a resource, or resource:permission, such as reports:read'),
@@ -100,7 +94,7 @@ export const pagesSection = (path: PathSchema) =>
     myGrants: z
       .boolean()
       .default(true)
-      .meta({ description: 'Offer a page on which users see and revoke the grants they have approved.' }),
+      .describe('Offer a page on which users see and revoke the grants they have approved.'),
   });
 
 const CLAIM_ATTRIBUTES = ['subject', 'userName', 'email', 'commonName', 'userPrincipalName', 'id'] as const;
@@ -112,23 +106,20 @@ export const signInSection = (path: PathSchema) =>
       .record(
         z.string().regex(/^[a-z0-9][a-z0-9-]{0,31}$/, 'must be lower-case letters, digits and dashes'),
         z.strictObject({
-          title: localizedText(60).meta({ description: 'Name on the button: “Sign in with …”.' }),
-          issuer: issuerUrl.meta({
-            description: 'Issuer of the provider; its metadata is read from there.',
-          }),
-          clientId: z
+          title: localizedText(60).describe('Name on the button: “Sign in with …”.'),
+          issuer: issuerUrl.describe('Issuer of the provider; its metadata is read from there.'),
+          clientId: z.string().min(1).max(512).describe('Client id of gatehouse at the provider.'),
+          clientSecret: z
             .string()
             .min(1)
-            .max(512)
-            .meta({ description: 'Client id of gatehouse at the provider.' }),
-          clientSecret: z.string().min(1).max(1_024).exactOptional().meta({
-            description: 'Client secret. Without one, gatehouse is a public client (PKCE is always used).',
-          }),
-          clientSecretFile: path.exactOptional().meta({ description: 'File that contains the secret.' }),
+            .max(1_024)
+            .exactOptional()
+            .describe('Client secret. Without one, gatehouse is a public client (PKCE is always used).'),
+          clientSecretFile: path.exactOptional().describe('File that contains the secret.'),
           sendSecret: z
             .enum(['basic', 'post'])
             .default('basic')
-            .meta({ description: 'How the secret is sent: in the Authorization header, or in the form.' }),
+            .describe('How the secret is sent: in the Authorization header, or in the form.'),
           scope: z
             .string()
             .regex(
@@ -136,30 +127,32 @@ export const signInSection = (path: PathSchema) =>
               'must begin with openid, with values separated by spaces',
             )
             .default('openid profile')
-            .meta({ description: 'Scope requested from the provider.' }),
+            .describe('Scope requested from the provider.'),
           prompt: z
             .enum(['login', 'consent', 'select_account'])
             .exactOptional()
-            .meta({ description: 'What the provider must ask the user for, even with an existing session.' }),
-          ca: path.exactOptional().meta({ description: 'CA certificates for the provider, PEM.' }),
-          directory: z.string().meta({ description: 'Directory of the users.' }),
+            .describe('What the provider must ask the user for, even with an existing session.'),
+          ca: path.exactOptional().describe('CA certificates for the provider, PEM.'),
+          directory: z.string().describe('Directory of the users.'),
           claim: z
             .string()
             .min(1)
             .max(128)
             .default('sub')
-            .meta({ description: 'Claim of the ID token that identifies the user.' }),
-          means: z.enum(CLAIM_ATTRIBUTES).default('subject').meta({
-            description:
+            .describe('Claim of the ID token that identifies the user.'),
+          means: z
+            .enum(CLAIM_ATTRIBUTES)
+            .default('subject')
+            .describe(
               'Which attribute of the directory this claim is. `subject`: for a directory with `derive: true`; the id is a digest of issuer and claim. An email address is accepted only if the provider asserts that it is verified.',
-          }),
+            ),
           timeout: durationBetween(1, 60, 'must be from 1s to 60s')
             .prefault('5s')
-            .meta({ description: 'Time limit for responses of the provider.' }),
+            .describe('Time limit for responses of the provider.'),
         }),
       )
       .prefault({})
-      .meta({ description: 'OpenID providers, by a name that you choose.' }),
+      .describe('OpenID providers, by a name that you choose.'),
   });
 
 /** The origin of the pages if they have a host of their own. */

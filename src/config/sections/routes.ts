@@ -1,6 +1,5 @@
 import { z } from 'zod';
 import { parsePattern } from '../../domain/access-rule.ts';
-import { FORWARDABLE_METHOD } from '../../domain/method.ts';
 import {
   getIgnoredDifferences,
   normalizePattern,
@@ -8,7 +7,7 @@ import {
   patternCovers,
 } from '../../domain/path-comparison.ts';
 import { crossCheck, formatKnownNames, type ParsedSections } from '../cross-check.ts';
-import { scope } from '../units.ts';
+import { method, nonEmptyText, scope } from '../units.ts';
 import { cors } from './cors.ts';
 
 /** `routes[]`: what a request needs, and where it is forwarded to. */
@@ -24,60 +23,53 @@ export const routeSection = () =>
         description: 'A path; `*` matches one segment, `/**` at the end matches any rest, also an empty one.',
         examples: ['/files/**'],
       }),
-    host: z.string().min(1).exactOptional().meta({ description: 'Only for this host name.' }),
+    host: nonEmptyText.exactOptional().describe('Only for this host name.'),
     methods: z
-      .array(z.string().regex(FORWARDABLE_METHOD, 'must be a method in capitals, such as GET'))
+      .array(method)
       .min(1)
       .exactOptional()
-      .meta({ description: 'Only for these methods. GET does not include HEAD.' }),
-    public: z.literal(true).exactOptional().meta({ description: 'No token is required.' }),
+      .describe('Only for these methods. GET does not include HEAD.'),
+    public: z.literal(true).exactOptional().describe('No token is required.'),
     requires: z
       .union([z.literal('any-token'), scope])
       .exactOptional()
-      .meta({ description: 'The scope that a token must have, or `any-token`.' }),
+      .describe('The scope that a token must have, or `any-token`.'),
     clients: z
-      .array(z.string().min(1))
+      .array(nonEmptyText)
       .min(1)
       .exactOptional()
-      .meta({
-        description:
-          'Only tokens of these integrations, or of clients of trusted issuers (`<issuer>/<client id>`).',
-      }),
+      .describe('Only tokens of these integrations, or of clients of trusted issuers (`<issuer>/<client id>`).'),
     issuers: z
-      .array(z.string().min(1))
+      .array(nonEmptyText)
       .min(1)
       .exactOptional()
-      .meta({
-        description:
-          'Whose tokens are accepted: `own` (gatehouse) and names in `trustedIssuers`. If omitted, only `own`.',
-      }),
-    upstream: z
-      .string()
-      .default('default')
-      .meta({ description: 'The upstream, by its name in `upstreams`.' }),
+      .describe(
+        'Whose tokens are accepted: `own` (gatehouse) and names in `trustedIssuers`. If omitted, only `own`.',
+      ),
+    upstream: z.string().default('default').describe('The upstream, by its name in `upstreams`.'),
     stripPrefix: z
       .string()
       .regex(/^(?:\/[^/]+)+$/, 'must be a path such as /api')
       .exactOptional()
-      .meta({ description: 'Removed from the path before forwarding.' }),
-    encodedSlash: z
-      .boolean()
-      .default(false)
-      .meta({ description: 'Allow `%2F` in a segment; it is forwarded unchanged.' }),
+      .describe('Removed from the path before forwarding.'),
+    encodedSlash: z.boolean().default(false).describe('Allow `%2F` in a segment; it is forwarded unchanged.'),
     forwardAuthorization: z
       .boolean()
       .default(false)
-      .meta({ description: 'Forward the Authorization header to the upstream.' }),
-    websocket: z.boolean().default(false).meta({
-      description: 'Allow WebSockets. The handshake is a GET request and needs a token like any other.',
-    }),
-    cors: cors.exactOptional().meta({
-      description: 'Origins whose pages may read the responses. gatehouse responds to their preflights.',
-    }),
-    reportOnly: z.boolean().default(false).meta({
-      description:
+      .describe('Forward the Authorization header to the upstream.'),
+    websocket: z
+      .boolean()
+      .default(false)
+      .describe('Allow WebSockets. The handshake is a GET request and needs a token like any other.'),
+    cors: cors
+      .exactOptional()
+      .describe('Origins whose pages may read the responses. gatehouse responds to their preflights.'),
+    reportOnly: z
+      .boolean()
+      .default(false)
+      .describe(
         'For testing a rule: requests without a token or with too little scope are forwarded and logged as `would_refuse`.',
-    }),
+      ),
   });
 
 type Route = NonNullable<ParsedSections['routes'][number]>;

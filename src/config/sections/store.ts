@@ -1,20 +1,19 @@
 import { z } from 'zod';
 import { checkWith } from '../cross-check.ts';
-import { durationBetween, type PathSchema, size } from '../units.ts';
+import { durationBetween, nonEmptyText, type PathSchema, size } from '../units.ts';
 
 /** `store`: where grants, device requests and revocations are stored. */
 export const storeSection = (path: PathSchema) =>
   z
     .strictObject({
-      type: z.enum(['embedded', 'redis']).default('embedded').meta({
-        description: '`embedded`: files on this machine. `redis`: shared by several replicas.',
-      }),
-      path: path
-        .prefault('data')
-        .meta({ description: 'Folder of the embedded store, for one gatehouse at a time.' }),
+      type: z
+        .enum(['embedded', 'redis'])
+        .default('embedded')
+        .describe('`embedded`: files on this machine. `redis`: shared by several replicas.'),
+      path: path.prefault('data').describe('Folder of the embedded store, for one gatehouse at a time.'),
       mapSize: size
         .prefault('16GiB')
-        .meta({ description: 'Maximum size of the embedded store (address space, not memory).' }),
+        .describe('Maximum size of the embedded store (address space, not memory).'),
       url: z
         .string()
         .regex(
@@ -22,55 +21,61 @@ export const storeSection = (path: PathSchema) =>
           'must begin with redis://, rediss://, redis+sentinel:// or redis+cluster://',
         )
         .exactOptional()
-        .meta({
-          description:
-            'The Redis (or Valkey) server, version 6.2 or newer: `redis://[user[:password]@]host[:port][/database]`, `redis+sentinel://host[:port],…/name[/database]` or `redis+cluster://host[:port],…`; `rediss` instead of `redis` for TLS.',
-        }),
-      urlFile: path.exactOptional().meta({ description: 'File that contains the URL.' }),
-      password: z
-        .string()
-        .min(1)
+        .describe(
+          'The Redis (or Valkey) server, version 6.2 or newer: `redis://[user[:password]@]host[:port][/database]`, `redis+sentinel://host[:port],…/name[/database]` or `redis+cluster://host[:port],…`; `rediss` instead of `redis` for TLS.',
+        ),
+      urlFile: path.exactOptional().describe('File that contains the URL.'),
+      password: nonEmptyText
         .exactOptional()
-        .meta({ description: 'Password of the Redis user, if the URL does not contain it.' }),
-      passwordFile: path.exactOptional().meta({ description: 'File that contains the password.' }),
+        .describe('Password of the Redis user, if the URL does not contain it.'),
+      passwordFile: path.exactOptional().describe('File that contains the password.'),
       prefix: z
         .string()
         .regex(/^[A-Za-z0-9_-]{1,32}$/, 'must be 1 to 32 letters, digits, - or _')
         .default('gh')
-        .meta({ description: 'Prefix of all keys, so that several installations can share one Redis.' }),
+        .describe('Prefix of all keys, so that several installations can share one Redis.'),
       tls: z
         .strictObject({
-          ca: path.exactOptional().meta({ description: 'CA certificates for Redis, PEM.' }),
-          certificate: path.exactOptional().meta({ description: 'Client certificate for Redis, PEM.' }),
-          key: path.exactOptional().meta({ description: 'Its private key, PEM.' }),
-          serverName: z
-            .string()
-            .min(1)
+          ca: path.exactOptional().describe('CA certificates for Redis, PEM.'),
+          certificate: path.exactOptional().describe('Client certificate for Redis, PEM.'),
+          key: path.exactOptional().describe('Its private key, PEM.'),
+          serverName: nonEmptyText
             .exactOptional()
-            .meta({ description: 'Name in the server certificate, if it is not the host of the URL.' }),
+            .describe('Name in the server certificate, if it is not the host of the URL.'),
         })
         .exactOptional()
-        .meta({ description: 'TLS to Redis. The files are read at start.' }),
-      unauthenticatedRecords: z.enum(['accept', 'refuse']).default('accept').meta({
-        description:
+        .describe('TLS to Redis. The files are read at start.'),
+      unauthenticatedRecords: z
+        .enum(['accept', 'refuse'])
+        .default('accept')
+        .describe(
           'Records without a MAC, as earlier releases wrote them: `accept` uses them and rewrites them with a MAC, `refuse` treats them as absent. Set `refuse` on a new installation, and on others once every replica runs this release and `store_records_authenticated` was logged. Until then anyone who can write to the store can add records.',
-      }),
-      maxStaleness: durationBetween(2, 86_400, 'must be from 2s to 1d').prefault('60s').meta({
-        description:
+        ),
+      maxStaleness: durationBetween(2, 86_400, 'must be from 2s to 1d')
+        .prefault('60s')
+        .describe(
           'How long access tokens are accepted from memory while Redis is unreachable; afterwards 503. Also the lease after which a disconnected replica accepts no tokens.',
-      }),
-      durability: z.enum(['stored', 'replicated']).default('stored').meta({
-        description:
+        ),
+      durability: z
+        .enum(['stored', 'replicated'])
+        .default('stored')
+        .describe(
           'When a write to Redis is complete: when the server has it, or when its replicas have it too (WAIT).',
-      }),
-      replicas: z.int().min(1).max(16).default(1).meta({
-        description:
+        ),
+      replicas: z
+        .int()
+        .min(1)
+        .max(16)
+        .default(1)
+        .describe(
           'With `durability: replicated`: how many replicas must have a write. Count all that could be promoted.',
-      }),
-      ack: z.enum(['reachable', 'everywhere']).default('reachable').meta({
-        description:
+        ),
+      ack: z
+        .enum(['reachable', 'everywhere'])
+        .default('reachable')
+        .describe(
           'What the response to a revocation waits for: all replicas that reach Redis, or also the lease of those that do not (503 with Retry-After until then).',
-      }),
+        ),
     })
     .superRefine(
       checkWith(({ type, url, tls, durability }, report) => {

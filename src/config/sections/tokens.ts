@@ -1,51 +1,58 @@
 import { z } from 'zod';
 import { TOKEN_FORMATS } from '../../domain/integration.ts';
 import { checkWith } from '../cross-check.ts';
-import { codeLifetime, duration, durationBetween, lifetime, type PathSchema } from '../units.ts';
+import { codeLifetime, count, duration, durationBetween, lifetime, type PathSchema } from '../units.ts';
 
 /** `keys`: signing and sealing keys. */
 export const keysSection = (path: PathSchema) =>
   z.strictObject({
-    file: path.prefault('data/keys.json').meta({
-      description:
+    file: path
+      .prefault('data/keys.json')
+      .describe(
         'Signing and sealing keys, mode 0600. Embedded store: created if missing while the store is empty. Redis: must exist, the same on every replica.',
-    }),
-    algorithm: z
-      .enum(['EdDSA', 'ES256'])
-      .default('EdDSA')
-      .meta({ description: 'Algorithm of new signing keys.' }),
+      ),
+    algorithm: z.enum(['EdDSA', 'ES256']).default('EdDSA').describe('Algorithm of new signing keys.'),
     publishBefore: duration
       .prefault('5m')
-      .meta({ description: 'How long a new signing key is published before it is used.' }),
+      .describe(
+        'How long a new signing key is published before it is used: the default of `gatehouse keys rotate --publish-before`.',
+      ),
   });
 
 /** `tokens`: format and lifetime. */
 export const tokensSection = () =>
   z.strictObject({
-    format: z.enum(TOKEN_FORMATS).default('jwt').meta({
-      description:
+    format: z
+      .enum(TOKEN_FORMATS)
+      .default('jwt')
+      .describe(
         'Format of new access tokens: `jwt` is signed and self-contained, `opaque` is short and looked up in the store when a process first sees it. Existing tokens of the other format stay valid.',
-    }),
-    accessLifetime: lifetime.prefault('1h').meta({ description: 'Lifetime of access tokens.' }),
-    grantLifetime: lifetime.prefault('90d').meta({ description: 'How long a grant can be refreshed.' }),
+      ),
+    accessLifetime: lifetime.prefault('1h').describe('Lifetime of access tokens.'),
+    grantLifetime: lifetime.prefault('90d').describe('How long a grant can be refreshed.'),
     refresh: z
       .strictObject({
-        retryWindow: durationBetween(0, 60, 'must be at most 60s').prefault('10s').meta({
-          description:
+        retryWindow: durationBetween(0, 60, 'must be at most 60s')
+          .prefault('10s')
+          .describe(
             'How long a client can repeat a refresh whose response was lost; outages of gatehouse extend it. `0s`: never.',
-        }),
-        reuse: z.enum(['revoke', 'reject']).default('revoke').meta({
-          description: 'When a used refresh token is presented again: revoke the grant, or only reject it.',
-        }),
-        supersede: z.boolean().default(false).meta({
-          description: 'A refresh revokes the previous access token immediately, on every replica.',
-        }),
+          ),
+        reuse: z
+          .enum(['revoke', 'reject'])
+          .default('revoke')
+          .describe('When a used refresh token is presented again: revoke the grant, or only reject it.'),
+        supersede: z
+          .boolean()
+          .default(false)
+          .describe('A refresh revokes the previous access token immediately, on every replica.'),
       })
       .prefault({}),
-    endStreams: z.enum(['all', 'upgrades-and-events', 'none']).default('upgrades-and-events').meta({
-      description:
+    endStreams: z
+      .enum(['all', 'upgrades-and-events', 'none'])
+      .default('upgrades-and-events')
+      .describe(
         'What ends within a second when its token does (expired, revoked, integration removed): WebSockets and event streams, all active requests, or nothing.',
-    }),
+      ),
     cacheSize: z.int().min(100).default(20_000).meta({
       description: 'How many verified access tokens each process caches.',
       formerName: 'remembered',
@@ -56,26 +63,20 @@ export const tokensSection = () =>
 export const deviceSection = () =>
   z
     .strictObject({
-      enabled: z
-        .boolean()
-        .default(true)
-        .meta({ description: 'Whether the device flow (Authorize/Device) is available.' }),
+      enabled: z.boolean().default(true).describe('Whether the device flow (Authorize/Device) is available.'),
       codeLifetime: codeLifetime
         .prefault('5m')
-        .meta({ description: 'How long a device code can be confirmed and exchanged.' }),
-      interval: lifetime.prefault('5s').meta({ description: 'Minimum interval between polls of a device.' }),
-      maxPending: z
-        .int()
-        .min(1)
-        .default(100_000)
-        .meta({ description: 'Most pending device requests in total.' }),
-      maxPendingPerClient: z.int().min(1).default(10_000).meta({
-        description:
+        .describe('How long a device code can be confirmed and exchanged.'),
+      interval: lifetime.prefault('5s').describe('Minimum interval between polls of a device.'),
+      maxPending: count.default(100_000).describe('Most pending device requests in total.'),
+      maxPendingPerClient: count
+        .default(10_000)
+        .describe(
           'Most pending device requests of one integration; one address can have a tenth of them. At this limit, and at `maxPending`, a new request replaces one from the network with the most requests.',
-      }),
+        ),
       sessionLifetime: lifetime
         .prefault('15m')
-        .meta({ description: 'How long a user stays signed in on the confirmation page.' }),
+        .describe('How long a user stays signed in on the confirmation page.'),
     })
     .superRefine(
       checkWith(({ interval, codeLifetime: longest }, report) => {

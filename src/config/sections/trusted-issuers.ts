@@ -28,85 +28,77 @@ const claim = z
 /** `trustedIssuers.<name>`: whose access tokens are accepted beside those of gatehouse. */
 export const trustedIssuerSection = (path: PathSchema) =>
   z.strictObject({
-    issuer: issuerUrl.meta({ description: 'The `iss` claim of its tokens, exactly.' }),
+    issuer: issuerUrl.describe('The `iss` claim of its tokens, exactly.'),
     audience: z
       .union([z.string().min(1).max(512), z.array(z.string().min(1).max(512)).min(1).max(32)])
       .transform((audience): readonly string[] => [audience].flat())
-      .meta({ description: 'Accepted values of the `aud` claim. A token for another API is refused.' }),
+      .describe('Accepted values of the `aud` claim. A token for another API is refused.'),
     jwksUri: httpsOrLoopback
       .exactOptional()
-      .meta({ description: 'Where its keys are. If omitted, they are found by discovery (OpenID Connect, RFC 8414).' }),
-    jwksFile: path.exactOptional().meta({ description: 'A file with its keys, instead of fetching them.' }),
+      .describe('Where its keys are. If omitted, they are found by discovery (OpenID Connect, RFC 8414).'),
+    jwksFile: path.exactOptional().describe('A file with its keys, instead of fetching them.'),
     algorithms: z
       .array(z.enum(ALGORITHMS))
       .min(1)
       .prefault(['RS256', 'PS256', 'ES256', 'EdDSA'])
-      .meta({ description: 'Accepted signature algorithms.' }),
+      .describe('Accepted signature algorithms.'),
     tokenType: z
       .enum(['at+jwt', 'JWT', 'any'])
       .default('any')
-      .meta({
-        description:
-          'Accepted `typ` of the token header: `at+jwt` (RFC 9068), `JWT` (also without `typ`), or both.',
-      }),
+      .describe('Accepted `typ` of the token header: `at+jwt` (RFC 9068), `JWT` (also without `typ`), or both.'),
     clockTolerance: durationBetween(0, 60, 'must be from 0s to 60s')
       .prefault('0s')
-      .meta({ description: 'By how much its clock may differ.' }),
+      .describe('By how much its clock may differ.'),
     requiredClaims: z
       .record(z.string().min(1).max(128), z.union([z.string(), z.literal(true)]))
       .prefault({})
-      .meta({ description: 'Claims that a token must have: with this value, or with any value (`true`).' }),
+      .describe('Claims that a token must have: with this value, or with any value (`true`).'),
     label: z
       .string()
       .refine(isIdentityLabel, 'must be letters, digits, dots, dashes and underscores')
       .exactOptional()
-      .meta({ description: 'The part of identities before the colon. If omitted, the name of the issuer here.' }),
+      .describe('The part of identities before the colon. If omitted, the name of the issuer here.'),
     claims: z
       .strictObject({
-        identity: claim.default('sub').meta({ description: 'Claim with the stable id of the caller.' }),
-        name: claim.default('preferred_username').meta({ description: 'Claim with the user name.' }),
-        email: claim.default('email').meta({ description: 'Claim with the e-mail address.' }),
-        groups: claim.default('groups').meta({ description: 'Claim with a list of groups.' }),
+        identity: claim.default('sub').describe('Claim with the stable id of the caller.'),
+        name: claim.default('preferred_username').describe('Claim with the user name.'),
+        email: claim.default('email').describe('Claim with the e-mail address.'),
+        groups: claim.default('groups').describe('Claim with a list of groups.'),
         clientId: z
           .array(claim)
           .min(1)
           .prefault(['azp', 'client_id', 'appid'])
-          .meta({ description: 'Claims with the client id; the first that the token has.' }),
+          .describe('Claims with the client id; the first that the token has.'),
         scope: z
           .array(claim)
           .prefault(['scope', 'scp', 'roles'])
-          .meta({ description: 'Claims with scopes or roles, as a list or as words between spaces.' }),
+          .describe('Claims with scopes or roles, as a list or as words between spaces.'),
       })
       .prefault({})
-      .meta({
-        description: 'What its claims mean: names of claims, or JSON pointers such as `/realm_access/roles`.',
-      }),
+      .describe('What its claims mean: names of claims, or JSON pointers such as `/realm_access/roles`.'),
     scopes: z
       .record(z.string().min(1).max(256), scope)
       .prefault({})
-      .meta({ description: 'From its scopes and roles to scopes of gatehouse. Others grant nothing.' }),
+      .describe('From its scopes and roles to scopes of gatehouse. Others grant nothing.'),
     scope: scope
       .exactOptional()
-      .meta({ description: 'The scope that every token of this issuer has, for issuers without scopes.' }),
+      .describe('The scope that every token of this issuer has, for issuers without scopes.'),
     refreshInterval: durationBetween(10, 86_400, 'must be from 10s to 1d')
       .prefault('10m')
-      .meta({ description: 'How often its keys are fetched.' }),
+      .describe('How often its keys are fetched.'),
     cooldown: durationBetween(1, 3_600, 'must be from 1s to 1h')
       .prefault('30s')
-      .meta({ description: 'The shortest time between two fetches that unknown keys cause.' }),
+      .describe('The shortest time between two fetches that unknown keys cause.'),
     maxStaleness: durationBetween(0, 604_800, 'must be from 0s to 7d')
       .prefault('1h')
-      .meta({ description: 'How long the last keys are used while they cannot be fetched; afterwards 503.' }),
+      .describe('How long the last keys are used while they cannot be fetched; afterwards 503.'),
     timeout: durationBetween(1, 60, 'must be from 1s to 60s')
       .prefault('5s')
-      .meta({ description: 'Time limit for fetching the keys.' }),
-    ca: path.exactOptional().meta({ description: 'CA certificates of the issuer, PEM.' }),
-    certificate: path.exactOptional().meta({ description: 'Client certificate for fetching, PEM.' }),
-    key: path.exactOptional().meta({ description: 'Private key of that certificate, PEM.' }),
-    bearerTokenFile: path.exactOptional().meta({
-      description:
-        'A file with a bearer token for fetching, read anew each time: for a Kubernetes API server, the token of the pod.',
-    }),
+      .describe('Time limit for fetching the keys.'),
+    ca: path.exactOptional().describe('CA certificates of the issuer, PEM.'),
+    certificate: path.exactOptional().describe('Client certificate for fetching, PEM.'),
+    key: path.exactOptional().describe('Private key of that certificate, PEM.'),
+    bearerTokenFile: path.exactOptional().describe('A file with a bearer token for fetching, read anew each time: for a Kubernetes API server, the token of the pod.'),
   });
 
 export const trustedIssuerRules = [

@@ -2,7 +2,16 @@ import { z } from 'zod';
 import { foldFieldName, foldFieldNames } from '../../http/fold-field-name.ts';
 import { checkWith, crossCheck } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { duration, durationBetween, headerName, lifetime, type PathSchema, size } from '../units.ts';
+import {
+  count,
+  duration,
+  durationBetween,
+  headerName,
+  lifetime,
+  type PathSchema,
+  shortText,
+  size,
+} from '../units.ts';
 
 const pathComparison = z.enum(['unknown', 'distinct', 'same']).default('unknown');
 
@@ -13,140 +22,119 @@ export const upstreamSection = (path: PathSchema) =>
       url: z
         .string()
         .exactOptional()
-        .meta({ description: '`http://host:port`, `https://host:port` or `unix:/path/to.sock`.' }),
+        .describe('`http://host:port`, `https://host:port` or `unix:/path/to.sock`.'),
       urls: z
         .array(z.string())
         .min(1)
         .exactOptional()
-        .meta({ description: 'Several targets; a request goes to the least loaded one.' }),
+        .describe('Several targets; a request goes to the least loaded one.'),
       timeouts: z
         .strictObject({
-          connect: duration.prefault('2s').meta({ description: 'Time limit for connecting.' }),
-          headers: duration.prefault('30s').meta({ description: 'Time limit until the response head.' }),
-          idle: duration
-            .prefault('60s')
-            .meta({ description: 'Longest pause within a request body or a response.' }),
-          body: lifetime
-            .prefault('1h')
-            .meta({ description: 'Time limit for the request body; otherwise 408.' }),
+          connect: duration.prefault('2s').describe('Time limit for connecting.'),
+          headers: duration.prefault('30s').describe('Time limit until the response head.'),
+          idle: duration.prefault('60s').describe('Longest pause within a request body or a response.'),
+          body: lifetime.prefault('1h').describe('Time limit for the request body; otherwise 408.'),
           websocket: durationBetween(1, 86_400, 'must be from 1s to 1d')
             .prefault('5m')
-            .meta({ description: 'Longest time without data in either direction of a WebSocket.' }),
+            .describe('Longest time without data in either direction of a WebSocket.'),
         })
         .prefault({}),
-      minRate: size.prefault('240B').meta({
-        description:
+      minRate: size
+        .prefault('240B')
+        .describe(
           'Minimum bytes per second of a request body, after the first `timeouts.idle`; otherwise 408. `0B`: no minimum.',
-      }),
-      bodyBuffer: size.prefault('64KiB').meta({
-        description:
+        ),
+      bodyBuffer: size
+        .prefault('64KiB')
+        .describe(
           'How much of a request body is buffered before a connection is used. With methods other than POST, PUT and PATCH, all of it.',
-      }),
-      connections: z.int().min(1).default(128).meta({
-        description:
+        ),
+      connections: count
+        .default(128)
+        .describe(
           'Most connections to each target. Requests whose body is still arriving use at most half of them; one client uses at most seven times as many as are free.',
-      }),
-      maxPending: z.int().min(0).default(512).meta({
-        description:
-          'Most requests that wait for a connection to a target; beyond that, and after `timeouts.headers` of waiting, 503.',
-      }),
-      websockets: z
+        ),
+      maxPending: z
         .int()
-        .min(1)
+        .min(0)
+        .default(512)
+        .describe(
+          'Most requests that wait for a connection to a target; beyond that, and after `timeouts.headers` of waiting, 503.',
+        ),
+      websockets: count
         .default(1_000)
-        .meta({ description: 'Most WebSockets to each target, in addition to `connections`.' }),
+        .describe('Most WebSockets to each target, in addition to `connections`.'),
       ejection: z
         .strictObject({
-          failures: z.int().min(1).default(3).meta({
-            description: 'Consecutive failed connections (refused, timed out, closed without a response).',
-          }),
-          first: lifetime
-            .prefault('5s')
-            .meta({ description: 'Duration of the first ejection; it doubles each time.' }),
-          longest: lifetime.prefault('5m').meta({ description: 'Longest ejection.' }),
+          failures: count
+            .default(3)
+            .describe('Consecutive failed connections (refused, timed out, closed without a response).'),
+          first: lifetime.prefault('5s').describe('Duration of the first ejection; it doubles each time.'),
+          longest: lifetime.prefault('5m').describe('Longest ejection.'),
         })
         .prefault({})
-        .meta({
-          description:
-            'When one of several targets is ejected. If all are ejected, the least bad one is used.',
-        }),
+        .describe('When one of several targets is ejected. If all are ejected, the least bad one is used.'),
       health: z
         .strictObject({
           path: z
             .string()
             .regex(/^\/[\x21-\x7e]*$/, 'must be a path such as /health')
-            .meta({ description: 'Requested with GET; any 2xx or 3xx is healthy.' }),
-          interval: lifetime.prefault('10s').meta({ description: 'Interval between checks of a target.' }),
-          timeout: lifetime.prefault('2s').meta({ description: 'Time limit for the response.' }),
-          healthy: z
-            .int()
-            .min(1)
-            .default(2)
-            .meta({ description: 'Consecutive successful checks until a target is healthy.' }),
-          unhealthy: z
-            .int()
-            .min(1)
-            .default(3)
-            .meta({ description: 'Consecutive failed checks until it is unhealthy.' }),
+            .describe('Requested with GET; any 2xx or 3xx is healthy.'),
+          interval: lifetime.prefault('10s').describe('Interval between checks of a target.'),
+          timeout: lifetime.prefault('2s').describe('Time limit for the response.'),
+          healthy: count.default(2).describe('Consecutive successful checks until a target is healthy.'),
+          unhealthy: count.default(3).describe('Consecutive failed checks until it is unhealthy.'),
         })
         .exactOptional()
-        .meta({
-          description:
-            'Health checks of the targets: only healthy ones are used. Does not affect the readiness of gatehouse.',
-        }),
-      ca: path.exactOptional().meta({
-        description:
+        .describe(
+          'Health checks of the targets: only healthy ones are used. Does not affect the readiness of gatehouse.',
+        ),
+      ca: path
+        .exactOptional()
+        .describe(
           'CA bundle for an https upstream, PEM, instead of the public CAs. Reloaded when it changes.',
-      }),
-      certificate: path.exactOptional().meta({
-        description: 'Client certificate for an https upstream, PEM. Reloaded when it changes.',
-      }),
-      key: path.exactOptional().meta({ description: 'Its private key, PEM. Reloaded with it.' }),
+        ),
+      certificate: path
+        .exactOptional()
+        .describe('Client certificate for an https upstream, PEM. Reloaded when it changes.'),
+      key: path.exactOptional().describe('Its private key, PEM. Reloaded with it.'),
       serverName: z
         .string()
         .regex(/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/, 'must be a host name')
         .exactOptional()
-        .meta({
-          description:
-            'Name in the certificate of an https upstream, also sent as SNI, if it is not the host of the URL.',
-        }),
-      rewriteLocation: z.boolean().default(true).meta({
-        description:
+        .describe(
+          'Name in the certificate of an https upstream, also sent as SNI, if it is not the host of the URL.',
+        ),
+      rewriteLocation: z
+        .boolean()
+        .default(true)
+        .describe(
           'Rewrite `Location` headers with the address of the upstream to `publicUrl`, with the prefix that `stripPrefix` removed.',
-      }),
+        ),
       paths: z
         .strictObject({
-          letterCase: pathComparison.meta({
-            description:
-              '`/Admin` and `/admin`: `distinct` resources, the `same` (routes then match in any letter case), or `unknown`.',
-          }),
-          trailingSlash: pathComparison.meta({
-            description:
-              '`/admin/` and `/admin`: `distinct` resources, the `same` (routes then match with and without the slash), or `unknown`.',
-          }),
+          letterCase: pathComparison.describe(
+            '`/Admin` and `/admin`: `distinct` resources, the `same` (routes then match in any letter case), or `unknown`.',
+          ),
+          trailingSlash: pathComparison.describe(
+            '`/admin/` and `/admin`: `distinct` resources, the `same` (routes then match with and without the slash), or `unknown`.',
+          ),
         })
         .prefault({})
-        .meta({
-          description:
-            'How the API compares paths. While `unknown`, a request whose path differs from a stricter route only in this way is rejected, never forwarded by a weaker route.',
-        }),
+        .describe(
+          'How the API compares paths. While `unknown`, a request whose path differs from a stricter route only in this way is rejected, never forwarded by a weaker route.',
+        ),
       assertion: z
         .strictObject({
           header: headerName
             .default('X-Gatehouse-Assertion')
-            .meta({ description: 'Header of the assertion. Values sent by clients are removed.' }),
-          audience: z
-            .string()
-            .min(1)
-            .max(256)
-            .exactOptional()
-            .meta({ description: 'The `aud` claim. Default: the name of the upstream.' }),
+            .describe('Header of the assertion. Values sent by clients are removed.'),
+          audience: shortText.exactOptional().describe('The `aud` claim. Default: the name of the upstream.'),
         })
         .exactOptional()
-        .meta({
-          description:
-            'Also send the identity of the caller as a JWT with a lifetime of 60 seconds, for upstreams that do not trust the network. `{}` is enough.',
-        }),
+        .describe(
+          'Also send the identity of the caller as a JWT with a lifetime of 60 seconds, for upstreams that do not trust the network. `{}` is enough.',
+        ),
     })
     .superRefine(
       checkWith(({ url, urls, certificate, key }, report) => {
@@ -182,11 +170,9 @@ function checkTarget(text: string): string | undefined {
 /** `headers`: how the caller is identified to the upstream. */
 export const headersSection = () =>
   z.strictObject({
-    user: headerName.default('X-Forwarded-User').meta({ description: 'Header of the identity.' }),
-    clientId: headerName.default('X-Forwarded-Client-Id').meta({ description: 'Header of the client id.' }),
-    scope: headerName
-      .default('X-Forwarded-Scope')
-      .meta({ description: 'Header of the scope, in normal form.' }),
+    user: headerName.default('X-Forwarded-User').describe('Header of the identity.'),
+    clientId: headerName.default('X-Forwarded-Client-Id').describe('Header of the client id.'),
+    scope: headerName.default('X-Forwarded-Scope').describe('Header of the scope, in normal form.'),
   });
 
 /** Headers with a meaning in HTTP, or set by clients: an identity in one of them could be forged. */

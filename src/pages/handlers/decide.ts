@@ -2,7 +2,7 @@ import type { Refusal } from '../../domain/refusal.ts';
 import type { User } from '../../domain/user.ts';
 import { getIntegrationName } from '../../grants/deps.ts';
 import { confirmDevice, denyDevice, mayConfirm, readApprovalRequest } from '../../grants/device-decision.ts';
-import type { PageDeps, PageRequest, PageResponse } from '../page-handler.ts';
+import type { PageDeps, PageHandler, PageRequest, PageResponse } from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import { resultPage, reviewPage } from '../views/device-pages.ts';
 import { endedPage, noticePage } from '../views/notice-pages.ts';
@@ -25,11 +25,11 @@ async function requireDecision(
   return { response: { redirect: '/sign-in', session: deps.sessions.renew({ ...rest, request }) } };
 }
 
-export async function showReview(deps: PageDeps, pageRequest: PageRequest): Promise<PageResponse> {
+export const showReview: PageHandler = async (deps, pageRequest) => {
   if (pageRequest.session.ended !== undefined) return { redirect: '/done' };
   const decision = await requireDecision(deps, pageRequest);
   return 'response' in decision ? decision.response : renderReview(deps, pageRequest, decision);
-}
+};
 
 async function renderReview(
   deps: PageDeps,
@@ -81,9 +81,9 @@ const USER_REFUSALS: ReadonlySet<Refusal['reason']> = new Set<Refusal['reason']>
   'scope_exceeds_integration',
 ]);
 
-export async function showResult(deps: PageDeps, { session }: PageRequest): Promise<PageResponse> {
+export const showResult: PageHandler = async (deps, { session }) => {
   const { request, ended } = session;
   if (request === undefined || ended === undefined) return { redirect: '' };
   const integrationName = getIntegrationName(deps.grantDeps, request.clientId);
   return { page: resultPage(deps, session, { ended, integrationName }) };
-}
+};

@@ -3,8 +3,7 @@ import { findApprovalRequest } from '../../grants/device-decision.ts';
 import { getQuery } from '../../http/query.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { getNetworks, type RateLimiter } from '../../lib/rate-limiter.ts';
-import type { FormFields } from '../form.ts';
-import type { PageDeps, PageRequest, PageResponse } from '../page-handler.ts';
+import type { FormHandler, PageDeps, PageHandler, PageRequest, PageResponse } from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import { MAX_WRONG_CODES } from '../throttling/attempt-limits.ts';
 import { codePage } from '../views/device-pages.ts';
@@ -12,7 +11,7 @@ import { sanitizeText } from '../views/html.ts';
 import { endedPage, tooManyAttemptsPage } from '../views/notice-pages.ts';
 
 /** A code from the query, or typed before a sign-in, is filled in but not submitted. */
-export async function showCodeForm(deps: PageDeps, { context, session }: PageRequest): Promise<PageResponse> {
+export const showCodeForm: PageHandler = async (deps, { context, session }) => {
   const lockoutSeconds = await getLockoutSeconds(deps, session);
   if (lockoutSeconds > 0) return { page: tooManyAttemptsPage(deps, lockoutSeconds) };
   const fresh = session.identity === undefined ? deps.sessions.extend(session) : session;
@@ -22,7 +21,7 @@ export async function showCodeForm(deps: PageDeps, { context, session }: PageReq
     prefilled: code !== undefined,
   });
   return { page, session: fresh };
-}
+};
 
 export function readCodeFromQuery({ request }: RequestContext): string | undefined {
   const values = new URLSearchParams(getQuery(request)).getAll('user_code');
@@ -33,11 +32,7 @@ export function readCodeFromQuery({ request }: RequestContext): string | undefin
  * Wrong codes count against the session and either the signed-in user or, without a sign-in, the address, its network
  * and a total. When other clients exhaust a shared budget, users can sign in to continue.
  */
-export async function submitCode(
-  deps: PageDeps,
-  pageRequest: PageRequest,
-  fields: FormFields,
-): Promise<PageResponse> {
+export const submitCode: FormHandler = async (deps, pageRequest, fields) => {
   const typed = fields.get('user_code') ?? '';
   if (typed.trim() === '') return renderCodeError(deps, pageRequest.session, '', deps.messages.code.missing);
 
@@ -80,7 +75,7 @@ export async function submitCode(
       if (!isWrong) await reservation.refund();
     }
   });
-}
+};
 
 /** Signed-in users have a budget of their own, so the page offers a sign-in; the code is filled in again afterwards. */
 function respondTooManyGuesses(

@@ -7,8 +7,7 @@ import {
   revokeOwnGrant,
 } from '../../grants/user-grants.ts';
 import { getQuery } from '../../http/query.ts';
-import type { FormFields } from '../form.ts';
-import type { PageDeps, PageRequest, PageResponse } from '../page-handler.ts';
+import type { FormHandler, PageDeps, PageHandler, PageRequest, PageResponse } from '../page-handler.ts';
 import { grantsPage, revokePage } from '../views/grant-pages.ts';
 import { noticePage, renderNotice } from '../views/notice-pages.ts';
 
@@ -26,7 +25,7 @@ async function requireUser(deps: PageDeps, { context, session }: PageRequest): P
   return { response: { redirect: '/sign-in', session: deps.sessions.renew({ ...rest, goal: 'grants' }) } };
 }
 
-export async function showGrants(deps: PageDeps, pageRequest: PageRequest): Promise<PageResponse> {
+export const showGrants: PageHandler = async (deps, pageRequest) => {
   const result = await requireUser(deps, pageRequest);
   if ('response' in result) return result.response;
   const { revoked, ...session } = pageRequest.session;
@@ -46,23 +45,19 @@ export async function showGrants(deps: PageDeps, pageRequest: PageRequest): Prom
     ...(list.next !== undefined && { nextCursor: list.next }),
   });
   return revoked === undefined ? { page } : { page, session };
-}
+};
 
 /** Asks whether to revoke one grant. */
-export async function showGrant(deps: PageDeps, pageRequest: PageRequest): Promise<PageResponse> {
+export const showGrant: PageHandler = async (deps, pageRequest) => {
   const result = await requireUser(deps, pageRequest);
   if ('response' in result) return result.response;
   const grantId = new URLSearchParams(getQuery(pageRequest.context.request)).get('id');
   const grant = await readLiveGrant(deps.grantDeps, result.user.identity, parseGrantId(grantId));
   if (!grant.ok) return { page: grantNotFoundPage(deps) };
   return { page: revokePage(deps, pageRequest.session, grant.value) };
-}
+};
 
-export async function submitRevocation(
-  deps: PageDeps,
-  pageRequest: PageRequest,
-  fields: FormFields,
-): Promise<PageResponse> {
+export const submitRevocation: FormHandler = async (deps, pageRequest, fields) => {
   const result = await requireUser(deps, pageRequest);
   if ('response' in result) return result.response;
   const grantId = parseGrantId(fields.get('grant'));
@@ -72,7 +67,7 @@ export async function submitRevocation(
   pageRequest.context.note({ clientId, grantId: id });
   const name = getIntegrationName(deps.grantDeps, clientId);
   return { redirect: '/grants', session: { ...pageRequest.session, revoked: name.slice(0, 80) } };
-}
+};
 
 const grantNotFoundPage = (deps: PageDeps) =>
   renderNotice(deps.messages.revoke.missing, {

@@ -2,11 +2,11 @@ import { z } from 'zod';
 import type { User } from '../../domain/user.ts';
 import { getQuery } from '../../http/query.ts';
 import type { RequestContext } from '../../http/request-context.ts';
+import { isEqualConstantTime } from '../../lib/constant-time.ts';
 import type { Sealer } from '../../ports/sealer.ts';
-import { createSealedCookie, type SealedCookie } from '../cookies.ts';
-import type { FormFields } from '../form.ts';
-import type { PageDeps, PageRequest, PageResponse } from '../page-handler.ts';
-import { isEqualConstantTime, Session } from '../session.ts';
+import { createSealedCookie } from '../cookies.ts';
+import type { FormHandler, PageDeps, PageRequest, PageResponse } from '../page-handler.ts';
+import { Session } from '../session.ts';
 import { getProviderTitle, redirectPage, signInPage } from '../views/device-pages.ts';
 import { noticePage, tooManyAttemptsPage } from '../views/notice-pages.ts';
 import { checkRequestPending, createSignedInSession, getNextPath } from './sign-in.ts';
@@ -23,14 +23,11 @@ const PendingSignIn = z.strictObject({
   expires: z.number(),
   session: Session,
 });
-export type PendingSignIn = z.output<typeof PendingSignIn>;
+type PendingSignIn = z.output<typeof PendingSignIn>;
 
 const PENDING_LIFETIME = 600;
 
-export const createPendingSignInCookie = (
-  sealer: Sealer,
-  sessionCookieName: string,
-): SealedCookie<PendingSignIn> =>
+export const createPendingSignInCookie = (sealer: Sealer, sessionCookieName: string) =>
   createSealedCookie(sealer, {
     name: `${sessionCookieName}-openid`,
     purpose: 'openid journey',
@@ -39,11 +36,7 @@ export const createPendingSignInCookie = (
   });
 
 /** Responds with a page that redirects: the CSP allows forms to lead to this origin only. */
-export async function startOpenIdSignIn(
-  deps: PageDeps,
-  pageRequest: PageRequest,
-  fields: FormFields,
-): Promise<PageResponse> {
+export const startOpenIdSignIn: FormHandler = async (deps, pageRequest, fields) => {
   const provider = deps.providers.get(fields.get('provider') ?? '');
   if (provider === undefined) return { page: noticePage(deps, 'rejected') };
   const endedResponse = await checkRequestPending(deps, pageRequest);
@@ -61,7 +54,7 @@ export async function startOpenIdSignIn(
     page: redirectPage(deps.messages, { title, lead }, url),
     cookies: [deps.pendingSignInCookie.format(pending, PENDING_LIFETIME)],
   };
-}
+};
 
 /** The redirect URI. Each authorization request is completed at most once, whatever the result. */
 export async function handleOpenIdCallback(

@@ -6,8 +6,14 @@ import { normalizeUserNameLoosely } from '../../identity/name-normalization.ts';
 import { errorFields } from '../../observability/logger.ts';
 import type { PasswordGuard } from '../../ports/directory.ts';
 import { Fault } from '../../ports/fault.ts';
-import type { FormFields } from '../form.ts';
-import type { PageDeps, PagePath, PageRequest, PageResponse } from '../page-handler.ts';
+import type {
+  FormHandler,
+  PageDeps,
+  PageHandler,
+  PagePath,
+  PageRequest,
+  PageResponse,
+} from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import { signInPage } from '../views/device-pages.ts';
 import { sanitizeText } from '../views/html.ts';
@@ -32,17 +38,13 @@ export async function checkRequestPending(
   return pending.ok ? undefined : { page: endedPage(deps, pending.refusal) };
 }
 
-export async function showSignIn(deps: PageDeps, pageRequest: PageRequest): Promise<PageResponse> {
+export const showSignIn: PageHandler = async (deps, pageRequest) => {
   if (pageRequest.session.identity !== undefined) return { redirect: getNextPath(pageRequest.session) };
   return (await checkRequestPending(deps, pageRequest)) ?? { page: signInPage(deps, pageRequest) };
-}
+};
 
 /** Passwords for one device request are checked sequentially: the fifth wrong one closes the request. */
-export async function submitPassword(
-  deps: PageDeps,
-  pageRequest: PageRequest,
-  fields: FormFields,
-): Promise<PageResponse> {
+export const submitPassword: FormHandler = async (deps, pageRequest, fields) => {
   const { grantDeps, attemptLimits, messages } = deps;
   const { session, clientKey, context } = pageRequest;
   const userName = fields.get('user_name') ?? '';
@@ -91,7 +93,7 @@ export async function submitPassword(
     });
     return { page };
   });
-}
+};
 
 function lockOut(deps: PageDeps, { context }: PageRequest, seconds: number): PageResponse {
   deps.grantDeps.log.audit('locked_out', { what: 'sign-in', from: context.clientAddress, seconds });
@@ -148,7 +150,7 @@ function createPasswordBudget({ grantDeps, attemptLimits }: PageDeps, userNameDi
   };
 }
 
-export async function submitCertificate(deps: PageDeps, pageRequest: PageRequest): Promise<PageResponse> {
+export const submitCertificate: FormHandler = async (deps, pageRequest) => {
   const { grantDeps, attemptLimits, messages } = deps;
   const { context, session, clientKey } = pageRequest;
   const wait = await attemptLimits.signInsByAddress.take(clientKey);
@@ -177,7 +179,7 @@ export async function submitCertificate(deps: PageDeps, pageRequest: PageRequest
       ? messages.signIn.certificateMissing
       : messages.signIn.certificateWrong;
   return { page: signInPage(deps, pageRequest, { problem }) };
-}
+};
 
 /** Changes the id of the session, against session fixation. */
 export async function createSignedInSession(
@@ -205,7 +207,7 @@ export async function createSignedInSession(
   return signedInSession;
 }
 
-export async function signOut(deps: PageDeps, { context, session }: PageRequest): Promise<PageResponse> {
+export const signOut: FormHandler = async (deps, { context, session }) => {
   const { request, ended, goal, language } = session;
   try {
     await deps.sessions.revoke(session);
@@ -222,7 +224,7 @@ export async function signOut(deps: PageDeps, { context, session }: PageRequest)
   if (request === undefined || ended !== undefined || goal !== undefined)
     return { redirect: '', session: newSession };
   return { redirect: '/sign-in', session: { ...newSession, request } };
-}
+};
 
 /** A new session id does not reset the count. */
 const copyWrongCodes = async (deps: PageDeps, from: Session, to: Session): Promise<void> =>

@@ -1,23 +1,19 @@
 import { Fault } from '../../ports/fault.ts';
 
-/**
- * Runs tasks with the same key one after another. Without it, concurrent guesses would all pass a limit that is checked
- * before and counted after each guess.
- */
-export interface KeyedMutex {
-  runExclusive<T>(key: string, task: () => Promise<T>): Promise<T>;
-}
-
 interface KeyedMutexLimits {
   /** Per key. */
   readonly maxQueued: number;
   readonly timeoutSeconds: number;
 }
 
-export function createKeyedMutex({ maxQueued, timeoutSeconds }: KeyedMutexLimits): KeyedMutex {
+/**
+ * Runs tasks with the same key one after another. Without it, concurrent guesses would all pass a limit that is checked
+ * before and counted after each guess.
+ */
+export function createKeyedMutex({ maxQueued, timeoutSeconds }: KeyedMutexLimits) {
   const queues = new Map<string, { tail: Promise<unknown>; length: number }>();
   return {
-    async runExclusive(key, task) {
+    async runExclusive<T>(key: string, task: () => Promise<T>): Promise<T> {
       const queue = queues.get(key) ?? { tail: Promise.resolve(), length: 0 };
       if (queue.length >= maxQueued)
         throw new Fault('overloaded', 'too many requests are queued for one session or device request');

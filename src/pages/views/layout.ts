@@ -83,15 +83,9 @@ ${links.map(({ text, url }) => html`<a href="${url}" rel="noreferrer">${sanitize
 
 const DEFAULT_LOGO = html`<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d="M4 21V10a8 8 0 0 1 16 0v11M2 21h20M9 21v-9.5M15 21v-9.5M9 15h6"/></svg>`;
 
-interface PageSender {
-  sendPage(context: RequestContext, page: Page, layout: LayoutOptions, cookies?: readonly string[]): void;
-  /** 303: a reload of the next page does not submit the form again. */
-  redirect(context: RequestContext, location: string, cookies?: readonly string[]): void;
-}
-
 type ResponseHeaders = Record<string, string | string[]>;
 
-export function createPageSender(theme: Theme): PageSender {
+export function createPageSender(theme: Theme) {
   const pageHeaders = createPageHeaders(theme);
   const send = (context: RequestContext, status: number, headers: ResponseHeaders, text: string): void => {
     const { request, response } = context;
@@ -109,7 +103,7 @@ export function createPageSender(theme: Theme): PageSender {
   const cookieHeaders = (cookies: readonly string[] = []): ResponseHeaders =>
     cookies.length === 0 ? {} : { 'set-cookie': [...cookies] };
   return {
-    sendPage(context, page, layout, cookies) {
+    sendPage(context: RequestContext, page: Page, layout: LayoutOptions, cookies?: readonly string[]): void {
       const { status, retryAfter, allow } = page;
       const headers: ResponseHeaders = {
         'content-type': 'text/html; charset=utf-8',
@@ -119,6 +113,8 @@ export function createPageSender(theme: Theme): PageSender {
       if (allow !== undefined) headers['allow'] = allow;
       send(context, status, headers, renderLayout(layout, theme, page).markup);
     },
-    redirect: (context, location, cookies) => send(context, 303, { location, ...cookieHeaders(cookies) }, ''),
+    /** 303: a reload of the next page does not submit the form again. */
+    redirect: (context: RequestContext, location: string, cookies?: readonly string[]): void =>
+      send(context, 303, { location, ...cookieHeaders(cookies) }, ''),
   };
 }

@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs';
 import type { Settings } from '../../config/schema.ts';
 import type { LocalizedText } from '../../domain/language.ts';
+import { readSettingBytes } from '../../lib/read-file.ts';
 import { createStyle, type Style } from './style.ts';
 
 export type PagesSettings = Settings['pages'];
@@ -43,15 +43,9 @@ const IMAGE_TYPES: readonly (readonly [type: string, signature: RegExp])[] = [
 ];
 
 function readLogo(file: string): string {
-  let bytes: Buffer;
-  try {
-    bytes = readFileSync(file);
-  } catch (error) {
-    throw new Error(`pages.logo cannot be read: ${(error as NodeJS.ErrnoException).code}`, { cause: error });
-  }
-  if (bytes.length > MAX_LOGO_BYTES) throw new Error('pages.logo is larger than 64 KiB');
+  const bytes = readSettingBytes('pages.logo', file, MAX_LOGO_BYTES);
   const head = bytes.toString('latin1', 0, 2_048);
   const type = IMAGE_TYPES.find(([, signature]) => signature.test(head))?.[0];
-  if (type === undefined) throw new Error('pages.logo is not an SVG, PNG, JPEG or WebP image');
+  if (type === undefined) throw new Error(`pages.logo: ${file} is not an SVG, PNG, JPEG or WebP image`);
   return `data:${type};base64,${bytes.toString('base64')}`;
 }

@@ -1,4 +1,4 @@
-import { BEARER_CREDENTIALS } from '../../http/bearer-token.ts';
+import { parseBearerToken } from '../../http/bearer-token.ts';
 
 /** The Authorization fields of a request. */
 export type Credentials =
@@ -18,7 +18,7 @@ export function readCredentials(values: readonly string[]): Credentials {
   if (values.length > 1) return { kind: 'ambiguous', detail: 'more than one Authorization field' };
   if (hasSeveralTokens(value)) return { kind: 'ambiguous', detail: 'more than one token' };
   if (!/^bearer(?:\s|$)/i.test(value)) return NO_CREDENTIALS;
-  const token = BEARER_CREDENTIALS.exec(value)?.[1];
+  const token = parseBearerToken(value);
   return token === undefined ? { kind: 'malformed' } : { kind: 'bearer', token };
 }
 

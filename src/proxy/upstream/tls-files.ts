@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { createSecureContext, type SecureContext } from 'node:tls';
+import { readSettingFile } from '../../lib/read-file.ts';
 import type { UpstreamSettings } from './settings.ts';
 
 /** The contents of an https upstream's files. */
@@ -18,14 +18,10 @@ export function readUpstreamTlsFiles(name: string, settings: UpstreamSettings): 
   for (const kind of FILE_SETTINGS) {
     const file = settings[kind];
     if (file === undefined) continue;
-    const problem = (text: string): Error => new Error(`upstreams.${name}.${kind}: ${file} ${text}`);
-    try {
-      contents[kind] = readFileSync(file, 'utf8');
-    } catch {
-      throw problem('does not exist or cannot be read');
-    }
+    const setting = `upstreams.${name}.${kind}`;
+    contents[kind] = readSettingFile(setting, file);
     if (kind !== 'key' && !containsOnlyCertificates(contents[kind]))
-      throw problem('is not a PEM certificate');
+      throw new Error(`${setting}: ${file} is not a PEM certificate`);
   }
   try {
     createUpstreamSecureContext(contents);

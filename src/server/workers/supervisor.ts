@@ -2,7 +2,8 @@ import cluster from 'node:cluster';
 import { getLongestGrantLifetime } from '../../config/lifetimes.ts';
 import { findRestartChanges, isSupervisorSetting } from '../../config/restart-settings.ts';
 import type { Settings } from '../../config/schema.ts';
-import { watchFiles } from '../../lib/watch-files.ts';
+import { StartError } from '../../lib/start-error.ts';
+import { FileWatch } from '../../lib/watch-files.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
 import type { Metrics } from '../../observability/metrics.ts';
 import { collectProcessMetrics } from '../../observability/process-metrics.ts';
@@ -15,13 +16,8 @@ import { type DrainOptions, logRestartNeeded } from '../gateway.ts';
 import { ensureKeyFile, readKeyFile } from '../keys.ts';
 import { openReloadableAuditLog, type ReloadableAuditLog } from '../observability.ts';
 import { openStore } from '../open-store.ts';
-import {
-  createAcceptedGrantsReader,
-  createReportingAuthenticator,
-  createRestoredRevocationsReporter,
-} from '../record-authentication.ts';
+import { createAcceptedGrantsReader, createReportingAuthenticator } from '../record-authentication.ts';
 import { rewriteGrants } from '../rewrite-grants.ts';
-import { StartError } from '../start-error.ts';
 import { createWorkerEnvironment } from './worker-memory.ts';
 import { WorkerPool } from './worker-pool.ts';
 
@@ -49,7 +45,6 @@ export interface SupervisorOptions {
 }
 
 const now = (): number => Date.now() / 1_000;
-const KILL_MARGIN_SECONDS = 5;
 
 /** Holds the store's lock, serves the admin listener and supervises the workers, which serve the requests. */
 export async function openSupervisor(options: SupervisorOptions): Promise<Supervisor> {
@@ -69,7 +64,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
     log,
     now,
     authenticator,
-    onRestored: createRestoredRevocationsReporter({ log, metrics }),
+    metrics,
     role: 'owner',
     onUnreachable: () => admin.open(),
   });
@@ -87,7 +82,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   ensureAdminToken(settings.admin.tokenFile, log);
   await admin.open();
   // Workers watch the other files.
-  const watcher = watchFiles(listAdminTlsFiles(settings), () => admin.reloadTls(), {
+  const watcher = new FileWatch(listAdminTlsFiles(settings), () => admin.reloadTls(), {
     onError: (error) => log.warn('watch_failed', errorFields(error)),
   });
   resources.defer(() => watcher.close());
@@ -110,7 +105,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
       const { shutdown } = getSettings();
       const { preStop = shutdown.preStop, drain = shutdown.drain } = options;
       admin.isDraining = true;
-      const isClean = await pool.drain({ preStop, drain }, preStop + drain + KILL_MARGIN_SECONDS);
+      const isClean = await pool.drain({ preStop, drain });
       // Before the store that it reads.
       await admin.close();
       await owned.disposeAsync();

@@ -1,12 +1,11 @@
 import type { Worker } from 'node:cluster';
 import { isSupervisorSetting } from '../../config/restart-settings.ts';
 import type { Settings } from '../../config/schema.ts';
+import { StartError } from '../../lib/start-error.ts';
 import { dropGauges, mergeSnapshots } from '../../observability/exposition.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
 import type { Snapshot } from '../../observability/metric-registry.ts';
 import { createMemoryLimits } from '../../stores/memory-limits.ts';
-import type { DrainOptions } from '../gateway.ts';
-import { StartError } from '../start-error.ts';
 import type { SupervisorMessage, WorkerMessage } from './messages.ts';
 import { handleRateLimitRequest } from './rate-limit-ipc.ts';
 
@@ -33,7 +32,7 @@ interface PoolWorker {
   isOverloaded: boolean;
   snapshot: Snapshot;
   /** Set while a scrape waits for a new snapshot. */
-  onSnapshot: (() => void) | undefined;
+  awaitedSnapshot: PromiseWithResolvers<void> | undefined;
 }
 
 const RESTART_DELAY_MS = 1_000;
@@ -93,15 +92,9 @@ export class WorkerPool {
   /** Metrics of all workers, exited ones included. A worker that does not respond in time contributes its last snapshot. */
   async collectSnapshots(): Promise<readonly Snapshot[]> {
     const responses = this.#listReady().map((entry) => {
-      const response = new Promise<void>((resolve) => {
-        const previous = entry.onSnapshot;
-        entry.onSnapshot = () => {
-          previous?.();
-          resolve();
-        };
-      });
+      entry.awaitedSnapshot ??= Promise.withResolvers();
       send(entry, { kind: 'snapshot_request' });
-      return response;
+      return entry.awaitedSnapshot.promise;
     });
     await withTimeout<unknown>(SNAPSHOT_TIMEOUT_MS, Promise.all(responses), undefined);
     return [this.#exitedTotals, ...[...this.#workers].map(({ snapshot }) => snapshot)];
@@ -118,16 +111,16 @@ export class WorkerPool {
     return this.#rollingRestart;
   }
 
-  /** Drains all workers, and kills those that still run after the timeout. True: all requests ended. */
-  async drain(options: DrainOptions, timeoutSeconds: number): Promise<boolean> {
+  /** Drains all workers, and kills those that still run afterwards. True: all requests ended. */
+  async drain({ preStop, drain }: Settings['shutdown']): Promise<boolean> {
     this.#phase = 'closing';
     const results = [...this.#workers].map(async ({ state, exited }) => {
       const code = await exited.promise;
       // A worker that was not ready had no requests to cut off.
       return code === 0 || state !== 'ready';
     });
-    this.broadcast({ kind: 'drain', ...options });
-    const killTimer = setTimeout(() => this.kill(), timeoutSeconds * 1_000);
+    this.broadcast({ kind: 'drain', preStop, drain });
+    const killTimer = setTimeout(() => this.kill(), (preStop + drain + KILL_MARGIN_SECONDS) * 1_000);
     const areClean = await Promise.all(results);
     clearTimeout(killTimer);
     return areClean.every(Boolean);
@@ -156,7 +149,7 @@ export class WorkerPool {
       isSurplus,
       isOverloaded: false,
       snapshot: {},
-      onSnapshot: undefined,
+      awaitedSnapshot: undefined,
     };
     this.#workers.add(entry);
     entry.worker.on('message', (message: WorkerMessage) => this.#handleMessage(entry, message));
@@ -289,8 +282,8 @@ function send({ worker }: PoolWorker, message: SupervisorMessage): void {
 }
 
 function settleSnapshot(entry: PoolWorker): void {
-  entry.onSnapshot?.();
-  entry.onSnapshot = undefined;
+  entry.awaitedSnapshot?.resolve();
+  entry.awaitedSnapshot = undefined;
 }
 
 async function withTimeout<T>(milliseconds: number, result: Promise<T>, onTimeout: NoInfer<T>): Promise<T> {

@@ -1,5 +1,5 @@
-import { timingSafeEqual } from 'node:crypto';
 import { type FileHandle, open } from 'node:fs/promises';
+import { isEqualConstantTime } from '../../lib/constant-time.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { BackupMac, RecordAuthenticator } from '../../ports/record-authenticator.ts';
 
@@ -26,24 +26,26 @@ export async function appendBackupMac(file: string, authenticator: RecordAuthent
 /** `unknown_key`: made with a key that keys.file does not have; `not_checked`: there are no keys to verify it with. */
 export type MacState = 'valid' | 'invalid' | 'absent' | 'unknown_key' | 'not_checked';
 
-/**
- * Verifies the MAC and removes the trailer from `file`, a private copy of the backup. Throws unless the MAC is valid or
- * `unauthenticated` is set.
- */
-export async function removeBackupMac(options: {
-  readonly file: string;
-  /** The path of the backup, for messages. */
-  readonly name: string;
+export interface BackupVerification {
+  /** If undefined, no MAC can be verified. */
   readonly authenticator: RecordAuthenticator | undefined;
+  /** Accepts the backup regardless of its MAC. */
   readonly unauthenticated: boolean;
-}): Promise<MacState> {
-  await using handle = await open(options.file, 'r+');
+}
+
+/** Verifies the MAC of a backup, and removes the trailer from `copy`. Throws if it is not accepted. */
+export async function removeBackupMac(
+  backup: string,
+  copy: string,
+  { authenticator, unauthenticated }: BackupVerification,
+): Promise<MacState> {
+  await using handle = await open(copy, 'r+');
   const trailer = await readTrailer(handle);
-  const state = await checkMac(handle, trailer, options.authenticator);
-  if (state !== 'valid' && !options.unauthenticated)
+  const state = await checkMac(handle, trailer, authenticator);
+  if (state !== 'valid' && !unauthenticated)
     throw new Fault(
       'store_corrupt',
-      `the backup ${options.name} was not restored: ${REJECTION_REASONS[state](trailer?.keyId ?? '')}`,
+      `the backup ${backup} was not restored: ${REJECTION_REASONS[state](trailer?.keyId ?? '')}`,
     );
   if (trailer !== undefined) await handle.truncate(trailer.dataBytes);
   return state;
@@ -78,7 +80,7 @@ async function checkMac(
   const mac = authenticator.createBackupMac(keyId);
   if (mac === undefined) return 'unknown_key';
   if (claimedBytes !== dataBytes) return 'invalid';
-  return isEqual(await computeDigest(handle, mac, dataBytes), digest) ? 'valid' : 'invalid';
+  return isEqualConstantTime(await computeDigest(handle, mac, dataBytes), digest) ? 'valid' : 'invalid';
 }
 
 async function readTrailer(handle: FileHandle): Promise<Trailer | undefined> {
@@ -103,6 +105,3 @@ async function computeDigest(handle: FileHandle, mac: BackupMac, size: number): 
   }
   return mac.digest();
 }
-
-const isEqual = (one: string, other: string): boolean =>
-  one.length === other.length && timingSafeEqual(Buffer.from(one), Buffer.from(other));

@@ -15,15 +15,16 @@ import { Fault } from '../../ports/fault.ts';
 import { RECORD_KINDS, type RecordAuthenticator } from '../../ports/record-authenticator.ts';
 import { checkRecord } from '../record-format.ts';
 import { toRevocation } from '../revocation-rules.ts';
-import { appendBackupMac, type MacState, removeBackupMac } from './backup-mac.ts';
+import { appendBackupMac, type BackupVerification, removeBackupMac } from './backup-mac.ts';
 import { checkDataFile, corruptFault } from './check-data-file.ts';
-import { type Env, openEnv, type TableName } from './env.ts';
+import { type Env, openEnv, startAfter, type TableName } from './env.ts';
 import {
   acquireLock,
   prepareFolder,
   resolveStoreFiles,
   type StoreFiles,
   syncPath,
+  toFault,
   unavailableFault,
   writeMarker,
 } from './folder.ts';
@@ -52,8 +53,8 @@ export async function* exportRecords(
   for (const kind of kinds) {
     let after: string | undefined;
     for (;;) {
-      const from = after === undefined ? {} : { start: after, exclusiveStart: true };
-      const page = env.readFresh(() => [...env.tables[kind].getRange({ limit: PAGE_SIZE, ...from })]);
+      const range = { limit: PAGE_SIZE, ...startAfter(after) };
+      const page = env.readFresh(() => [...env.tables[kind].getRange(range)]);
       for (const { key, value } of page) {
         const exported = exportRecord(kind, key, value, now(), authenticator);
         if (exported !== undefined) yield exported;
@@ -88,9 +89,6 @@ function exportRecord(
   return { kind, id, record, keepUntil };
 }
 
-const toFault = (error: unknown, message: string): Fault =>
-  error instanceof Fault ? error : unavailableFault(message, error);
-
 /** A consistent copy of the running store, with a MAC. It appears complete or not at all, with mode 0600, and overwrites nothing. */
 export async function createBackup(
   env: Env,
@@ -121,7 +119,7 @@ export async function createBackup(
   }
 }
 
-export interface RestoreOptions {
+interface RestoreOptions {
   readonly from: string;
   readonly path: string;
   /** If undefined, nothing is verified and the backup is restored regardless of its MAC. */
@@ -130,22 +128,14 @@ export interface RestoreOptions {
   readonly unauthenticated?: boolean;
 }
 
-export interface RestoreResult {
-  readonly records: number;
-  /** How many of them fail authentication. */
-  readonly refused: number;
-  readonly mac: MacState;
-}
-
 /**
  * Creates a store from a backup. Its MAC is verified, and every page and record of the copy is checked before it is moved
- * into place; on any error the folder is left without a store.
+ * into place; on any error the folder is left without a store. Returns how many records there are, and how many of them
+ * fail authentication.
  */
-export async function restoreBackup(options: RestoreOptions): Promise<RestoreResult> {
-  const { authenticator } = options;
-  const unauthenticated = authenticator === undefined || options.unauthenticated === true;
-  const from = requireBackup(options.from);
-  const files = resolveStoreFiles(options.path);
+export async function restoreBackup({ from, path, authenticator, unauthenticated }: RestoreOptions) {
+  requireBackup(from);
+  const files = resolveStoreFiles(path);
   prepareFolder(files);
   const unlock = acquireLock(files);
   try {
@@ -155,7 +145,10 @@ export async function restoreBackup(options: RestoreOptions): Promise<RestoreRes
       );
     const tempFolder = mkdtempSync(join(files.folder, '.restore-'));
     try {
-      const { staged, mac } = await stageBackup({ from, tempFolder, authenticator, unauthenticated });
+      const { staged, mac } = await stageBackup(from, tempFolder, {
+        authenticator,
+        unauthenticated: authenticator === undefined || unauthenticated === true,
+      });
       const records = await countReadable(staged, undefined);
       const authentic =
         authenticator === undefined ? records : await countReadable(staged, refuseOnFault(authenticator));
@@ -174,62 +167,46 @@ export async function restoreBackup(options: RestoreOptions): Promise<RestoreRes
   }
 }
 
-export interface OpenBackupOptions {
-  readonly now: () => Epoch;
-  readonly authenticator: RecordAuthenticator;
-  /** Opens the backup regardless of its MAC. Its records are verified all the same. */
-  readonly unauthenticated: boolean;
-}
+export type OpenedBackup = Awaited<ReturnType<typeof openBackup>>;
 
-export interface OpenedBackup {
-  readonly mac: MacState;
-  records(...kinds: readonly TableName[]): AsyncIterable<ExportedRecord>;
-  close(): Promise<void>;
-}
-
-/** Opens a copy of a backup for reading. Its MAC is verified and every page is checked. */
-export async function openBackup(file: string, options: OpenBackupOptions): Promise<OpenedBackup> {
-  const { now, authenticator, unauthenticated } = options;
-  const from = requireBackup(file);
+/** Opens a copy of a backup for reading. Every page is checked. Its records are verified even if its MAC is not. */
+export async function openBackup(
+  from: string,
+  now: () => Epoch,
+  verification: BackupVerification & { readonly authenticator: RecordAuthenticator },
+) {
+  requireBackup(from);
   const tempFolder = mkdtempSync(join(tmpdir(), 'gatehouse-migrate-'));
   const remove = (): void => rmSync(tempFolder, { recursive: true, force: true });
   try {
-    const { staged, mac } = await stageBackup({ from, tempFolder, authenticator, unauthenticated });
+    const { staged, mac } = await stageBackup(from, tempFolder, verification);
     const env = openEnv(staged, UNLIMITED_MAP_SIZE);
     return {
       mac,
-      records: (...kinds) => exportRecords(env, now, authenticator, kinds),
-      async close() {
+      records: (...kinds: readonly TableName[]) => exportRecords(env, now, verification.authenticator, kinds),
+      async close(): Promise<void> {
         await env.close();
         remove();
       },
     };
   } catch (error) {
     remove();
-    throw toFault(error, `cannot read the backup ${from}`);
+    throw toFault(error, `cannot read the backup ${resolve(from)}`);
   }
 }
 
 const UNLIMITED_MAP_SIZE = 2 ** 40;
 
-function requireBackup(file: string): string {
-  const from = resolve(file);
-  if (!existsSync(from)) throw unavailableFault(`there is no backup ${from}`);
-  return from;
+function requireBackup(file: string): void {
+  if (!existsSync(file)) throw unavailableFault(`there is no backup ${resolve(file)}`);
 }
 
 /** Copies a backup into a temporary folder, as a data file without the MAC, and checks every page of it. */
-async function stageBackup(options: {
-  readonly from: string;
-  readonly tempFolder: string;
-  readonly authenticator: RecordAuthenticator | undefined;
-  readonly unauthenticated: boolean;
-}): Promise<{ readonly staged: StoreFiles; readonly mac: MacState }> {
-  const { from, tempFolder, authenticator, unauthenticated } = options;
+async function stageBackup(from: string, tempFolder: string, verification: BackupVerification) {
   const staged = resolveStoreFiles(tempFolder);
   copyFileSync(from, staged.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
   chmodSync(staged.data, 0o600);
-  const mac = await removeBackupMac({ file: staged.data, name: from, authenticator, unauthenticated });
+  const mac = await removeBackupMac(resolve(from), staged.data, verification);
   checkDataFile(staged.data, true);
   return { staged, mac };
 }

@@ -4,7 +4,7 @@ import { Fault } from '../../ports/fault.ts';
 import type { RecordKind } from '../../ports/record-authenticator.ts';
 import { corruptFault } from './check-data-file.ts';
 import { openDiskReserve, type PageStats } from './disk-reserve.ts';
-import { getFolderState, isDiskFull, type StoreFiles, unavailableFault } from './folder.ts';
+import { getFolderState, isDiskFull, type StoreFiles, toFault, unavailableFault } from './folder.ts';
 import { WriteQueue } from './write-queue.ts';
 
 export type TableName = RecordKind | 'revocations';
@@ -32,6 +32,10 @@ export interface Env {
   requireSpace(): void;
   close(): Promise<void>;
 }
+
+/** The range of the keys that follow `after`; of all keys if it is undefined. */
+export const startAfter = <Key>(after: Key | undefined) =>
+  after === undefined ? {} : { start: after, exclusiveStart: true };
 
 export function openEnv(files: StoreFiles, mapSize: number): Env {
   if (getFolderState(files) === 'new' && isDiskFull(files))
@@ -86,7 +90,7 @@ export function openEnv(files: StoreFiles, mapSize: number): Env {
           root.resetReadTxn();
           return read();
         } catch (error) {
-          throw error instanceof Fault ? error : unavailableFault('the store could not be read', error);
+          throw toFault(error, 'the store could not be read');
         }
       },
       async close() {

@@ -36,6 +36,9 @@ export type StoreFiles = ReturnType<typeof resolveStoreFiles>;
 export const unavailableFault = (message: string, cause?: unknown): Fault =>
   new Fault('store_unavailable', message, { cause });
 
+export const toFault = (error: unknown, message: string): Fault =>
+  error instanceof Fault ? error : unavailableFault(message, error);
+
 function toFileSystemFault(error: unknown, path: string): Fault {
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error';
   if (code === 'ENOSPC' || code === 'EDQUOT')

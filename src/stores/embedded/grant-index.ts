@@ -3,7 +3,7 @@ import type { Grant } from '../../domain/grant.ts';
 import { type GrantIndex, type GrantPage, type GrantQuery, matchesQuery } from '../../ports/grant-index.ts';
 import type { RecordAuthenticator } from '../../ports/record-authenticator.ts';
 import { checkRecord } from '../record-format.ts';
-import type { Env, IdentityIndexKey } from './env.ts';
+import { type Env, type IdentityIndexKey, startAfter } from './env.ts';
 import { getIdentityIndexKey, hashIdentity, PLACEHOLDER, parseRecord } from './records.ts';
 
 /** Limits the time for a page, even if nothing matches. */
@@ -69,9 +69,6 @@ export function createEmbeddedGrantIndex(
       }),
   };
 }
-
-const startAfter = <Key>(after: Key | undefined) =>
-  after === undefined ? {} : { start: after, exclusiveStart: true };
 
 /** One entry per grant, in one snapshot. A store of an earlier version has no entries. */
 const isIndexComplete = (env: Env): boolean =>

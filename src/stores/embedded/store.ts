@@ -1,10 +1,10 @@
 import type { DeviceRequest } from '../../domain/device-request.ts';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { Grant } from '../../domain/grant.ts';
-import { Fault } from '../../ports/fault.ts';
+import { singleFlight } from '../../lib/promises.ts';
+import type { Fault } from '../../ports/fault.ts';
 import type { RecordAuthenticator } from '../../ports/record-authenticator.ts';
 import type { Note, Store, UserCodeEntry } from '../../ports/store.ts';
-import { singleFlight } from '../promises.ts';
 import { createBackup, type ExportedRecord, exportRecords } from './backup.ts';
 import { checkDataFile } from './check-data-file.ts';
 import { type Env, openEnv } from './env.ts';
@@ -14,7 +14,7 @@ import {
   prepareFolder,
   requireExistingStore,
   resolveStoreFiles,
-  type StoreFiles,
+  toFault,
   writeMarker,
 } from './folder.ts';
 import { buildIdentityIndex, createEmbeddedGrantIndex } from './grant-index.ts';
@@ -51,24 +51,13 @@ const SWEEP_INTERVAL_MS = 10_000;
 /** The store of a single machine: LMDB, shared by the worker processes. */
 export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<EmbeddedStore> {
   const { now, authenticator, role } = options;
-  const files = resolveStoreFiles(options.path);
-  const { notices, unlock } = openFolder(files, role);
-  let env: Env;
-  try {
-    env = openEnv(files, options.mapSize);
-    if (role !== 'worker') writeMarker(files);
-  } catch (error) {
-    unlock();
-    throw error;
-  }
-
+  const { notices, env, unlock } = await openFolder(options);
   let closing = false;
-  const backgroundSweep = startSweeper(env, options, () => closing);
+  const reportFault = (error: unknown): void =>
+    options.onFault?.(toFault(error, 'a background task of the store failed'));
+  const backgroundSweep = startSweeper(env, options, () => closing, reportFault);
   // In the background: until it is complete, lists by identity scan all grants.
-  const indexing =
-    role !== 'worker'
-      ? buildIdentityIndex(env, () => closing).catch((error: unknown) => options.onFault?.(toFault(error)))
-      : undefined;
+  const indexing = role !== 'worker' ? buildIdentityIndex(env, () => closing).catch(reportFault) : undefined;
   return {
     notices,
     grants: createEmbeddedRecords<Grant>(env, 'grants', now, authenticator),
@@ -100,24 +89,34 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
   };
 }
 
-/** Prepares and locks the folder; returns notices and a function that unlocks it. */
-function openFolder(files: StoreFiles, role: EmbeddedStoreOptions['role']) {
+/** Prepares and locks the folder, and opens the data file. */
+async function openFolder({ path, role, mapSize }: EmbeddedStoreOptions) {
+  const files = resolveStoreFiles(path);
   if (role === 'worker') {
     requireExistingStore(files);
-    return { notices: [], unlock: () => {} };
+    return { notices: [], env: openEnv(files, mapSize), unlock: () => {} };
   }
   const notices = prepareFolder(files);
   const unlock = acquireLock(files);
+  let env: Env | undefined;
   try {
     if (getFolderState(files) === 'existing') checkDataFile(files.data);
-    return { notices, unlock };
+    env = openEnv(files, mapSize);
+    writeMarker(files);
+    return { notices, env, unlock };
   } catch (error) {
+    await env?.close();
     unlock();
     throw error;
   }
 }
 
-function startSweeper(env: Env, { role, now, onFault }: EmbeddedStoreOptions, isClosing: () => boolean) {
+function startSweeper(
+  env: Env,
+  { role, now }: EmbeddedStoreOptions,
+  isClosing: () => boolean,
+  reportFault: (error: unknown) => void,
+) {
   const slewedClock = createSlewedClock(now);
   const run = singleFlight((clock: () => Epoch) => sweep(env, clock, isClosing));
   const sweepInBackground = async (): Promise<void> => {
@@ -126,7 +125,7 @@ function startSweeper(env: Env, { role, now, onFault }: EmbeddedStoreOptions, is
       env.root.readerCheck();
       await run(slewedClock);
     } catch (error) {
-      onFault?.(toFault(error));
+      reportFault(error);
     }
   };
   const timer =
@@ -140,11 +139,6 @@ function startSweeper(env: Env, { role, now, onFault }: EmbeddedStoreOptions, is
     },
   };
 }
-
-const toFault = (error: unknown): Fault =>
-  error instanceof Fault
-    ? error
-    : new Fault('store_unavailable', 'a background task of the store failed', { cause: error });
 
 const PROBE_INTERVAL_MS = 1000;
 

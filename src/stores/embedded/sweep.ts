@@ -1,6 +1,6 @@
 import type { Epoch } from '../../domain/epoch.ts';
-import { Fault } from '../../ports/fault.ts';
-import type { Env, ExpiryKey } from './env.ts';
+import { Fault, type FaultCode } from '../../ports/fault.ts';
+import { type Env, type ExpiryKey, startAfter } from './env.ts';
 import { getIdentityIndexKey, parseRecord } from './records.ts';
 import { unpack } from './revocations.ts';
 
@@ -8,28 +8,36 @@ const BATCH_SIZE = 200;
 
 /**
  * Removes expired records in the order of their expiry, in small batches that let other writes proceed. Returns how many.
- * Readers do not depend on it: they ignore expired records.
+ * Readers do not depend on it: they ignore expired records. An unreadable record is kept, and reported after the others
+ * are removed.
  */
 export async function sweep(env: Env, now: () => Epoch, isClosing: () => boolean): Promise<number> {
   let removed = 0;
   let size = BATCH_SIZE;
+  let after: ExpiryKey | undefined;
+  let unreadable: unknown;
   while (!isClosing()) {
-    const due = env.readFresh(() => readDueKeys(env, now(), size));
+    const due = env.readFresh(() => readDueKeys(env, now(), size, after));
     if (due.length === 0) break;
     const outcomes = await Promise.allSettled(due.map((key) => removeExpired(env, key)));
     removed += outcomes.filter((outcome) => outcome.status === 'fulfilled' && outcome.value).length;
-    const failure = outcomes.find((outcome) => outcome.status === 'rejected');
-    if (failure !== undefined) {
+    const failures = outcomes.filter((outcome) => outcome.status === 'rejected').map(({ reason }) => reason);
+    unreadable ??= failures.find((reason) => hasCode(reason, 'store_record_unreadable'));
+    const failure = failures.find((reason) => !hasCode(reason, 'store_record_unreadable'));
+    if (failure === undefined) after = due.at(-1);
+    else {
       // Removing needs some space too: try a smaller batch.
-      if (!(failure.reason instanceof Fault && failure.reason.code === 'store_full') || size === 1)
-        throw failure.reason;
+      if (!hasCode(failure, 'store_full') || size === 1) throw failure;
       size = Math.ceil(size / 4);
       await new Promise((resolve) => setTimeout(resolve, 150));
     }
     await new Promise(setImmediate);
   }
+  if (unreadable !== undefined) throw unreadable;
   return removed;
 }
+
+const hasCode = (error: unknown, code: FaultCode): boolean => error instanceof Fault && error.code === code;
 
 /** How much faster than the monotonic clock the time may advance, to catch up after a suspension. */
 const MAX_CATCH_UP_RATE = 60;
@@ -52,9 +60,9 @@ export function createSlewedClock(
   };
 }
 
-function readDueKeys(env: Env, at: Epoch, limit: number): readonly ExpiryKey[] {
+function readDueKeys(env: Env, at: Epoch, limit: number, after: ExpiryKey | undefined): readonly ExpiryKey[] {
   const due: ExpiryKey[] = [];
-  for (const key of env.expiry.getKeys({ limit })) {
+  for (const key of env.expiry.getKeys({ limit, ...startAfter(after) })) {
     if (key[0] > at) break;
     due.push(key);
   }

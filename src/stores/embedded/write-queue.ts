@@ -1,5 +1,5 @@
+import { withTimeout } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
-import { withTimeout } from '../promises.ts';
 import type { Batch } from './disk-reserve.ts';
 
 export interface Write {

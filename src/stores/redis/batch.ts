@@ -20,7 +20,7 @@ export function createBatcher<Item, Result>(
       state = 'sending';
       const pending = queue;
       queue = [];
-      await Promise.all([...batches(pending, maxBatch)].map(sendBatch));
+      await Promise.all(chunk(pending, maxBatch).map(sendBatch));
     }
     state = 'idle';
   };
@@ -42,9 +42,18 @@ export function createBatcher<Item, Result>(
     });
 }
 
-export function* batches<T>(items: Iterable<T>, size: number): Generator<readonly T[]> {
+export function chunk<T>(items: readonly T[], size: number): (readonly [T, ...T[]])[] {
+  const chunks: (readonly [T, ...T[]])[] = [];
+  for (let at = 0; at < items.length; at += size) chunks.push(items.slice(at, at + size) as [T, ...T[]]);
+  return chunks;
+}
+
+export async function* batches<T>(
+  items: Iterable<T> | AsyncIterable<T>,
+  size: number,
+): AsyncGenerator<readonly T[]> {
   let batch: T[] = [];
-  for (const item of items) {
+  for await (const item of items) {
     batch.push(item);
     if (batch.length < size) continue;
     yield batch;

@@ -1,18 +1,10 @@
-import type { Cluster, Redis } from 'ioredis';
+import { ProblemsError } from '../../lib/problems-error.ts';
 import { Fault } from '../../ports/fault.ts';
-import { defineScript, type RedisClient } from './client.ts';
+import { defineScript, listPrimaries, type RedisClient } from './client.ts';
 import { compareVersions, findKnownVulnerabilities, readRedisVersion } from './versions.ts';
 
 /** The server is reachable but cannot be used; an operator must change its configuration. */
-export class UnsuitableRedisError extends Error {
-  readonly problems: readonly string[];
-
-  constructor(problems: readonly string[]) {
-    super(problems.join('; '));
-    this.name = 'UnsuitableRedisError';
-    this.problems = problems;
-  }
-}
+export class UnsuitableRedisError extends ProblemsError {}
 
 /** Throws when a fault at opening will not go away by retrying. */
 export function throwIfPermanent(fault: Fault): void {
@@ -145,7 +137,7 @@ async function findDeniedCommands({
     ['ZSCAN', () => client.execute((redis) => redis.zscan(`{${prefix}}:rev`, '0', 'COUNT', 1))],
     ['HSCAN', () => client.execute((redis) => redis.hscan(`{${prefix}}:lim`, '0', 'COUNT', 1))],
     ['HEXISTS', () => client.execute((redis) => redis.hexists(`{${prefix}}:head`, 'used'))],
-    ['SCAN', () => client.execute((redis) => pickNode(redis).scan('0', 'COUNT', 1))],
+    ['SCAN', () => client.execute((redis) => (listPrimaries(redis)[0] ?? redis).scan('0', 'COUNT', 1))],
     ['PING', () => client.execute((redis) => redis.ping())],
     ['INFO', () => client.execute((redis) => redis.info())],
     ...(replicated ? ([['WAIT', () => client.execute((redis) => redis.wait(0, 1))]] as const) : []),
@@ -164,7 +156,3 @@ async function findDeniedCommands({
   }
   return [...denied];
 }
-
-/** SCAN works on a node of a cluster, not on the cluster. */
-const pickNode = (redis: Redis): Redis =>
-  redis.isCluster ? ((redis as unknown as Cluster).nodes('master')[0] ?? redis) : redis;

@@ -2,8 +2,8 @@ import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { Cluster, Command, type RedisOptions as IoRedisOptions, Redis } from 'ioredis';
 import type { Epoch } from '../../domain/epoch.ts';
+import { withTimeout } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
-import { withTimeout } from '../promises.ts';
 import { parseRedisUrl } from './url.ts';
 
 /** A Lua script, executed atomically by the server. Our scripts are idempotent and know nothing of OAuth. */
@@ -127,6 +127,15 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
       redis.disconnect();
     },
   };
+}
+
+/** The server, or those of a cluster that hold data, in a stable order. SCAN works on one of them, not on a cluster. */
+export function listPrimaries(redis: Redis): readonly Redis[] {
+  if (!redis.isCluster) return [redis];
+  const formatAddress = ({ options: { host = '', port = 0 } }: Redis): string => `${host}:${port}`;
+  return (redis as unknown as Cluster)
+    .nodes('master')
+    .toSorted((a, b) => (formatAddress(a) < formatAddress(b) ? -1 : 1));
 }
 
 /**

@@ -2,18 +2,12 @@ import type { Epoch } from '../../domain/epoch.ts';
 import { Fault } from '../../ports/fault.ts';
 import { MAX_SKEW_SECONDS, SKEW_WARNING_SECONDS } from './checks.ts';
 
+const CHECK_INTERVAL_MS = 1_000;
+
 /**
  * Compares the clock of this host with the server's. Tokens contain local times and are judged by the server's: while the
  * clocks differ too much, none are issued. Existing tokens are still accepted.
  */
-export interface ClockGuard {
-  /** Throws when the clocks differ too much. */
-  requireAgreement(): void;
-  stop(): void;
-}
-
-const CHECK_INTERVAL_MS = 1_000;
-
 export function createClockGuard({
   localTime,
   serverTime,
@@ -22,7 +16,7 @@ export function createClockGuard({
   readonly localTime: (() => Epoch) | undefined;
   readonly serverTime: () => Epoch;
   readonly report?: ((message: string) => void) | undefined;
-}): ClockGuard {
+}) {
   if (localTime === undefined) return { requireAgreement: () => {}, stop: () => {} };
   const readSkew = (): number => Math.abs(localTime() - serverTime());
   let reported: 'agree' | 'differ' | 'refused' = 'agree';
@@ -37,7 +31,8 @@ export function createClockGuard({
   };
   const timer = setInterval(check, CHECK_INTERVAL_MS).unref();
   return {
-    requireAgreement() {
+    /** Throws when the clocks differ too much. */
+    requireAgreement(): void {
       const skew = readSkew();
       if (skew > MAX_SKEW_SECONDS)
         throw new Fault(
@@ -48,3 +43,5 @@ export function createClockGuard({
     stop: () => clearInterval(timer),
   };
 }
+
+export type ClockGuard = ReturnType<typeof createClockGuard>;

@@ -1,12 +1,11 @@
 import { hash } from 'node:crypto';
-import type { Cluster, Redis } from 'ioredis';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { Grant } from '../../domain/grant.ts';
 import { type GrantPage, type GrantQuery, matchesQuery } from '../../ports/grant-index.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import { KEEP_FOREVER } from '../../ports/store.ts';
 import { CHECK_ID } from './checks.ts';
-import { defineScript, type RedisClient } from './client.ts';
+import { defineScript, listPrimaries, type RedisClient } from './client.ts';
 import { LUA_TIME } from './lua-time.ts';
 
 /**
@@ -80,7 +79,7 @@ export function createRedisGrantIndex({
     if (cursor === undefined) return { grants: [] };
     const nodeIndex = Number(node);
     const pattern = `${escapeGlob(prefix)}:{*}:g`;
-    const nodes = listNodes(client.redis);
+    const nodes = listPrimaries(client.redis);
     const [next, keys] = await client.execute(
       async () => nodes[nodeIndex]?.scan(cursor, 'MATCH', pattern, 'COUNT', query.limit) ?? ['0', []],
     );
@@ -100,15 +99,6 @@ export function createRedisGrantIndex({
     list: (query: GrantQuery) =>
       query.identity === undefined ? listAll(query) : listByIdentity(query.identity, query),
   };
-}
-
-/** In a stable order, so that cursors remain valid. */
-function listNodes(redis: Redis): readonly Redis[] {
-  if (!redis.isCluster) return [redis];
-  const formatAddress = ({ options: { host = '', port = 0 } }: Redis): string => `${host}:${port}`;
-  return (redis as unknown as Cluster)
-    .nodes('master')
-    .toSorted((a, b) => (formatAddress(a) < formatAddress(b) ? -1 : 1));
 }
 
 const escapeGlob = (text: string): string => text.replace(/[\\*?[\]]/g, String.raw`\$&`);

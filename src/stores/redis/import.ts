@@ -5,6 +5,7 @@ import { Fault } from '../../ports/fault.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import type { Revocation } from '../../ports/revocation-log.ts';
 import type { ExportedRecord } from '../embedded/backup.ts';
+import { batches } from './batch.ts';
 import type { RedisStore } from './store.ts';
 
 export interface ImportResult {
@@ -26,16 +27,11 @@ export async function importRevocations(
   store: Pick<RedisStore, 'revocations'>,
   records: AsyncIterable<ExportedRecord>,
 ): Promise<number> {
-  let batch: Revocation[] = [];
   let count = 0;
-  for await (const { record } of records) {
-    batch.push(record as Revocation);
-    count += 1;
-    if (batch.length < REVOCATION_BATCH) continue;
-    await store.revocations.announceImported(batch);
-    batch = [];
+  for await (const batch of batches(records, REVOCATION_BATCH)) {
+    await store.revocations.announceImported(batch.map(({ record }) => record as Revocation));
+    count += batch.length;
   }
-  if (batch.length > 0) await store.revocations.announceImported(batch);
   return count;
 }
 

@@ -32,8 +32,6 @@ export interface RevocationFollowerOptions {
   readonly issuingTime: () => Epoch;
   /** The server lost its data: the caller restores what else it knows. */
   readonly onDataLoss: () => Promise<void>;
-  /** Limits the first catch-up with the log. */
-  readonly catchUpTimeoutMs?: number;
 }
 
 const BLOCK_MS = 1_000;
@@ -41,7 +39,7 @@ const HEARTBEAT_INTERVAL_MS = 500;
 /** A reader that is behind for longer has lost its position. */
 const MAX_BEHIND_MS = 1_000;
 const READ_RETRY_MS = 50;
-/** Not including the snapshot, whose commands have timeouts of their own. */
+/** For the first catch-up with the log; not including the snapshot, whose commands have timeouts of their own. */
 const CATCH_UP_TIMEOUT_MS = 60_000;
 const BATCH = 1_000;
 const REPUBLISH_BATCH = 100;
@@ -226,7 +224,7 @@ export class RevocationFollower {
 
   async #republish(epoch: string): Promise<void> {
     const { scripts, view } = this.#options;
-    for (const batch of batches(view.entries(), REPUBLISH_BATCH))
+    for await (const batch of batches(view.entries(), REPUBLISH_BATCH))
       await scripts.announce(epoch, this.knownFloor(), batch);
   }
 
@@ -286,8 +284,8 @@ export class RevocationFollower {
 
   /** Reads the log up to the reply of the first heartbeat: later announcements wait for this replica. */
   async #catchUp(): Promise<void> {
-    const { scripts, lease, catchUpTimeoutMs = CATCH_UP_TIMEOUT_MS } = this.#options;
-    const deadline = performance.now() + catchUpTimeoutMs;
+    const { scripts, lease } = this.#options;
+    const deadline = performance.now() + CATCH_UP_TIMEOUT_MS;
     const hasTimeLeft = (): boolean => performance.now() < deadline;
     // The first heartbeat registers this replica, and announcers wait for it: read the backlog before.
     while (hasTimeLeft() && (await this.#read()) === BATCH);
@@ -349,10 +347,4 @@ export class RevocationFollower {
     }
     return true;
   }
-}
-
-export async function startFollower(options: RevocationFollowerOptions): Promise<RevocationFollower> {
-  const follower = new RevocationFollower(options);
-  await follower.start();
-  return follower;
 }

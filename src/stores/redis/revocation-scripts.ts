@@ -1,6 +1,7 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import { unreadableFault } from '../record-format.ts';
 import type { KeyedEntry, RevocationEntry } from '../revocation-rules.ts';
+import { chunk } from './batch.ts';
 import { defineScript, type RedisClient, type RedisScript } from './client.ts';
 import { LUA_TIME } from './lua-time.ts';
 
@@ -229,14 +230,6 @@ async function* scanPages(
     nextReply.catch(() => {});
     yield page;
   }
-}
-
-/** Groups of `size` values. */
-function chunk(flat: readonly string[], size: number): (readonly [string, ...string[]])[] {
-  const chunks: (readonly [string, ...string[]])[] = [];
-  for (let at = 0; at < flat.length; at += size)
-    chunks.push(flat.slice(at, at + size) as [string, ...string[]]);
-  return chunks;
 }
 
 /** An unreadable entry must not be ignored: a revoked token would be accepted. */

@@ -1,18 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Epoch } from '../../domain/epoch.ts';
+import { singleFlight } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
-import type { Revocation, RevocationLog } from '../../ports/revocation-log.ts';
-import { singleFlight } from '../promises.ts';
+import type { Revocation, RevocationSubject } from '../../ports/revocation-log.ts';
 import { type KeyedEntry, toKeyedEntry } from '../revocation-rules.ts';
 import { createRevocationView, type RevocationView } from '../revocation-view.ts';
-import { batches } from './batch.ts';
+import { batches, createBatcher } from './batch.ts';
 import { type RedisClient, toRedisFault } from './client.ts';
-import {
-  createEpoch,
-  type RevocationFollower,
-  type RevocationFollowerOptions,
-  startFollower,
-} from './revocation-follower.ts';
+import { createEpoch, RevocationFollower, type RevocationFollowerOptions } from './revocation-follower.ts';
 import {
   compareIds,
   createRevocationScripts,
@@ -40,24 +35,7 @@ export interface RedisRevocationsOptions
   readonly onRestored: (count: number) => void;
 }
 
-export interface RedisRevocations extends RevocationLog {
-  readonly view: RevocationView;
-  /** Seconds since all announced revocations were known here. */
-  staleness(): number;
-  /** How many processes share this store, as far as known. */
-  followerCount(): number;
-  /** Throws if the server does not have the history that is known here. */
-  requireSameHistory(): Promise<void>;
-  /** Announces revocations of another store, without waiting for replicas. */
-  announceImported(revocations: readonly Revocation[]): Promise<void>;
-  /** Accepts tokens issued before this store was created, when all earlier revocations were imported. */
-  acceptEarlierTokens(): Promise<void>;
-  /** Removes a part of the expired entries, here and in Redis; returns how many here. */
-  sweep(): Promise<number>;
-  /** Restores revocations that were removed from Redis, a part at a time; returns how many. Also runs on a timer. */
-  repair(): Promise<number>;
-  stop(): Promise<void>;
-}
+export type RedisRevocations = Awaited<ReturnType<typeof openRedisRevocations>>;
 
 const MAINTENANCE_INTERVAL_MS = 10_000;
 /** The whole view is compared with Redis within an hour, at least this many entries at a time. */
@@ -67,13 +45,14 @@ const REPAIR_BATCH = 100;
 /** Entries that expire sooner may have been swept. */
 const REPAIR_MARGIN_SECONDS = 60;
 
-export async function openRedisRevocations(options: RedisRevocationsOptions): Promise<RedisRevocations> {
+export async function openRedisRevocations(options: RedisRevocationsOptions) {
   const { control, onFault, issuingTime } = options;
   const keys = revocationKeys(options.prefix);
   const scripts = createRevocationScripts(control, keys, options.writer);
   const view = createRevocationView();
   const lease = options.maxStaleness * 1_000;
-  const follower = await startFollower({ ...options, scripts, keys, view, lease });
+  const follower = new RevocationFollower({ ...options, scripts, keys, view, lease });
+  await follower.start();
   const waitForAcks = createAckWaiter(follower.replica, options.ack, () => scripts.peers());
 
   const announce = async (entries: readonly KeyedEntry[]) => {
@@ -84,6 +63,7 @@ export async function openRedisRevocations(options: RedisRevocationsOptions): Pr
   };
 
   let sweepCursor = '0';
+  /** Removes a part of the expired entries, here and in Redis; returns how many here. */
   const sweep = async (): Promise<number> => {
     const safeTime = issuingTime();
     const removed = view.sweep(safeTime);
@@ -110,12 +90,12 @@ export async function openRedisRevocations(options: RedisRevocationsOptions): Pr
 
   return {
     view,
-    async announce(revocation) {
+    async announce(revocation: Revocation): Promise<void> {
       const keyed = toKeyedEntry(revocation);
       if (!keyed[0].isWellFormed()) throw new RangeError('not a valid revocation key');
       await waitForAcks(await announce([keyed]));
     },
-    isRevoked(subject) {
+    isRevoked(subject: RevocationSubject): boolean {
       const staleMs = follower.staleness();
       if (staleMs > lease)
         throw new Fault(
@@ -124,14 +104,18 @@ export async function openRedisRevocations(options: RedisRevocationsOptions): Pr
         );
       return subject.issuedAt < follower.floor() || view.isRevoked(subject, issuingTime());
     },
-    announceImported: async (revocations) => void (await announce(revocations.map(toKeyedEntry))),
+    /** Announces revocations of another store, without waiting for replicas. */
+    announceImported: async (revocations: readonly Revocation[]): Promise<void> =>
+      void (await announce(revocations.map(toKeyedEntry))),
+    /** Accepts tokens issued before this store was created, when all earlier revocations were imported. */
     acceptEarlierTokens: () => scripts.lowerFloor(0),
+    /** Seconds since all announced revocations were known here. */
     staleness: () => follower.staleness() / 1_000,
     followerCount: () => follower.followerCount(),
     requireSameHistory: () => follower.requireSameHistory(),
     sweep,
     repair,
-    async stop() {
+    async stop(): Promise<void> {
       stopped = true;
       clearInterval(maintenanceTimer);
       await follower.stop();
@@ -168,7 +152,7 @@ function createRepair(options: {
   };
   return singleFlight(async () => {
     let restored = 0;
-    for (const batch of batches(listNext(), REPAIR_BATCH)) {
+    for await (const batch of batches(listNext(), REPAIR_BATCH)) {
       // After a change of history the follower restores everything.
       if (!follower.isCurrent()) continue;
       const head = await scripts.announce(createEpoch(), follower.knownFloor(), batch);
@@ -189,14 +173,18 @@ const ACK_TIMEOUT_MS = 5_000;
 const POLL_DELAY_MS = { initial: 2, max: 20 };
 
 /** Waits until the other replicas have applied an announcement. */
-function createAckWaiter(
+export function createAckWaiter(
   ownReplica: string,
   ack: AckMode,
   readPeers: () => Promise<PeerStatus>,
 ): (announced: PeerStatus) => Promise<void> {
   /** Stuck replicas, with the id they had applied: not waited for until they make progress. */
   const stuck = new Map<string, string>();
-  const readShared = singleFlight(readPeers);
+  // A read that began before an announcement may lack a replica that the announcement must reach.
+  const readLatest = createBatcher(Number.POSITIVE_INFINITY, async (announcedIds: readonly string[]) => {
+    const status = await readPeers();
+    return announcedIds.map(() => status);
+  });
   const isUnresponsive = ({ id, applied, heartbeatAt }: Peer, now: number): boolean =>
     now - heartbeatAt > HEARTBEAT_TIMEOUT_MS || stuck.get(id) === applied;
 
@@ -210,7 +198,7 @@ function createAckWaiter(
     let delay = POLL_DELAY_MS.initial;
     while (findBlocking(latest).length > 0 && performance.now() < deadline) {
       await sleep(delay);
-      latest = await readShared();
+      latest = await readLatest(announced.lastId);
       delay = Math.min(delay * 2, POLL_DELAY_MS.max);
     }
     for (const { id, applied } of findBlocking(latest)) stuck.set(id, applied);

@@ -12,7 +12,7 @@ import { FRAME, frame, frameClient, uint32 } from '../h2-frames.ts';
 /** Attacks on the HTTP libraries that gatehouse uses or could have used. */
 const attack = useAttackGateway((settings) => ({
   ...settings,
-  // With a list of names, gatehouse reads the ClientHello.
+  // With a list of server names, gatehouse parses the ClientHello itself.
   listen: {
     port: 0,
     tls: { certificate: 'server.pem', key: 'server-key.pem', askCertificate: ['localhost'] },
@@ -31,8 +31,8 @@ describe('node http-proxy and its successors', () => {
   });
 
   test('http-proxy #527, #898: an upstream that resets the connection, at any point, fails one request only', async () => {
-    const begun = 'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc';
-    for (const sent of ['', 'HTTP/1.1 2', begun]) {
+    const truncated = 'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc';
+    for (const sent of ['', 'HTTP/1.1 2', truncated]) {
       attack.upstream.reset();
       attack.upstream.respondWith((socket) => {
         if (sent === '') socket.resetAndDestroy();
@@ -44,9 +44,9 @@ describe('node http-proxy and its successors', () => {
         attack.write({ line: 'POST /files/1 HTTP/1.1', headers: ['Content-Length: 2'], body: 'ok' }),
       );
       const text = await client.until((all) => all.includes('502') || all.includes('abc'));
-      expect(text).toMatch(sent === begun ? /^HTTP\/1\.1 200 / : /^HTTP\/1\.1 502 /);
-      // A response that has begun is never ended as if it were complete.
-      if (sent === begun) expect((await client.closed()).endsWith('abc')).toBe(true);
+      expect(text).toMatch(sent === truncated ? /^HTTP\/1\.1 200 / : /^HTTP\/1\.1 502 /);
+      // A truncated response must not look complete.
+      if (sent === truncated) expect((await client.closed()).endsWith('abc')).toBe(true);
       attack.upstream.reset();
       await attack.expectHealthy();
     }
@@ -64,16 +64,16 @@ describe('node http-proxy and its successors', () => {
     });
     const accepted =
       'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n';
-    for (const opened of [false, true]) {
+    for (const isAccepted of [false, true]) {
       attack.upstream.reset();
-      attack.upstream.respondWith((socket) => void (opened && socket.write(accepted)));
+      attack.upstream.respondWith((socket) => void (isAccepted && socket.write(accepted)));
       const { port, ca } = attack.gateway;
       const rawSocket = connect(port, '127.0.0.1');
       onTestFinished(() => void rawSocket.destroy());
       const client = connectTls({ socket: rawSocket, ca: ca.pem, servername: 'localhost' });
       client.on('error', () => {}).write(handshake);
-      await until('the upstream was asked', () => attack.upstream.requests.length === 1);
-      if (opened) expect(String(await once(client, 'data'))).toMatch(/^HTTP\/1\.1 101 /);
+      await until('the upstream has received the request', () => attack.upstream.requests.length === 1);
+      if (isAccepted) expect(String(await once(client, 'data'))).toMatch(/^HTTP\/1\.1 101 /);
       rawSocket.resetAndDestroy();
       await until('the upstream connection is closed', () =>
         attack.upstream.connectionStreams().some(({ bytes, closed }) => bytes.includes('/socket') && closed),
@@ -100,12 +100,12 @@ test('CVE-2026-1525 undici: two Content-Length fields that differ in case are re
       );
 });
 
-/** The first bytes of a TLS connection, as a real client sends them. */
-async function clientHello(): Promise<Buffer> {
+/** Records the ClientHello of a real client. */
+async function recordClientHello(): Promise<Buffer> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   const address = server.address();
-  if (address === null || typeof address === 'string') throw new Error('it listens on a port');
+  if (address === null || typeof address === 'string') throw new Error('expected a TCP address');
   const client = connectTls({
     host: '127.0.0.1',
     port: address.port,
@@ -126,7 +126,7 @@ async function clientHello(): Promise<Buffer> {
 
 describe('Node', () => {
   test('CVE-2026-21637: no ClientHello, with any names and protocols, ends the process', async () => {
-    const hello = await clientHello();
+    const hello = await recordClientHello();
     const name = hello.indexOf('localhost');
     const renamed = ['local\0ost', '\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8\xf7', '........."', '*.*.*.*.*'].map(
       (text) => {
@@ -148,14 +148,14 @@ describe('Node', () => {
     await attack.expectHealthy();
   });
 
-  const misshapen: readonly (readonly [string, Buffer])[] = [
+  const malformedBlocks: readonly (readonly [string, Buffer])[] = [
     ['an index beyond every table', frame(FRAME.headers, 5, 1, Buffer.from([0xff, 0xff, 0xff, 0x0f]))],
     ['a length beyond the block', frame(FRAME.headers, 5, 1, Buffer.from([0x40, 0x7f, 0x80, 0x80, 0x01]))],
     ['a table size beyond SETTINGS', frame(FRAME.headers, 5, 1, Buffer.from([0x3f, 0xe1, 0xff, 0xff, 0x7f]))],
     ['broken Huffman code', frame(FRAME.headers, 5, 1, Buffer.from([0x00, 0x82, 0xff, 0xff, 0x00]))],
   ];
   test('CVE-2025-59465: a malformed header block ends its connection, and nothing else', async () => {
-    for (const [what, bytes] of misshapen) {
+    for (const [what, bytes] of malformedBlocks) {
       const client = await frameClient(attack.gateway.port, { ca: attack.gateway.ca.pem });
       onTestFinished(() => client.destroy());
       client.send(bytes);
@@ -178,7 +178,7 @@ describe('Node', () => {
     await attack.expectHealthy();
   });
 
-  test('CVE-2026-21717: colliding names are few, since JSON bodies and heads are limited in size', async () => {
+  test('CVE-2026-21717: the number of colliding names is limited by the size limits of JSON bodies and heads', async () => {
     const keys = (count: number): string =>
       JSON.stringify(
         Object.fromEntries(
@@ -198,7 +198,7 @@ describe('Node', () => {
     await attack.expectRejected([431], attack.write({ line: 'GET /files/1 HTTP/1.1', headers: many }));
   });
 
-  test('CVE-2021-44532: a subject alternative name with another name after a comma is one name, of no person', async () => {
+  test('CVE-2021-44532: a subject alternative name with another name after a comma is a single name and matches no user', async () => {
     const injected = 'evil.test, email:alice@example.test, othername:UPN:alice@corp.example.test';
     const { gateway } = attack;
     for (const identityFrom of ['email', 'userPrincipalName', 'commonName'] as const) {

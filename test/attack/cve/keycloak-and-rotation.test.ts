@@ -11,7 +11,7 @@ import {
   type TokenGrant,
 } from '../../support/test-gateway.ts';
 
-/** Faults of Keycloak, and of refresh token rotation in django-oauth-toolkit and Eventra. */
+/** Vulnerabilities of Keycloak, and refresh token rotation bugs of django-oauth-toolkit and Eventra. */
 freezeClock();
 let gateway: TestGateway;
 beforeAll(async () => {
@@ -21,7 +21,7 @@ afterAll(() => gateway.close());
 
 const INVALID_GRANT = { status: 400, json: { Error: 'invalid_grant' } };
 const call = async (token: string): Promise<number> => (await gateway.api('/files/1', token)).status;
-const rotated = async (token: string): Promise<TokenGrant> => {
+const rotate = async (token: string): Promise<TokenGrant> => {
   const reply = await gateway.refresh(token);
   expect([reply.status, reply.json['Error']]).toEqual([200, undefined]);
   return reply.json as unknown as TokenGrant;
@@ -45,7 +45,7 @@ test('Keycloak PR 46054: of concurrent refreshes with one token, only one rotate
   expect(tokens.size).toBe(1);
   const [second = ''] = tokens;
   expect(splitRefreshToken(second).generation).toBe(2);
-  const third = await rotated(second);
+  const third = await rotate(second);
   expect(await gateway.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
   expect(await gateway.refresh(third.refresh_token)).toMatchObject(INVALID_GRANT);
   expect(await call(third.access_token)).toBe(401);
@@ -84,27 +84,27 @@ test('CVE-2026-8922 Keycloak: not-before applies at every level, and the stricte
 
 test('django-oauth-toolkit #1617: the retry window covers the direct predecessor only', async () => {
   const first = await gateway.grant();
-  const second = await rotated(first.refresh_token);
-  const third = await rotated(second.refresh_token);
+  const second = await rotate(first.refresh_token);
+  const third = await rotate(second.refresh_token);
   expect(await gateway.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
   expect(await gateway.refresh(third.refresh_token)).toMatchObject(INVALID_GRANT);
 });
 
 test('django-oauth-toolkit #702: a retry gets the valid successor, not the used token', async () => {
   const first = await gateway.grant();
-  const second = await rotated(first.refresh_token);
-  const again = await rotated(first.refresh_token);
-  expect(again.refresh_token).toBe(second.refresh_token);
-  expect(again.refresh_token).not.toBe(first.refresh_token);
-  await rotated(again.refresh_token);
+  const second = await rotate(first.refresh_token);
+  const retried = await rotate(first.refresh_token);
+  expect(retried.refresh_token).toBe(second.refresh_token);
+  expect(retried.refresh_token).not.toBe(first.refresh_token);
+  await rotate(retried.refresh_token);
 });
 
 test('Eventra #17845: retries do not extend the retry window', async () => {
   const first = await gateway.grant();
-  await rotated(first.refresh_token);
+  await rotate(first.refresh_token);
   for (let seconds = 3; seconds <= 9; seconds += 3) {
     gateway.clock.advance(3);
-    await rotated(first.refresh_token);
+    await rotate(first.refresh_token);
   }
   gateway.clock.advance(2);
   expect(await gateway.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);

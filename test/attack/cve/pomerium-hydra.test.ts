@@ -5,7 +5,7 @@ import { splitRefreshToken } from '../../support/forged-tokens.ts';
 import { freezeClock } from '../../support/frozen-clock.ts';
 import { type Reply, startGateway, type TestGateway, type TokenGrant } from '../../support/test-gateway.ts';
 
-/** Faults of Pomerium, and of Ory Hydra and its library fosite. */
+/** Vulnerabilities of Pomerium, and of Ory Hydra and its library fosite. */
 freezeClock();
 let gateway: TestGateway;
 beforeAll(async () => {
@@ -16,7 +16,7 @@ afterAll(() => gateway.close());
 const call = async (token: string): Promise<number> => (await gateway.api('/files/1', token)).status;
 const revoke = (token: string): Promise<Reply> =>
   gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` } });
-const granted = (reply: Reply): TokenGrant => {
+const expectGrant = (reply: Reply): TokenGrant => {
   expect([reply.status, reply.json['Error']]).toEqual([200, undefined]);
   return reply.json as unknown as TokenGrant;
 };
@@ -45,7 +45,7 @@ test('CVE-2024-47616 Pomerium: a token of one kind is refused in place of anothe
   expect(await call(grant.access_token)).toBe(200);
 });
 
-test('CVE-2024-39315 Pomerium: no page and no response about a token shows the token', async () => {
+test('CVE-2024-39315 Pomerium: no page or response about a token contains the token', async () => {
   const grant = await gateway.grant();
   const codes = await createDeviceClient(gateway).requestCodes();
   const last = await createDeviceClient(gateway).decideInBrowser(codes);
@@ -56,7 +56,7 @@ test('CVE-2024-39315 Pomerium: no page and no response about a token shows the t
   const refused = await gateway.api('/files/1', `${grant.access_token}x`);
   const probes = await fetch(`http://127.0.0.1:${gateway.adminPort}/readyz`);
   const page = await gateway.request({ path: '/authsvc/device' });
-  const shown = [
+  const output = [
     last.text,
     verify.text,
     refused.text,
@@ -65,16 +65,16 @@ test('CVE-2024-39315 Pomerium: no page and no response about a token shows the t
     page.text,
   ].join();
   for (const secret of [grant.access_token, grant.refresh_token, codes.device_code])
-    expect(shown).not.toContain(secret.slice(8, 40));
+    expect(output).not.toContain(secret.slice(8, 40));
 });
 
-test('CVE-2021-29651 Pomerium: no parameter redirects a person, or a token, to another site', async () => {
+test('CVE-2021-29651 Pomerium: no parameter redirects a user, or a token, to another site', async () => {
   const codes = await createDeviceClient(gateway).requestCodes();
-  const places = ['https://evil.test/', '//evil.test', '/\\evil.test', 'javascript:alert(1)'];
+  const targets = ['https://evil.test/', '//evil.test', '/\\evil.test', 'javascript:alert(1)'];
   const names = ['redirect_uri', 'pomerium_redirect_uri', 'next', 'return_to', 'rd', 'url'];
-  for (const place of places) {
+  for (const target of targets) {
     const query = new URLSearchParams([
-      ...names.map((name): [string, string] => [name, place]),
+      ...names.map((name): [string, string] => [name, target]),
       ['user_code', codes.user_code],
     ]);
     for (const path of [
@@ -123,16 +123,16 @@ test('Hydra #1928: an unreachable store is not reported as a client error, and t
     expect(reply).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
     expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
   }
-  granted(await gateway.refresh(grant.refresh_token));
+  expectGrant(await gateway.refresh(grant.refresh_token));
 });
 
 test('Hydra #1831: a client that lost the response gets it again, and continues', async () => {
   const grant = await gateway.grant();
-  const lost = granted(await gateway.refresh(grant.refresh_token));
+  const lost = expectGrant(await gateway.refresh(grant.refresh_token));
   gateway.clock.advance(5);
-  const again = granted(await gateway.refresh(grant.refresh_token));
-  expect([again.refresh_token, again.access_token]).toEqual([lost.refresh_token, lost.access_token]);
+  const retried = expectGrant(await gateway.refresh(grant.refresh_token));
+  expect([retried.refresh_token, retried.access_token]).toEqual([lost.refresh_token, lost.access_token]);
   expect(
-    splitRefreshToken(granted(await gateway.refresh(again.refresh_token)).refresh_token).generation,
+    splitRefreshToken(expectGrant(await gateway.refresh(retried.refresh_token)).refresh_token).generation,
   ).toBe(3);
 });

@@ -39,11 +39,11 @@ const open = async (user = 'gatehouse'): Promise<RedisStore> => {
   stores.push(store);
   return store;
 };
-const everything = async (store: RedisStore): Promise<void> => {
+const useStore = async (store: RedisStore): Promise<void> => {
   const id = randomGrantId();
   expect(await store.grants.create(id, testGrant(), later)).toBe('created');
   const found = await store.grants.read(id);
-  if (found === undefined) throw new Error('gone');
+  if (found === undefined) throw new Error('grant not found');
   expect(await store.grants.replace(id, found.version, testGrant(), later)).toBe('replaced');
   await store.revocations.announce({ of: 'grant', grantId: id, belowGeneration: 3, keepUntil: later });
   await store.probe();
@@ -64,7 +64,7 @@ afterAll(async () => {
   await server.stop();
 });
 
-/** The rows of the table of docs/storage.md: names, and the fixed releases. */
+/** The rows of the table in docs/storage.md: CVE names and fixed releases. */
 const ROWS = [...PAGE.matchAll(/^\| (CVE-[^|]*?) \([^|]*\| ([^|]*) \| ([^|]*) \|$/gm)].map(
   ([, names = '', redis = '', valkey = '']) => ({
     names: names.split(', '),
@@ -74,7 +74,7 @@ const ROWS = [...PAGE.matchAll(/^\| (CVE-[^|]*?) \([^|]*\| ([^|]*) \| ([^|]*) \|
     ],
   }),
 );
-const holesOf = (version: RedisVersion): string => findKnownVulnerabilities(version).join('\n');
+const listVulnerabilities = (version: RedisVersion): string => findKnownVulnerabilities(version).join('\n');
 
 describe.each([
   ['CVE-2025-49844', '7.0.15', '7.2.11'],
@@ -83,7 +83,9 @@ describe.each([
   ['CVE-2026-23479', '8.0.9', '8.2.6'],
 ])('%s Redis: a vulnerable server', (name, version, fixedIn) => {
   test('is reported with the next fixed release', () => {
-    const line = findKnownVulnerabilities({ server: 'Redis', version }).find((one) => one.includes(name));
+    const line = findKnownVulnerabilities({ server: 'Redis', version }).find((notice) =>
+      notice.includes(name),
+    );
     expect(line).toContain(`Redis ${version} has `);
     expect(line).toContain(`it is fixed in ${fixedIn}`);
     expect(line).toContain('unless your distribution has backported the fix');
@@ -93,13 +95,19 @@ describe.each([
     const row = ROWS.find(({ names }) => names.includes(name));
     expect(row?.releases.length).toBeGreaterThan(7);
     for (const release of row?.releases ?? []) {
-      expect(holesOf(release)).not.toContain(name);
+      expect(listVulnerabilities(release)).not.toContain(name);
       const [major, minor, patch] = release.version.split('.').map(Number);
-      expect(holesOf({ ...release, version: `${major}.${minor}.${Number(patch) - 1}` })).toContain(name);
-      expect(holesOf({ ...release, version: `${major}.${minor}.${Number(patch) + 10}` })).not.toContain(name);
+      expect(
+        listVulnerabilities({ ...release, version: `${major}.${minor}.${Number(patch) - 1}` }),
+      ).toContain(name);
+      expect(
+        listVulnerabilities({ ...release, version: `${major}.${minor}.${Number(patch) + 10}` }),
+      ).not.toContain(name);
     }
-    for (const release of ['Redis 8.8.0', 'Redis 10.0.0', 'Valkey 9.1.0'].map((one) => one.split(' ')))
-      expect(holesOf({ server: release[0] as RedisVersion['server'], version: release[1] ?? '' })).toBe('');
+    for (const release of ['Redis 8.8.0', 'Redis 10.0.0', 'Valkey 9.1.0'].map((text) => text.split(' ')))
+      expect(
+        listVulnerabilities({ server: release[0] as RedisVersion['server'], version: release[1] ?? '' }),
+      ).toBe('');
   });
 });
 
@@ -114,9 +122,9 @@ test('CVE-2025-49844 Redis: the version of the running server is checked, for Va
 });
 
 test('CVE-2025-49844 Redis: without EVAL the store works while its scripts are loaded, and reports the missing permission when they are not', async () => {
-  await everything(await open());
+  await useStore(await open());
   const store = await open('no-eval');
-  await everything(store);
+  await useStore(store);
   await admin.script('FLUSH');
   await expect(store.grants.create(randomGrantId(), testGrant(), later)).rejects.toThrow(
     /the Redis user lacks permission for this command/,
@@ -132,7 +140,7 @@ test('CVE-2025-46817 Redis: no input becomes part of a script', async () => {
   const store = await open();
   const scripts = async (): Promise<string | undefined> =>
     /number_of_cached_scripts:(\d+)/.exec(await admin.info('memory'))?.[1];
-  const carry = async (args: string): Promise<void> => {
+  const storeText = async (args: string): Promise<void> => {
     const grant = { ...testGrant(), identity: args, clientId: args };
     const id = randomGrantId();
     expect(await store.grants.create(id, grant, later)).toBe('created');
@@ -141,20 +149,20 @@ test('CVE-2025-46817 Redis: no input becomes part of a script', async () => {
     await store.revocations.announce({ of: 'client', clientId: args, notBefore: 1, keepUntil: later });
     await store.revocations.announce({ of: 'identity', identity: args, notBefore: 1, keepUntil: later });
   };
-  await carry('a name');
+  await storeText('a name');
   const before = await scripts();
   expect(Number(before)).toBeGreaterThan(3);
-  for (const words of [
+  for (const input of [
     '"]] return unpack({}, 0, 2147483647) --',
     "' .. redis.call('FLUSHALL') .. '",
     '\0\r\n$9',
   ])
-    await carry(words);
+    await storeText(input);
   expect(await scripts()).toBe(before);
   expect(await admin.get('other:secret')).toBe('of another application');
 });
 
-test('CVE-2025-46818 Redis: a stolen password gives access to the keys of gatehouse only, by scripts too, and cannot install code', async () => {
+test('CVE-2025-46818 Redis: a stolen password gives access to the keys of gatehouse only, also in scripts, and cannot install code', async () => {
   const tries: readonly (readonly [string, ...string[]])[] = [
     ['GET', 'other:secret'],
     ['EVAL', "return redis.call('GET', KEYS[1])", '1', 'other:secret'],
@@ -175,7 +183,7 @@ test('CVE-2025-46818 Redis: a stolen password gives access to the keys of gateho
     );
 });
 
-test('CVE-2026-23479 Redis: a stolen password cannot end, unblock or evict the connections of other clients', async () => {
+test('CVE-2026-23479 Redis: a stolen password cannot close, unblock or evict connections of other clients', async () => {
   const store = await open();
   for (const words of [
     ['UNBLOCK', '1'],
@@ -188,5 +196,5 @@ test('CVE-2026-23479 Redis: a stolen password cannot end, unblock or evict the c
   await expect(attacker.call('CONFIG', 'SET', 'maxmemory-clients', '1')).rejects.toThrow(/NOPERM/);
   await expect(attacker.call('BLPOP', 'gh:x', '1')).rejects.toThrow(/NOPERM/);
   expect(await admin.call('CLIENT', 'LIST')).toMatch(/name=gatehouse-reader/);
-  await everything(store);
+  await useStore(store);
 });

@@ -25,7 +25,7 @@ test('GHSA-5m6w-wvh7-57vm Traefik: identity headers with underscores are not for
   await attack.expectHealthy();
 });
 
-test('GHSA-6jwx-7vp4-9847 Traefik: routing and forwarding use the same reading of the path', async () => {
+test('GHSA-6jwx-7vp4-9847 Traefik: routing and forwarding use the same parsed path', async () => {
   attack.upstream.reset();
   for (const target of [
     '/public/%2e%2e/admin/x',
@@ -63,7 +63,7 @@ interface Handshake {
   readonly fragmented?: boolean;
 }
 
-/** One call of Authorize/Certificate with this Host, on a connection with this handshake. */
+/** Calls Authorize/Certificate with this Host on a connection with this handshake. */
 async function authorize(host: string, { servername, as, fragmented = false }: Handshake): Promise<number> {
   const { port, ca } = attack.gateway;
   const wire = connect(port, '127.0.0.1');
@@ -107,7 +107,7 @@ test('CVE-2026-32305 Traefik: a fragmented ClientHello is subject to the same po
   await attack.expectHealthy();
 });
 
-test('CVE-2026-48491 Traefik: a connection opened under a lax name is refused for the strict one', async () => {
+test('CVE-2026-48491 Traefik: a connection opened for a name without client certificates is refused for a name that requires them', async () => {
   const { alice } = attack.gateway.users;
   for (const fragmented of [false, true])
     for (const host of ['localhost', 'LOCALHOST:8443', 'localhost.'])

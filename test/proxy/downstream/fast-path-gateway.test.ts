@@ -2,21 +2,21 @@ import { afterEach, expect, test } from 'vitest';
 import { connectRawTls, isCompleteResponse, parseRawResponse } from '../../support/raw-client.ts';
 import { type SettingsChange, startGateway, type TestGateway } from '../../support/test-gateway.ts';
 
-/** The fast path in the whole gateway. */
-const opened: TestGateway[] = [];
+/** The fast path in a complete gateway. */
+const gateways: TestGateway[] = [];
 afterEach(async () => {
-  while (opened.length > 0) await opened.pop()?.close();
+  while (gateways.length > 0) await gateways.pop()?.close();
 });
 
 async function startFastPathGateway(change: SettingsChange = (settings) => settings): Promise<TestGateway> {
-  const made = await startGateway((settings) =>
+  const gateway = await startGateway((settings) =>
     change({ ...settings, listen: { ...settings.listen, fastPath: true } }),
   );
-  opened.push(made);
-  return made;
+  gateways.push(gateway);
+  return gateway;
 }
 
-/** Requests by path and reason, as `/metrics` has them. */
+/** Requests by path and reason, as reported in `/metrics`. */
 async function countByPath({ server }: TestGateway): Promise<Record<string, number>> {
   const { gatehouse_data_path_requests_total: rows = [] } = await server.metrics.snapshot();
   return Object.fromEntries(rows.map(([labels, value]) => [labels, value] as [string, number]));
@@ -50,30 +50,30 @@ test('the path of each request is counted, with the reason', async () => {
   );
 });
 
-test('a reload switches it off and on', async () => {
+test('a reload disables and enables the fast path', async () => {
   const proxy = await startFastPathGateway();
   const { access_token: token } = await proxy.grant();
-  const ask = async (): Promise<string> => {
+  const sendRequest = async (): Promise<string> => {
     const client = await connectRawTls(proxy.port, proxy.ca.pem);
     client.send(`GET /files/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n\r\n`);
     const text = await client.until((all) => isCompleteResponse(all));
     client.destroy();
     return String(parseRawResponse(text).status);
   };
-  expect(await ask()).toBe('200');
-  const set = (fastPath: boolean) =>
+  expect(await sendRequest()).toBe('200');
+  const setFastPath = (fastPath: boolean) =>
     proxy.reload((settings) => ({ ...settings, listen: { ...settings.listen, fastPath } }));
-  await set(false);
-  expect(await ask()).toBe('200');
+  await setFastPath(false);
+  expect(await sendRequest()).toBe('200');
   expect(await countByPath(proxy)).toMatchObject({ [FAST]: 1, [full('disabled')]: 1 });
-  await set(true);
-  expect(await ask()).toBe('200');
+  await setFastPath(true);
+  expect(await sendRequest()).toBe('200');
   expect(await countByPath(proxy)).toMatchObject({ [FAST]: 2, [full('disabled')]: 1 });
 });
 
-/** A collector that is never asked in these tests: nothing listens there. */
+/** Nothing listens on this address. */
 const COLLECTOR = 'http://127.0.0.1:1/v1/traces';
-const oneRequest = async (proxy: TestGateway): Promise<void> => {
+const sendOneRequest = async (proxy: TestGateway): Promise<void> => {
   const { access_token: token } = await proxy.grant();
   const client = await connectRawTls(proxy.port, proxy.ca.pem);
   client.send(`GET /files/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n\r\n`);
@@ -86,7 +86,7 @@ test('an unreachable trace collector does not move requests off the fast path', 
     ...settings,
     tracing: { otlp: COLLECTOR, ratio: 0 },
   }));
-  await oneRequest(proxy);
+  await sendOneRequest(proxy);
   expect((await countByPath(proxy))[FAST]).toBe(1);
 });
 
@@ -95,7 +95,7 @@ test('requests recorded as spans take the fast path', async () => {
     ...settings,
     tracing: { otlp: COLLECTOR, ratio: 1 },
   }));
-  await oneRequest(proxy);
+  await sendOneRequest(proxy);
   expect((await countByPath(proxy))[FAST]).toBe(1);
 });
 
@@ -115,11 +115,11 @@ test('X01 a request head that is not complete within headerTimeout gets 408, how
   }));
   const client = await connectRawTls(proxy.port, proxy.ca.pem);
   client.send('GET /files/1 HTTP/1.1\r\nX-A: ');
-  const drip = setInterval(() => client.send('a'), 100);
+  const timer = setInterval(() => client.send('a'), 100);
   try {
     expect(await client.closed(20_000)).toMatch(/^HTTP\/1\.1 408 /);
   } finally {
-    clearInterval(drip);
+    clearInterval(timer);
     client.destroy();
   }
 });

@@ -13,7 +13,7 @@ import {
 } from '../../support/recording-upstream.ts';
 import { until } from '../../support/serve-process.ts';
 
-/** The other end of the fast path: answers are framed beyond doubt, or they are none; and each reaches who asked for it. */
+/** Responses on the fast path: ambiguous framing is rejected, and each response reaches only the client that requested it. */
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
   while (cleanups.length > 0) await cleanups.pop()?.();
@@ -35,7 +35,7 @@ const AUTH = 'Host: gate.test\r\nAuthorization: Bearer A\r\n';
 const get = (path = '/files/1'): string => `GET ${path} HTTP/1.1\r\n${AUTH}\r\n`;
 
 describe('the response head', () => {
-  const read = (fields: string, toHead = false) => {
+  const readFraming = (fields: string, toHead = false) => {
     const head = parseResponseHead(`HTTP/1.1 200 OK${fields && `\r\n${fields}`}`, toHead);
     return typeof head === 'string' ? head : head.framing;
   };
@@ -45,7 +45,7 @@ describe('the response head', () => {
     ['content-length:5', 'length'],
     ['Transfer-Encoding: Chunked', 'chunked'],
     ['X-A:\tb\xe4 ', 'close'],
-  ])('%j is framed by %s', (fields, framing) => expect(read(fields)).toBe(framing));
+  ])('%j is framed by %s', (fields, framing) => expect(readFraming(fields)).toBe(framing));
 
   test.each([
     'Content-Length: 5\r\nContent-Length: 5',
@@ -66,7 +66,7 @@ describe('the response head', () => {
     ': b',
     'X-A: b\nX-B: c',
     'X-A: b\rX-B: c',
-  ])('%j is not a response', (fields) => expect(read(fields)).toMatch(/ /));
+  ])('%j is not a response', (fields) => expect(readFraming(fields)).toMatch(/ /));
 
   test.each([
     'HTTP/1.2 200 OK',
@@ -83,7 +83,7 @@ describe('the response head', () => {
   );
 
   test('HEAD, 204 and 304 have no body, whatever their header fields', () => {
-    expect(read('Content-Length: 5', true)).toBe('none');
+    expect(readFraming('Content-Length: 5', true)).toBe('none');
     for (const status of [204, 304]) {
       const head = parseResponseHead(`HTTP/1.1 ${status} X\r\nContent-Length: 5`, false);
       expect(typeof head === 'string' ? head : [head.framing, head.length]).toEqual(['none', 0]);
@@ -93,7 +93,7 @@ describe('the response head', () => {
 
 describe('a chunked response', () => {
   const BODY = '5;a=b\r\nhello\r\n01\r\n \r\n5\r\nworld\r\n0\r\nX-Trailer: 1\r\n\r\n';
-  const readIn = (text: string, size: number): string => {
+  const readInPieces = (text: string, size: number): string => {
     const reader = new ChunkedBodyReader();
     const bytes = Buffer.from(text, 'latin1');
     let body = '';
@@ -105,13 +105,13 @@ describe('a chunked response', () => {
     }
     return `${body}|more`;
   };
-  test('is read the same in pieces of every size, and no further than its end', () => {
+  test('is parsed the same in pieces of any size, and not beyond its end', () => {
     for (let size = 1; size <= BODY.length; size += 1)
-      expect([size, readIn(BODY, size)]).toEqual([size, 'hello world|complete|0']);
-    expect(readIn(`${BODY}HTTP/1.1`, 1_000)).toBe('hello world|complete|8');
+      expect([size, readInPieces(BODY, size)]).toEqual([size, 'hello world|complete|0']);
+    expect(readInPieces(`${BODY}HTTP/1.1`, 1_000)).toBe('hello world|complete|8');
   });
 
-  const BROKEN = [
+  const MALFORMED = [
     '+5\r\nhello\r\n0\r\n\r\n',
     '0x5\r\nhello\r\n0\r\n\r\n',
     '5 \r\nhello\r\n0\r\n\r\n',
@@ -126,18 +126,18 @@ describe('a chunked response', () => {
     '0\r\n\n',
     `0\r\n${'X-A: b\r\n'.repeat(4_000)}\r\n`,
   ];
-  test.each(BROKEN.map((text) => [text.slice(0, 40), text]))('%j is malformed', (_, text) => {
-    for (const size of [1, 3, 100_000]) expect(readIn(text, size)).toMatch(/\|malformed\|/);
+  test.each(MALFORMED.map((text) => [text.slice(0, 40), text]))('%j is malformed', (_, text) => {
+    for (const size of [1, 3, 100_000]) expect(readInPieces(text, size)).toMatch(/\|malformed\|/);
   });
 });
 
 describe('an upstream connection is reused', () => {
-  const used = async (
-    reply: Responder,
+  const countConnections = async (
+    respond: Responder,
     message = get(),
   ): Promise<{ connections: number; status: number }> => {
     const { upstream, proxy } = await setUp();
-    upstream.respondWith(reply);
+    upstream.respondWith(respond);
     const { status } = await rawRequest(proxy.port, message);
     upstream.respondWith(respondOk);
     expect((await rawRequest(proxy.port, get('/files/2'))).body).toBe('GET /files/2');
@@ -152,49 +152,50 @@ describe('an upstream connection is reused', () => {
     ],
     ['no body', (socket) => void socket.write('HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n')],
     [
-      'steps before the answer',
+      'interim responses',
       (socket) =>
         void socket.write(
           'HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok',
         ),
     ],
-  ])('after %s', async (_, reply) => expect((await used(reply)).connections).toBe(1));
+  ])('after %s', async (_, respond) => expect((await countConnections(respond)).connections).toBe(1));
 
   test.each<[string, Responder]>([
     [
-      'an answer that says close',
+      'Connection: close',
       (socket) => void socket.write('HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\nok'),
     ],
     ['HTTP/1.0', (socket) => void socket.write('HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok')],
+    ['one extra byte', (socket) => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok!')],
     [
-      'one byte more than the answer',
-      (socket) => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok!'),
-    ],
-    [
-      'a second answer',
+      'a second response',
       (socket) =>
         void socket.write(
           'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil',
         ),
     ],
     [
-      'bytes behind the last chunk',
+      'bytes after the last chunk',
       (socket) =>
         void socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n!'),
     ],
     [
-      'the end of the connection as the end of the answer',
+      'a response delimited by the connection close',
       (socket) => void socket.end('HTTP/1.1 200 OK\r\n\r\nok'),
     ],
-  ])('never after %s', async (_, reply) =>
-    expect(await used(reply)).toEqual({ connections: 2, status: 200 }),
+  ])('never after %s', async (_, respond) =>
+    expect(await countConnections(respond)).toEqual({ connections: 2, status: 200 }),
   );
 
   test('never after HEAD, to which some servers send a body', async () => {
     const message = get().replace('GET', 'HEAD');
     expect(
-      (await used((socket) => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'), message))
-        .connections,
+      (
+        await countConnections(
+          (socket) => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'),
+          message,
+        )
+      ).connections,
     ).toBe(2);
   });
 
@@ -202,11 +203,11 @@ describe('an upstream connection is reused', () => {
     const { upstream, proxy } = await setUp();
     await rawRequest(proxy.port, get());
     upstream.writeToAll('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil');
-    await until('it is closed', () => upstream.openConnections() === 0);
+    await until('the connection is closed', () => upstream.openConnections() === 0);
     expect((await rawRequest(proxy.port, get('/files/2'))).body).toBe('GET /files/2');
   });
 
-  test('never after a response that came before the request was complete', async () => {
+  test('never after a response that arrived before the request was complete', async () => {
     const { proxy } = await setUp();
     const early = createServer((socket) => {
       socket.on('error', () => {});
@@ -216,16 +217,16 @@ describe('an upstream connection is reused', () => {
     });
     await new Promise<void>((resolve) => early.listen(0, '127.0.0.1', resolve));
     const { port } = early.address() as { port: number };
-    const own = await startProxyHarness({
+    const otherProxy = await startProxyHarness({
       upstream: `http://127.0.0.1:${port}`,
       proxyPath: 'fast',
       upstreamSettings: { bodyBuffer: 0 },
     });
     cleanups.push(
-      () => own.close(),
+      () => otherProxy.close(),
       () => early.close(),
     );
-    const client = await connectRaw(own.port);
+    const client = await connectRaw(otherProxy.port);
     client.send(`POST /files/1 HTTP/1.1\r\n${AUTH}Content-Length: 100000\r\n\r\nabc`);
     const text = await client.until((all) => isCompleteResponse(all));
     expect(parseRawResponse(text)).toMatchObject({ status: 413, body: 'no' });
@@ -248,19 +249,19 @@ test('trailers and chunk extensions of a response are dropped, and chunks are re
   expect(body).toBe('5\r\nhello\r\n0\r\n\r\n');
 });
 
-describe('a peer that does not read stops the sender', () => {
+describe('backpressure: a peer that does not read stops the sender', () => {
   const HUGE = 200 * 1_048_576;
-  /** Everything runs in this process: what has not moved during many round trips is blocked. */
-  const settles = async (proxy: ProxyHarness, count: () => number): Promise<number> => {
+  /** Both ends run in this process: a count that does not change during many round trips is blocked. */
+  const waitUntilBlocked = async (proxy: ProxyHarness, count: () => number): Promise<number> => {
     let before = count();
-    for (let quiet = 0; quiet < 20; quiet += 1) {
+    for (let unchanged = 0; unchanged < 20; unchanged += 1) {
       expect((await rawRequest(proxy.port, 'GET /files/1 HTTP/1.1\r\nHost: a\r\n\r\n')).status).toBe(401);
-      if (count() !== before) quiet = 0;
+      if (count() !== before) unchanged = 0;
       before = count();
     }
     return before;
   };
-  const listening = async (onSocket: (socket: Socket) => void): Promise<ProxyHarness> => {
+  const startProxyTo = async (onSocket: (socket: Socket) => void): Promise<ProxyHarness> => {
     const server = createServer((socket) => onSocket(socket.on('error', () => {})));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const { port } = server.address() as { port: number };
@@ -279,17 +280,17 @@ describe('a peer that does not read stops the sender', () => {
   const part = randomBytes(65_536);
 
   test('an upstream', { timeout: 60_000 }, async () => {
-    let taken: Socket | undefined;
+    let upstreamSocket: Socket | undefined;
     const got = createHash('sha256');
     let bytes = 0;
-    const proxy = await listening((socket) => {
-      taken = socket.pause();
+    const proxy = await startProxyTo((socket) => {
+      upstreamSocket = socket.pause();
       socket.on('data', (data: Buffer) => {
         const body = bytes === 0 ? data.subarray(data.indexOf('\r\n\r\n') + 4) : data;
         bytes += data.length;
         got.update(body);
       });
-      // Adding a listener alone would not begin to read: it was paused before.
+      // The listener alone does not resume the socket, which was paused explicitly.
     });
     const client = (await connectRaw(proxy.port)).socket;
     cleanups.push(() => client.destroy());
@@ -305,11 +306,11 @@ describe('a peer that does not read stops the sender', () => {
       }
     };
     pump();
-    expect(await settles(proxy, () => sent)).toBeLessThan(SIZE / 2);
-    taken?.resume();
-    await until('all of it is there', () => bytes > SIZE, 30);
+    expect(await waitUntilBlocked(proxy, () => sent)).toBeLessThan(SIZE / 2);
+    upstreamSocket?.resume();
+    await until('the upstream has the whole body', () => bytes > SIZE, 30);
     expect(got.digest('hex')).toBe(sentDigest.digest('hex'));
-    taken?.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
+    upstreamSocket?.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
   });
 
   test.each(['Content-Length: 209715200', 'Transfer-Encoding: chunked', 'X-Until: the end'])(
@@ -318,7 +319,7 @@ describe('a peer that does not read stops the sender', () => {
     async (framing) => {
       let sent = 0;
       const isChunked = framing.startsWith('Transfer');
-      const proxy = await listening((socket) => {
+      const proxy = await startProxyTo((socket) => {
         socket.once('data', () => {
           socket.write(`HTTP/1.1 200 OK\r\n${framing}\r\n\r\n`);
           const pump = (): void => {
@@ -336,14 +337,14 @@ describe('a peer that does not read stops the sender', () => {
       const client = connect(proxy.port, '127.0.0.1');
       cleanups.push(() => client.destroy());
       client.write(get());
-      await until('it has begun', () => sent > 0);
-      expect(await settles(proxy, () => sent)).toBeLessThan(HUGE / 4);
+      await until('the response has started', () => sent > 0);
+      expect(await waitUntilBlocked(proxy, () => sent)).toBeLessThan(HUGE / 4);
       const before = sent;
       let bytes = 0;
       client.on('data', (data: Buffer) => {
         bytes += data.length;
       });
-      await until('it goes on', () => bytes > before + 4 * 1_048_576, 30);
+      await until('the transfer continues', () => bytes > before + 4 * 1_048_576, 30);
     },
   );
 });

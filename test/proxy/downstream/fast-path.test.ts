@@ -6,11 +6,11 @@ import { type RecordingUpstream, startRecordingUpstream } from '../../support/re
 import { until } from '../../support/serve-process.ts';
 import { startTlsProxy, type TlsProxy } from '../upstream/tls-proxy.ts';
 
-/** What the fast path takes, what it gives to the full path, and that nothing is lost or read twice in between. */
+/** Requests the fast path handles, requests that fall back to the full path, and that no byte is lost or read twice. */
 let upstream: RecordingUpstream;
 let front: TlsProxy;
 let proxy: ProxyHarness;
-/** The same without a fast path. */
+/** The same proxy without the fast path. */
 let full: ProxyHarness;
 const RULES = [
   rule('/public/**', 'public'),
@@ -51,12 +51,12 @@ const post = (body: string, more = ''): string =>
 const chunked = (body: string, more = ''): string =>
   `POST /files/1 HTTP/1.1\r\n${AUTH}Transfer-Encoding: chunked\r\n${more}\r\n${body}`;
 const counts = () => {
-  if (proxy.fastPath === undefined) throw new Error('this proxy has a fast path');
+  if (proxy.fastPath === undefined) throw new Error('the proxy has no fast path');
   return proxy.fastPath.counts;
 };
 const fallbackCounts = (): Record<FallbackReason, number> => ({ ...counts().fallbacks });
-/** Both ends are in this process: bytes that were written have been read after two turns of the event loop. */
-const delivered = async (): Promise<void> => {
+/** Both ends are in this process: written bytes are read within two event-loop iterations. */
+const waitForDelivery = async (): Promise<void> => {
   await new Promise(setImmediate);
   await new Promise(setImmediate);
 };
@@ -74,13 +74,13 @@ describe('requests the fast path handles', () => {
     ['a chunked body', chunked('5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n')],
     ['an empty chunked body', chunked('0\r\n\r\n')],
     ['a rule with a CORS policy', get('/pages/1', 'Origin: https://app.example\r\n')],
-    ['a rule that only reports', get('/tried/1')],
+    ['a report-only rule', get('/tried/1')],
     ['an upstream over TLS', get('/secure/1')],
     ['Connection: keep-alive', get('/files/1', 'Connection: keep-alive\r\n')],
     ['Connection: close', get('/files/1', 'Connection: Close\r\n')],
     ['no token on a public route', 'GET /public/a HTTP/1.1\r\nHost: gate.test\r\n\r\n'],
     [
-      'a cookie, a trace, and names that are ours',
+      'a cookie, a trace and reserved header names',
       get(
         '/files/1',
         `Cookie: a=b; __Host-gatehouse=c\r\ntraceparent: 00-${'a'.repeat(32)}-${'b'.repeat(16)}-01\r\nX-Forwarded-User: evil\r\nX_Forwarded_User: evil\r\nX-Real-IP: 6.6.6.6\r\n`,
@@ -92,17 +92,19 @@ describe('requests the fast path handles', () => {
     expect([response.status, counts().served - before]).toEqual([200, 1]);
     const other = await rawRequest(full.port, message);
     expect(other.status).toBe(200);
-    const [mine, theirs] = upstream.requests.map(({ connection: _connection, headers, ...rest }) => ({
-      ...rest,
-      headers: headers
-        .map(([name, value]) =>
-          /^(?:x-request-id|traceparent)$/.test(name) && !value.startsWith('00-aaaa')
-            ? name
-            : `${name}: ${value.replace(/:\d+$/, '')}`,
-        )
-        .toSorted(),
-    }));
-    expect(mine).toEqual(theirs);
+    const [fastResult, fullResult] = upstream.requests.map(
+      ({ connection: _connection, headers, ...rest }) => ({
+        ...rest,
+        headers: headers
+          .map(([name, value]) =>
+            /^(?:x-request-id|traceparent)$/.test(name) && !value.startsWith('00-aaaa')
+              ? name
+              : `${name}: ${value.replace(/:\d+$/, '')}`,
+          )
+          .toSorted(),
+      }),
+    );
+    expect(fastResult).toEqual(fullResult);
   });
 
   test('a rejection because of a missing token or scope keeps the connection open', async () => {
@@ -119,16 +121,16 @@ describe('requests the fast path handles', () => {
     ]);
     expect(counts().served - before).toBe(4);
     client.destroy();
-    const [mine, theirs] = await Promise.all(
+    const [fastResult, fullResult] = await Promise.all(
       [proxy, full].map(async ({ port }) => parseRawResponse(await rawText(port, get('/admin/x')))),
     );
-    const plain = (text = ''): string[] =>
+    const normalize = (text = ''): string[] =>
       text
         .split('\r\n')
         .filter((line) => !/^(?:x-request-id|content-length|date|keep-alive):/i.test(line))
         .map((line) => line.replace(/^[^:]*/, (name) => name.toLowerCase()))
         .toSorted();
-    expect(plain(mine?.head)).toEqual(plain(theirs?.head));
+    expect(normalize(fastResult?.head)).toEqual(normalize(fullResult?.head));
   });
 });
 
@@ -140,16 +142,16 @@ const rawText = async (port: number, message: string): Promise<string> => {
   return text;
 };
 
-/** Each is read by the full path as if nobody had looked at it before. */
-const HANDED_OVER: readonly (readonly [FallbackReason, string, string])[] = [
+/** Requests that fall back: the full path reads them from the first byte. */
+const FALLBACKS: readonly (readonly [FallbackReason, string, string])[] = [
   ['head', 'HTTP/1.0', get().replace('1.1\r', '1.0\r')],
-  ['head', 'a method that is less usual', get().replace('GET', 'OPTIONS')],
+  ['head', 'a less common method', get().replace('GET', 'OPTIONS')],
   ['head', 'absolute-form', get('http://gate.test/files/1')],
   ['head', 'a fragment', get('/files/1#a')],
   ['head', 'two spaces in the request line', get('/files/1').replace('GET ', 'GET  ')],
-  ['head', 'no space behind the colon', get('/files/1', 'X-A:b\r\n')],
+  ['head', 'no space after the colon', get('/files/1', 'X-A:b\r\n')],
   ['head', 'a tab in a value', get('/files/1', 'X-A: b\tc\r\n')],
-  ['head', 'a space behind a value', get('/files/1', 'X-A: b \r\n')],
+  ['head', 'a space after a value', get('/files/1', 'X-A: b \r\n')],
   ['head', 'an empty value', get('/files/1', 'X-A: \r\n')],
   ['head', 'obs-text', get('/files/1', 'X-A: \xe4\r\n')],
   ['head', 'a folded line', get('/files/1', 'X-A: b\r\n c\r\n')],
@@ -157,7 +159,7 @@ const HANDED_OVER: readonly (readonly [FallbackReason, string, string])[] = [
   ['head', 'a control character', get('/files/1', 'X-A: b\x01\r\n')],
   ['head', 'two Hosts', get('/files/1', 'Host: gate.test\r\n')],
   ['head', 'no Host', get().replace('Host: gate.test\r\n', '')],
-  ['head', 'a strange Host', get().replace('gate.test', 'a/b@c')],
+  ['head', 'a malformed Host', get().replace('gate.test', 'a/b@c')],
   ['head', 'two tokens', get('/files/1', 'Authorization: Bearer A\r\n')],
   ['head', 'lines that end in LF', get().replaceAll('\r\n', '\n')],
   ['head', 'no fields at all', 'GET /files/1 HTTP/1.1\r\n\r\n'],
@@ -179,8 +181,8 @@ const HANDED_OVER: readonly (readonly [FallbackReason, string, string])[] = [
   ['framing', 'Upgrade', get('/files/1', 'Upgrade: h2c\r\n')],
   ['framing', 'Keep-Alive', get('/files/1', 'Keep-Alive: timeout=5\r\n')],
   ['framing', 'Proxy-Connection', get('/files/1', 'Proxy-Connection: keep-alive\r\n')],
-  ['framing', 'a name that some read as Content-Length', get('/files/1', 'Content_Length: 5\r\n')],
-  ['framing', 'a length of a body that nobody expects', get('/files/1', 'Content-Length: 2\r\n') + 'ab'],
+  ['framing', 'a name that some servers read as Content-Length', get('/files/1', 'Content_Length: 5\r\n')],
+  ['framing', 'a length where no body is expected', get('/files/1', 'Content-Length: 2\r\n') + 'ab'],
   ['framing', 'no length where there may be a body', get().replace('GET', 'POST')],
   ['framing', 'two lengths', post('ab', 'Content-Length: 2\r\n')],
   ['framing', 'a length with a sign', post('ab').replace(': 2', ': +2')],
@@ -191,10 +193,10 @@ const HANDED_OVER: readonly (readonly [FallbackReason, string, string])[] = [
 ];
 
 describe('requests that fall back to the full path', () => {
-  test.each(HANDED_OVER)('%s: %s', async (reason, _, message) => {
+  test.each(FALLBACKS)('%s: %s', async (reason, _, message) => {
     const before = fallbackCounts();
     const toHead = message.startsWith('HEAD');
-    const ask = async (port: number): Promise<string> => {
+    const send = async (port: number): Promise<string> => {
       const client = await connectRaw(port);
       client.send(message);
       const text = await client.until((all) =>
@@ -203,18 +205,18 @@ describe('requests that fall back to the full path', () => {
       client.destroy();
       return text.replace(/^HTTP\/1\.1 100 Continue\r\n\r\n/, '');
     };
-    const mine = parseRawResponse(await ask(proxy.port));
+    const fastResult = parseRawResponse(await send(proxy.port));
     expect(fallbackCounts()).toEqual({ ...before, [reason]: before[reason] + 1 });
-    const theirs = parseRawResponse(await ask(full.port));
-    expect(mine.status).toBe(theirs.status);
+    const fullResult = parseRawResponse(await send(full.port));
+    expect(fastResult.status).toBe(fullResult.status);
     expect(upstream.requests.length % 2).toBe(0);
   });
 
-  test('refused: a body that is still to come', async () => {
+  test('refused: a body that has not arrived yet', async () => {
     const before = counts().fallbacks.refused;
     const client = await connectRaw(proxy.port);
     client.send(`POST /admin/x HTTP/1.1\r\n${AUTH}Content-Length: 5\r\n\r\n`);
-    await until('it was handed over', () => counts().fallbacks.refused === before + 1);
+    await until('the request falls back', () => counts().fallbacks.refused === before + 1);
     client.send('hello');
     expect(parseRawResponse(await client.until((all) => isCompleteResponse(all))).status).toBe(403);
     client.send(get());
@@ -239,16 +241,16 @@ describe('requests that fall back to the full path', () => {
   });
 });
 
-describe('however the bytes arrive', () => {
+describe('bytes that arrive in any segmentation', () => {
   const MESSAGES = `${get('/files/1')}${post('hello')}${get('/files/2', 'TE: trailers\r\n')}${get('/files/3')}`;
   const RESPONSES = ['GET /files/1', 'POST /files/1', 'GET /files/2', 'GET /files/3'];
 
-  test('split in two at every position, each request gets one response, in order', async () => {
-    const split = async (at: number): Promise<void> => {
+  test('split into two reads at every position: each request gets one response, in order', async () => {
+    const sendSplit = async (at: number): Promise<void> => {
       const client = await connectRaw(proxy.port);
       client.socket.setNoDelay(true);
       client.send(MESSAGES.slice(0, at));
-      await delivered();
+      await waitForDelivery();
       client.send(MESSAGES.slice(at));
       const text = await client.until((all) => all.includes('GET /files/3'));
       expect([at, text.match(/(?:GET|POST) \/files\/\d/g)]).toEqual([at, RESPONSES]);
@@ -256,14 +258,14 @@ describe('however the bytes arrive', () => {
     };
     for (let at = 1; at < MESSAGES.length; at += 24)
       await Promise.all(
-        Array.from({ length: Math.min(24, MESSAGES.length - at) }, (_, index) => split(at + index)),
+        Array.from({ length: Math.min(24, MESSAGES.length - at) }, (_, index) => sendSplit(at + index)),
       );
     const bodies = upstream.requests.filter(({ method }) => method === 'POST').map(({ body }) => body);
     expect(new Set(bodies)).toEqual(new Set(['hello']));
     expect(upstream.requests).toHaveLength((MESSAGES.length - 1) * 4);
   });
 
-  test('byte by byte', async () => {
+  test('sent byte by byte: each request gets one response, in order', async () => {
     const client = await connectRaw(proxy.port);
     client.socket.setNoDelay(true);
     for (const byte of MESSAGES) {
@@ -275,47 +277,47 @@ describe('however the bytes arrive', () => {
     client.destroy();
   });
 
-  test('an incomplete head goes to the full path, which waits for it until the timeout', async () => {
+  test('an incomplete head falls back to the full path, which waits for the rest until the timeout', async () => {
     const before = counts().fallbacks.head;
     const client = await connectRaw(proxy.port);
     client.send(get().slice(0, 40));
-    await until('it was handed over', () => counts().fallbacks.head === before + 1);
+    await until('the request falls back', () => counts().fallbacks.head === before + 1);
     client.send(get().slice(40));
     expect(parseRawResponse(await client.until((all) => isCompleteResponse(all))).status).toBe(200);
     client.destroy();
   });
 
-  test('aborted at every position: nothing is left over, and no incomplete request is treated as complete', async () => {
+  test('aborted at every position: no incomplete request is forwarded as complete', async () => {
     const message = post('hello');
-    const fast = counts().served;
+    const before = counts().served;
     for (let at = 0; at < message.length; at += 1) {
       const client = await connectRaw(proxy.port);
       client.send(message.slice(0, at));
-      await delivered();
+      await waitForDelivery();
       client.destroy();
     }
     await until(
-      'all have ended',
+      'all aborted requests have ended',
       () =>
         upstream.connectionStreams().every(({ unfinished }) => unfinished === '') ||
         upstream.openConnections() <= 2,
     );
     expect(upstream.requests).toEqual([]);
     expect((await rawRequest(proxy.port, get())).status).toBe(200);
-    // Those whose body broke off had begun.
-    expect(counts().served - fast).toBeLessThanOrEqual(6);
+    // Requests with an incomplete body had already started.
+    expect(counts().served - before).toBeLessThanOrEqual(6);
   });
 });
 
-test('a token seen for the first time is awaited, and later requests keep their order', async () => {
+test('while a new token is verified, later requests wait and keep their order', async () => {
   const received = Promise.withResolvers<void>();
-  const known = Promise.withResolvers<void>();
-  const table = await startProxyHarness({
+  const verified = Promise.withResolvers<void>();
+  const slowProxy = await startProxyHarness({
     upstream: upstream.url,
     proxyPath: 'fast',
     readAccessToken: async (token) => {
       received.resolve();
-      await known.promise;
+      await verified.promise;
       return token === 'A'
         ? {
             grantId: 'g',
@@ -331,12 +333,12 @@ test('a token seen for the first time is awaited, and later requests keep their 
     },
   });
   try {
-    const client = await connectRaw(table.port);
+    const client = await connectRaw(slowProxy.port);
     client.send(get('/files/1'));
     await received.promise;
     client.send(get('/files/2') + get('/files/3').replace('Bearer A', 'Bearer B'));
-    await delivered();
-    known.resolve();
+    await waitForDelivery();
+    verified.resolve();
     const text = await client.until((all) => all.includes('invalid_token'));
     expect(text.match(/GET \/files\/\d|HTTP\/1\.1 401/g)).toEqual([
       'GET /files/1',
@@ -345,6 +347,6 @@ test('a token seen for the first time is awaited, and later requests keep their 
     ]);
     client.destroy();
   } finally {
-    await table.close();
+    await slowProxy.close();
   }
 });

@@ -24,7 +24,7 @@ interface ProxySetup {
   readonly harness: ProxyHarness;
   /** Method and path of the requests that the upstream received. */
   readonly seen: string[];
-  /** Responses to `/files/held` are sent now. */
+  /** Sends the responses to `/files/held`. */
   release(): void;
 }
 
@@ -60,29 +60,29 @@ async function startProxySetup(kind: Kind, settings: Partial<UpstreamSettings> =
   return { kind, harness, seen, release: held.resolve };
 }
 
-interface Slow {
+interface SlowRequest {
   /** Sends more of the body. */
   send(bytes: number): void;
   readonly isClosed: () => boolean;
-  /** The status of the response; undefined where the connection ended without one. */
+  /** The status of the response; undefined if the connection was closed without one. */
   readonly status: Promise<number | undefined>;
 }
 
-/** A request whose body, of which `bytes` are sent, does not end, and whose response is not read. */
-function slowRequest({ kind, harness }: ProxySetup, head: string, length: number, bytes: number): Slow {
+/** Sends a request with `bytes` of an incomplete body of `length`; without a body, the response is not read. */
+function sendSlowly({ kind, harness }: ProxySetup, head: string, length: number, bytes: number): SlowRequest {
   const [method = '', path = ''] = head.split(' ');
   return kind === 'HTTP/2'
-    ? slowStream(harness, method, path, length, bytes)
-    : slowConnection(harness, method, path, length, bytes);
+    ? sendSlowlyOverHttp2(harness, method, path, length, bytes)
+    : sendSlowlyOverHttp1(harness, method, path, length, bytes);
 }
 
-function slowConnection(
+function sendSlowlyOverHttp1(
   { port }: ProxyHarness,
   method: string,
   path: string,
   length: number,
   bytes: number,
-): Slow {
+): SlowRequest {
   const socket: Socket = connect(port, '127.0.0.1').on('error', () => {});
   cleanups.push(() => socket.destroy());
   const framing = length > 0 ? `Content-Length: ${length}\r\n` : '';
@@ -103,13 +103,13 @@ function slowConnection(
   return { send, isClosed: () => isClosed, status: status.promise };
 }
 
-function slowStream(
+function sendSlowlyOverHttp2(
   harness: ProxyHarness,
   method: string,
   path: string,
   length: number,
   bytes: number,
-): Slow {
+): SlowRequest {
   const session = connectHttp2(`https://localhost:${harness.port}`, {
     createConnection: () =>
       connectTls({
@@ -138,7 +138,7 @@ function slowStream(
   return { send, isClosed: () => isClosed, status: status.promise };
 }
 
-async function measureOrdinary(
+async function sendOrdinary(
   { kind, harness }: ProxySetup,
   path = '/public/small',
   token?: string,
@@ -155,83 +155,83 @@ async function measureOrdinary(
 
 describe.each(KINDS)('%s', (kind) => {
   test.each(['GET', 'DELETE', 'POST'])(
-    'a %s body that has not arrived uses no connection',
+    'a %s body that has not arrived uses no upstream connection',
     async (method) => {
       const proxy = await startProxySetup(kind);
-      for (let at = 0; at < 6; at += 1) slowRequest(proxy, `${method} /public/slow`, 1_000, 1);
-      await until('all have begun', () => proxy.harness.notes.length >= 6);
-      expect(await measureOrdinary(proxy)).toBe(200);
+      for (let at = 0; at < 6; at += 1) sendSlowly(proxy, `${method} /public/slow`, 1_000, 1);
+      await until('all requests have started', () => proxy.harness.notes.length >= 6);
+      expect(await sendOrdinary(proxy)).toBe(200);
       expect(proxy.seen).toEqual(['GET /public/small']);
     },
   );
 
-  test('a body that arrives in parts is forwarded whole', async () => {
+  test('a body that arrives in parts is forwarded completely', async () => {
     const proxy = await startProxySetup(kind);
-    const slow = slowRequest(proxy, 'DELETE /public/slow', 3, 1);
-    await until('it has begun', () => proxy.harness.notes.length === 1);
+    const slow = sendSlowly(proxy, 'DELETE /public/slow', 3, 1);
+    await until('the request has started', () => proxy.harness.notes.length === 1);
     slow.send(2);
     expect(await slow.status).toBe(200);
     expect(proxy.harness.notes[0]?.transfer?.bytesIn).toBe(3);
   });
 
-  test('uploads hold at most half of the connections', async () => {
+  test('uploads use at most half of the connections', async () => {
     const proxy = await startProxySetup(kind, { bodyBuffer: 10 });
-    for (let at = 0; at < 6; at += 1) slowRequest(proxy, 'POST /public/slow', 1_000, 20);
+    for (let at = 0; at < 6; at += 1) sendSlowly(proxy, 'POST /public/slow', 1_000, 20);
     await until('two are forwarded', () => proxy.seen.length === 2);
-    expect(await measureOrdinary(proxy)).toBe(200);
+    expect(await sendOrdinary(proxy)).toBe(200);
     expect(proxy.seen).toEqual(['POST /public/slow', 'POST /public/slow', 'GET /public/small']);
   });
 
-  test('clients that do not read lose their connection to others that wait', async () => {
+  test('clients that do not read lose their upstream connection to waiting clients', async () => {
     const proxy = await startProxySetup(kind, { timeouts: { connect: 5, headers: 20, idle: 60 } });
-    for (let at = 0; at < 4; at += 1) slowRequest(proxy, 'GET /public/endless', 0, 0);
-    await until('all are forwarded', () => proxy.seen.length === 4);
-    expect(await measureOrdinary(proxy)).toBe(200);
-    const ended = proxy.harness.notes.filter(({ reason }) => reason === 'client_too_slow');
-    expect(ended.length).toBeGreaterThan(0);
+    for (let at = 0; at < 4; at += 1) sendSlowly(proxy, 'GET /public/endless', 0, 0);
+    await until('all requests are forwarded', () => proxy.seen.length === 4);
+    expect(await sendOrdinary(proxy)).toBe(200);
+    const evicted = proxy.harness.notes.filter(({ reason }) => reason === 'client_too_slow');
+    expect(evicted.length).toBeGreaterThan(0);
   });
 
-  test('a body below the minimum rate is refused although it never pauses', async () => {
+  test('a body below the minimum rate is refused even if it never pauses', async () => {
     const proxy = await startProxySetup(kind, {
       timeouts: { connect: 5, headers: 20, idle: 1 },
       minRate: 10_000,
     });
-    const slow = slowRequest(proxy, 'POST /public/slow', 1_000_000, 1);
+    const slow = sendSlowly(proxy, 'POST /public/slow', 1_000_000, 1);
     const timer = setInterval(() => slow.send(10), 100);
     cleanups.push(() => clearInterval(timer));
     expect(await slow.status).toBe(408);
   });
 
-  test('a body that takes too long in all is refused', async () => {
+  test('a body that exceeds the total timeout is refused', async () => {
     const proxy = await startProxySetup(kind, {
       timeouts: { connect: 5, headers: 20, idle: 60, body: 1 },
       minRate: 0,
     });
-    const slow = slowRequest(proxy, 'POST /public/slow', 1_000_000, 1);
+    const slow = sendSlowly(proxy, 'POST /public/slow', 1_000_000, 1);
     const timer = setInterval(() => slow.send(10), 100);
     cleanups.push(() => clearInterval(timer));
     expect(await slow.status).toBe(408);
   });
 
-  test('one client leaves connections to others', async () => {
+  test('one client cannot use all connections', async () => {
     const proxy = await startProxySetup(kind, { connections: 8 });
-    const held = Array.from({ length: 10 }, () => measureOrdinary(proxy, '/files/held', 'A'));
-    await until('it has what it may have', () => proxy.seen.length === 7);
-    expect(await measureOrdinary(proxy, '/files/1', 'B')).toBe(200);
+    const held = Array.from({ length: 10 }, () => sendOrdinary(proxy, '/files/held', 'A'));
+    await until('the client has reached its limit', () => proxy.seen.length === 7);
+    expect(await sendOrdinary(proxy, '/files/1', 'B')).toBe(200);
     expect(proxy.seen.length).toBe(8);
     proxy.release();
     expect(await Promise.all(held)).toEqual(held.map(() => 200));
   });
 });
 
-test('an upload keeps its slot while its connection is opened', async () => {
-  // Accepts connections, and never answers the TLS handshake.
+test('an upload keeps its slot while its connection is being opened', async () => {
+  // Accepts connections and never responds to the TLS handshake.
   let accepted = 0;
-  const endedBefore: boolean[] = [];
+  const hadEnded: boolean[] = [];
   const server = createTcpServer((socket) => {
     accepted += 1;
     cleanups.push(() => socket.destroy());
-    endedBefore.push(harness.notes.some(({ reason }) => reason !== undefined));
+    hadEnded.push(harness.notes.some(({ reason }) => reason !== undefined));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -249,10 +249,10 @@ test('an upload keeps its slot while its connection is opened', async () => {
     socket.write(
       `POST /files/1 HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer ${token}\r\nTransfer-Encoding: chunked\r\n\r\n`,
     );
-    if (token === 'A') await until('it has begun', () => harness.notes.length > 0);
+    if (token === 'A') await until('the request has started', () => harness.notes.length > 0);
   }
-  await until('the third has a connection', () => accepted === 3);
-  expect(endedBefore).toEqual([false, false, true]);
+  await until('the third request has a connection', () => accepted === 3);
+  expect(hadEnded).toEqual([false, false, true]);
 });
 
 test('a stream of unknown length is forwarded as it arrives', async () => {
@@ -262,5 +262,5 @@ test('a stream of unknown length is forwarded as it arrives', async () => {
   socket.write(
     'POST /public/stream HTTP/1.1\r\nHost: gate.test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n',
   );
-  await until('it is forwarded', () => proxy.seen.length === 1);
+  await until('the request is forwarded', () => proxy.seen.length === 1);
 });

@@ -37,7 +37,7 @@ const deps = (options: Partial<PolicyContext> = {}): PolicyContext => ({
   ...options,
 });
 
-async function reason(
+async function getReason(
   at: PolicyContext,
   url: string,
   credentials?: string,
@@ -58,67 +58,67 @@ async function reason(
 }
 
 const withBearer = (options: Parameters<typeof bearer>[0]): PolicyContext => {
-  const held = bearer(options);
-  return deps({ readAccessToken: () => held });
+  const token = bearer(options);
+  return deps({ readAccessToken: () => token });
 };
 
 describe('access', () => {
   test('without a token every protected or unknown path is rejected for the missing token', async () => {
     for (const url of ['/files/1', '/admin', '/nowhere'])
-      expect(await reason(deps(), url)).toBe('token_missing');
-    expect(await reason(deps(), '/public/x')).toBe('allowed');
+      expect(await getReason(deps(), url)).toBe('token_missing');
+    expect(await getReason(deps(), '/public/x')).toBe('allowed');
   });
 
   test('with a token the rules decide: no rule is 404, too little scope is 403', async () => {
-    expect(await reason(deps(), '/files/1', 'Bearer A')).toBe('allowed');
-    expect(await reason(deps(), '/nowhere', 'Bearer A')).toBe('no_rule');
-    expect(await reason(deps(), '/admin', 'Bearer A')).toBe('insufficient_scope');
-    expect(await reason(deps(), '/nowhere', 'Bearer B')).toBe('not_authentic');
+    expect(await getReason(deps(), '/files/1', 'Bearer A')).toBe('allowed');
+    expect(await getReason(deps(), '/nowhere', 'Bearer A')).toBe('no_rule');
+    expect(await getReason(deps(), '/admin', 'Bearer A')).toBe('insufficient_scope');
+    expect(await getReason(deps(), '/nowhere', 'Bearer B')).toBe('not_authentic');
   });
 
-  test('T09 a token works before it expires, and not at that moment', async () => {
-    expect(await reason(withBearer({ expires: NOW + 0.001 }), '/files/1', 'Bearer A')).toBe('allowed');
-    expect(await reason(withBearer({ expires: NOW }), '/files/1', 'Bearer A')).toBe('expired');
+  test('T09 a token is valid until just before its expiry', async () => {
+    expect(await getReason(withBearer({ expires: NOW + 0.001 }), '/files/1', 'Bearer A')).toBe('allowed');
+    expect(await getReason(withBearer({ expires: NOW }), '/files/1', 'Bearer A')).toBe('expired');
   });
 
-  test('T10 a clock may be ahead by five seconds', async () => {
-    expect(await reason(withBearer({ issuedAt: NOW + 5 }), '/files/1', 'Bearer A')).toBe('allowed');
-    expect(await reason(withBearer({ issuedAt: NOW + 6 }), '/files/1', 'Bearer A')).toBe('not_yet_valid');
+  test('T10 the clock of the issuer may be up to five seconds ahead', async () => {
+    expect(await getReason(withBearer({ issuedAt: NOW + 5 }), '/files/1', 'Bearer A')).toBe('allowed');
+    expect(await getReason(withBearer({ issuedAt: NOW + 6 }), '/files/1', 'Bearer A')).toBe('not_yet_valid');
   });
 
   test('T17 a bound token needs its certificate on the connection', async () => {
     const bound = withBearer({ boundTo: 'print' });
-    expect(await reason(bound, '/files/1', 'Bearer A')).toBe('certificate_not_presented');
-    expect(await reason(bound, '/files/1', 'Bearer A', 'other')).toBe('certificate_not_presented');
-    expect(await reason(bound, '/files/1', 'Bearer A', 'print')).toBe('allowed');
-    expect(await reason(bound, '/files/1', 'Bearer A', 'print', false)).toBe('certificate_rejected');
+    expect(await getReason(bound, '/files/1', 'Bearer A')).toBe('certificate_not_presented');
+    expect(await getReason(bound, '/files/1', 'Bearer A', 'other')).toBe('certificate_not_presented');
+    expect(await getReason(bound, '/files/1', 'Bearer A', 'print')).toBe('allowed');
+    expect(await getReason(bound, '/files/1', 'Bearer A', 'print', false)).toBe('certificate_rejected');
   });
 
-  test('T18 a rule for another integration is closed to this one', async () => {
-    expect(await reason(deps(), '/mine/1', 'Bearer A')).toBe('client_not_allowed');
-    expect(await reason(deps(), '/ours/1', 'Bearer A')).toBe('client_not_allowed');
+  test('T18 a rule limited to another integration rejects this one', async () => {
+    expect(await getReason(deps(), '/mine/1', 'Bearer A')).toBe('client_not_allowed');
+    expect(await getReason(deps(), '/ours/1', 'Bearer A')).toBe('client_not_allowed');
   });
 
-  test('T19 revocation, a removed integration and a narrowed one apply at once, for a cached token', async () => {
-    const held = bearer();
+  test('T19 a revocation and a removed or reduced integration apply to cached tokens at once', async () => {
+    const token = bearer();
     let revoked = false;
-    let found: ReturnType<typeof integration> | undefined = integration('report-runner', 'files:read');
+    let current: ReturnType<typeof integration> | undefined = integration('report-runner', 'files:read');
     const at = deps({
-      readAccessToken: () => held,
+      readAccessToken: () => token,
       revocations: { isRevoked: () => revoked },
-      getIntegration: () => found,
+      getIntegration: () => current,
     });
-    expect(await reason(at, '/files/1', 'Bearer A')).toBe('allowed');
-    found = integration('report-runner', 'files:write');
-    expect(await reason(at, '/files/1', 'Bearer A')).toBe('insufficient_scope');
-    found = undefined;
-    expect(await reason(at, '/files/1', 'Bearer A')).toBe('client_removed');
+    expect(await getReason(at, '/files/1', 'Bearer A')).toBe('allowed');
+    current = integration('report-runner', 'files:write');
+    expect(await getReason(at, '/files/1', 'Bearer A')).toBe('insufficient_scope');
+    current = undefined;
+    expect(await getReason(at, '/files/1', 'Bearer A')).toBe('client_removed');
     revoked = true;
-    expect(await reason(at, '/files/1', 'Bearer A')).toBe('revoked');
+    expect(await getReason(at, '/files/1', 'Bearer A')).toBe('revoked');
   });
 
-  test('a cached token is checked synchronously, a new one after it was read', async () => {
-    const question = {
+  test('a cached token is checked synchronously, a new one after it was verified', async () => {
+    const request = {
       method: 'GET',
       url: '/files/1',
       host: 'gate.test',
@@ -126,13 +126,13 @@ describe('access', () => {
       certificate: () => undefined,
       now: NOW,
     };
-    expect(authorize(deps(), question)).not.toBeInstanceOf(Promise);
-    const slow = authorize(deps({ readAccessToken: () => Promise.resolve(bearer()) }), question);
+    expect(authorize(deps(), request)).not.toBeInstanceOf(Promise);
+    const slow = authorize(deps({ readAccessToken: () => Promise.resolve(bearer()) }), request);
     expect(slow).toBeInstanceOf(Promise);
     expect(await slow).toMatchObject({ kind: 'allowed' });
   });
 
-  test('a challenge names scope and quotes what it quotes', () => {
+  test('a challenge contains the scope, and quoted strings are escaped', () => {
     expect(formatChallenge({ reason: 'insufficient_scope', scope: 'files:read' }, 'a "b" \\c')).toBe(
       'Bearer realm="a \\"b\\" \\\\c", error="insufficient_scope", error_description="The access token lacks the required scope.", scope="files:read"',
     );
@@ -140,7 +140,7 @@ describe('access', () => {
   });
 });
 
-describe('over the wire', () => {
+describe('over HTTP', () => {
   test('a token bound to a certificate is compared with the certificate of the connection', async () => {
     const upstream = await startRecordingUpstream();
     let boundTo = '';
@@ -154,10 +154,10 @@ describe('over the wire', () => {
     const alice = await issue(proxy.ca);
     boundTo = createHash('sha256').update(alice.der).digest('base64url');
     const client = createHttpsClient({ port: proxy.port, ca: proxy.ca.pem, as: alice });
-    const ask = (token: string) => client.getWithToken('/files/1', token);
+    const send = (token: string) => client.getWithToken('/files/1', token);
     try {
-      expect((await ask('A')).status).toBe(200);
-      expect((await ask('B')).status).toBe(401);
+      expect((await send('A')).status).toBe(200);
+      expect((await send('B')).status).toBe(401);
       expect(proxy.notes).toMatchObject([
         {
           decision: 'forwarded',
@@ -229,18 +229,18 @@ describe('explain reports what the gateway does', () => {
     });
   });
 
-  test('an integration that was narrowed limits the token', () => {
-    const narrowed = integration('report-runner', 'reports:read');
+  test('the current scope of an integration limits the token', () => {
+    const reduced = integration('report-runner', 'reports:read');
     expect(
-      explainPath('/files/1', { scope: scope('files:read'), client: 'report-runner', integration: narrowed }),
+      explainPath('/files/1', { scope: scope('files:read'), client: 'report-runner', integration: reduced }),
     ).toMatchObject({ verdict: 'forbidden', reason: 'the token lacks files:read' });
   });
 });
 
-test('a request that could not be decided is logged under the id in its response', async () => {
+test('a failed authorization is logged with the request id of the response', async () => {
   const proxy = await startProxyHarness({
     upstream: 'http://127.0.0.1:1',
-    readAccessToken: () => Promise.reject(new Fault('store_unavailable', 'away')),
+    readAccessToken: () => Promise.reject(new Fault('store_unavailable', 'unreachable')),
   });
   try {
     const { status, body } = await rawRequest(

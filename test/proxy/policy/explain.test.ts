@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import {
   expectAgreement,
-  expectedOf,
-  explainedOutcome,
-  statusOf,
+  explainRequest,
+  getExpectedStatus,
+  getStatus,
   withExplainedGateway,
 } from './explained-requests.ts';
 
@@ -18,11 +18,11 @@ test.each([
   ['CONNECT', 'localhost:8443', 'method_not_allowed'],
   ['GET', '/files/a?access_token=x', 'invalid_request'],
   ['GET', 'http://evil/files/a', 'misdirected'],
-] as const)('explain describes what the gateway does with %s %s', async (method, target, verdict) => {
+] as const)('explain and the gateway agree on %s %s', async (method, target, verdict) => {
   const request = { method, target, host: 'localhost:8443', token: 'report-runner files:read' };
-  const reported = explainedOutcome(request);
-  expect(reported.verdict).toBe(verdict);
-  const expected = expectedOf(reported, request.token);
-  const status = await statusOf(request);
+  const explanation = explainRequest(request);
+  expect(explanation.verdict).toBe(verdict);
+  const expected = getExpectedStatus(explanation, request.token);
+  const status = await getStatus(request);
   if (expected !== undefined) expect(status).toBe(expected);
 });

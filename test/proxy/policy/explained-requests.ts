@@ -5,17 +5,17 @@ import { compileRules } from '../../../src/domain/rule-matcher.ts';
 import { type ExplainContext, type Explanation, explain } from '../../../src/proxy/policy/explain.ts';
 import { createOwnAuthorityCheck } from '../../../src/proxy/policy/own-authority.ts';
 import { buildIntegrations, buildRules } from '../../../src/server/build-from-settings.ts';
-import { createForwardAuthMatcher, createServicePathParser } from '../../../src/server/service-paths.ts';
+import { ServicePaths } from '../../../src/server/service-paths.ts';
 import { scope } from '../../support/proxy-harness.ts';
 import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
 
-/** Compares `gatehouse explain` with what the running gateway does. */
+/** Compares `gatehouse explain` with the behaviour of the running gateway. */
 let gateway: TestGateway;
 let context: ExplainContext;
 const tokens = new Map<string, string>();
 const TOKENS = ['none', 'report-runner files:read', 'report-runner reports:write', 'other-app files:read'];
 
-/** Opens the gateway for the tests of a file. */
+/** Starts the gateway for the tests of a file. */
 export function withExplainedGateway(): void {
   beforeAll(async () => {
     gateway = await startGateway((settings) => ({
@@ -36,13 +36,12 @@ export function withExplainedGateway(): void {
     }
     const settings = gateway.server.settings();
     const rules = compileRules(buildRules(settings));
-    const below = createServicePathParser(settings);
-    const afterCheck = createForwardAuthMatcher(settings);
+    const paths = new ServicePaths(settings);
     context = {
       rules,
       isOwnAuthority: createOwnAuthorityCheck(settings.publicUrl, rules),
-      isServicePath: (path) => below(path) !== undefined,
-      isForwardAuthPath: (url) => afterCheck(url) !== undefined,
+      isServicePath: (path) => paths.parse(path) !== undefined,
+      isForwardAuthPath: (url) => paths.matchForwardAuth(url) !== undefined,
     };
   });
   afterAll(() => gateway.close());
@@ -55,8 +54,8 @@ interface ExplainRequest {
   readonly token: string;
 }
 
-/** The status of the last answer on a connection of its own. */
-export const statusOf = ({ method, target, host, token }: ExplainRequest): Promise<number> =>
+/** Sends a request on a new connection and returns the status. */
+export const getStatus = ({ method, target, host, token }: ExplainRequest): Promise<number> =>
   new Promise((resolve, reject) => {
     const socket = connect({
       port: gateway.port,
@@ -65,9 +64,9 @@ export const statusOf = ({ method, target, host, token }: ExplainRequest): Promi
       ca: gateway.ca.pem,
     });
     let text = '';
-    const given = tokens.get(token);
-    const authorization = given === undefined ? '' : `Authorization: Bearer ${given}\r\n`;
-    socket.setTimeout(30_000, () => socket.destroy(new Error(`no answer to ${method} ${target}`)));
+    const accessToken = tokens.get(token);
+    const authorization = accessToken === undefined ? '' : `Authorization: Bearer ${accessToken}\r\n`;
+    socket.setTimeout(30_000, () => socket.destroy(new Error(`no response to ${method} ${target}`)));
     socket.on('data', (part: Buffer) => void (text += part.toString('latin1')));
     socket.on('error', reject);
     socket.on('close', () => resolve(Number(text.split(' ')[1])));
@@ -76,22 +75,22 @@ export const statusOf = ({ method, target, host, token }: ExplainRequest): Promi
     );
   });
 
-export function explainedOutcome({ method, target, host, token }: ExplainRequest): Explanation {
-  const [client = '', held = ''] = token.split(' ');
+export function explainRequest({ method, target, host, token }: ExplainRequest): Explanation {
+  const [client = '', scopeText = ''] = token.split(' ');
   if (token === 'none') return explain(context, { method, path: target, host });
   const integration = buildIntegrations(gateway.server.settings(), []).get(client);
   return explain(context, {
     method,
     path: target,
     host,
-    scope: scope(held),
+    scope: scope(scopeText),
     client,
     ...(integration && { integration }),
   });
 }
 
 /** `undefined`: a response of the gateway itself, with any status. */
-export function expectedOf(
+export function getExpectedStatus(
   { verdict, reportOnly, http2Only }: Explanation,
   token: string,
 ): number | undefined {
@@ -118,8 +117,8 @@ export function expectedOf(
   }
 }
 
-const args = (...list: string[]) => fc.constantFrom(...list);
-const first = args(
+const oneOf = (...list: string[]) => fc.constantFrom(...list);
+const firstSegment = oneOf(
   'files',
   'reports',
   'whoami',
@@ -135,7 +134,7 @@ const first = args(
   'AuthSvc',
   'auth',
 );
-const later = args(
+const laterSegment = oneOf(
   'a',
   'b',
   'check',
@@ -153,10 +152,10 @@ const later = args(
   'Ä',
 );
 const path = fc
-  .tuple(first, fc.array(later, { maxLength: 3 }))
+  .tuple(firstSegment, fc.array(laterSegment, { maxLength: 3 }))
   .map(([head, rest]) => `/${[head, ...rest].join('/')}`);
-const query = args('', '', '', '?q=1', '?access_token=x', '?a=1&access%5Ftoken=x', '?x#y');
-const origin = args(
+const query = oneOf('', '', '', '?q=1', '?access_token=x', '?a=1&access%5Ftoken=x', '?x#y');
+const origin = oneOf(
   '',
   '',
   '',
@@ -166,7 +165,7 @@ const origin = args(
   'https://u@localhost:8443',
 );
 const request = fc.record({
-  method: args(
+  method: oneOf(
     'GET',
     'GET',
     'GET',
@@ -183,7 +182,7 @@ const request = fc.record({
     { weight: 20, arbitrary: fc.tuple(origin, path, query).map((parts) => parts.join('')) },
     { weight: 1, arbitrary: fc.constant('*') },
   ),
-  host: args('localhost:8443', 'localhost:8443', 'hosted.test', 'elsewhere.test'),
+  host: oneOf('localhost:8443', 'localhost:8443', 'hosted.test', 'elsewhere.test'),
   token: fc.constantFrom(...TOKENS),
 });
 
@@ -191,17 +190,17 @@ export async function expectAgreement(runs: number, seed?: number): Promise<void
   const seen = new Set<string>();
   await fc.assert(
     fc.asyncProperty(request, async (request) => {
-      const reported = explainedOutcome(request);
-      seen.add(reported.verdict);
+      const explanation = explainRequest(request);
+      seen.add(explanation.verdict);
       const before = gateway.upstream.requests.length;
-      const status = await statusOf(request);
+      const status = await getStatus(request);
       const forwarded = gateway.upstream.requests.length - before;
-      const expected = expectedOf(reported, request.token);
-      if (expected !== undefined) expect(status, JSON.stringify(reported)).toBe(expected);
-      expect(forwarded, JSON.stringify(reported)).toBe(expected === 200 ? 1 : 0);
+      const expected = getExpectedStatus(explanation, request.token);
+      if (expected !== undefined) expect(status, JSON.stringify(explanation)).toBe(expected);
+      expect(forwarded, JSON.stringify(explanation)).toBe(expected === 200 ? 1 : 0);
     }),
     { numRuns: runs, ...(seed !== undefined && { seed }) },
   );
-  // Requests of one kind only would prove nothing.
+  // Ensure that the requests covered many verdicts.
   expect(seen.size).toBeGreaterThanOrEqual(8);
 }

@@ -12,7 +12,7 @@ import {
 } from '../../support/test-gateway.ts';
 
 const CHECK = '/authsvc/check';
-/** Its public rule and its any-token rule tell which host a request was judged for. */
+/** One public and one protected rule: the status shows which host a request was authorized for. */
 const HOST_ROUTES = [
   { path: '/lobby', host: 'open.example.test', public: true },
   { path: '/lobby', host: 'shut.example.test', requires: 'reports:write' },
@@ -33,12 +33,12 @@ const withGateways: SettingsChange = (settings) => ({
 });
 
 let gateway: TestGateway;
-let usual: SettingsInput;
+let defaultSettings: SettingsInput;
 let token: string;
 beforeAll(async () => {
   gateway = await startGateway((settings) => {
-    usual = withGateways(settings);
-    return usual;
+    defaultSettings = withGateways(settings);
+    return defaultSettings;
   });
   token = (await gateway.grant({ scope: 'files:read' })).access_token;
 });
@@ -54,7 +54,7 @@ const check = (
   more: { path?: string; method?: string; body?: string } = {},
 ): Promise<Reply> => gateway.request({ path: CHECK, ...more, headers });
 
-/** What each gateway sends for a request, by its documentation. */
+/** The check request that each gateway sends, according to its documentation. */
 const GATEWAYS = {
   nginx: (method: string, uri: string, headers: Headers) =>
     check({
@@ -101,9 +101,9 @@ const GATEWAYS = {
 
 const nginx = GATEWAYS.nginx;
 
-describe.each(Object.entries(GATEWAYS))('as %s requests it', (_, ask) => {
+describe.each(Object.entries(GATEWAYS))('a check request of %s', (_, send) => {
   test('a request that a rule allows is 200 with every identity header', async () => {
-    const reply = await ask('GET', '/files/a?b=c', bearer());
+    const reply = await send('GET', '/files/a?b=c', bearer());
     expect(reply.status).toBe(200);
     expect(reply.text).toBe('');
     expect(reply.headers).toMatchObject({
@@ -115,8 +115,8 @@ describe.each(Object.entries(GATEWAYS))('as %s requests it', (_, ask) => {
     expect(reply.headers['x-request-id']).toMatch(/^[\w-]{8,}$/);
   });
 
-  test('a public rule is 200 without a token, and every identity header is there and empty', async () => {
-    const reply = await ask('GET', '/health', {});
+  test('a public rule is 200 without a token, and every identity header is present and empty', async () => {
+    const reply = await send('GET', '/health', {});
     expect(reply.status).toBe(200);
     expect(reply.headers).toMatchObject({
       'x-forwarded-user': '',
@@ -126,34 +126,34 @@ describe.each(Object.entries(GATEWAYS))('as %s requests it', (_, ask) => {
   });
 
   test('without a token: 401 with a challenge; with an invalid one: invalid_token', async () => {
-    const none = await ask('GET', '/files/a', {});
+    const none = await send('GET', '/files/a', {});
     expect(none.status).toBe(401);
     expect(none.headers['www-authenticate']).toBe('Bearer realm="gatehouse"');
     expect(none.headers['cache-control']).toBe('no-store');
-    const bad = await ask('GET', '/files/a', bearer('nonsense'));
+    const bad = await send('GET', '/files/a', bearer('nonsense'));
     expect(bad.status).toBe(401);
     expect(bad.headers['www-authenticate']).toContain('error="invalid_token"');
     expect(bad.headers['x-forwarded-user']).toBeUndefined();
   });
 
   test('too little scope, and a rule for another client, are 403 with a challenge', async () => {
-    const scope = await ask('GET', '/reports/a', bearer());
+    const scope = await send('GET', '/reports/a', bearer());
     expect(scope.status).toBe(403);
     expect(scope.headers['www-authenticate']).toContain(
       'error="insufficient_scope", error_description="The access token lacks the required scope.", scope="reports:write"',
     );
-    const client = await ask('GET', '/other/a', bearer());
+    const client = await send('GET', '/other/a', bearer());
     expect(client.status).toBe(403);
     expect(client.json['error']).toBe('insufficient_scope');
   });
 
-  test('the method matters: a rule for GET does not apply to POST', async () => {
-    expect((await ask('POST', '/files/a', bearer())).status).toBe(403);
-    expect((await ask('HEAD', '/files/a', bearer())).status).toBe(200);
+  test('the method is checked: a rule for GET does not apply to POST', async () => {
+    expect((await send('POST', '/files/a', bearer())).status).toBe(403);
+    expect((await send('HEAD', '/files/a', bearer())).status).toBe(200);
   });
 
-  test('what no rule matches is 403, not 404', async () => {
-    const reply = await ask('GET', '/nowhere', bearer());
+  test('a request that matches no rule is 403, not 404', async () => {
+    const reply = await send('GET', '/nowhere', bearer());
     expect(reply.status).toBe(403);
     expect(reply.json['error']).toBe('not_found');
   });
@@ -171,16 +171,16 @@ describe.each(Object.entries(GATEWAYS))('as %s requests it', (_, ask) => {
     '/health/..;/reports',
     '/files/a?access_token=x',
   ])('an ambiguous path is 403, not 400: %s', async (uri) => {
-    const reply = await ask('GET', uri, bearer());
+    const reply = await send('GET', uri, bearer());
     expect(reply.status).toBe(403);
     expect(reply.json['error']).toBe('invalid_request');
-    // The question was in order, so the connection of the gateway stays.
+    // The check request itself is valid, so the connection stays open.
     expect(reply.headers.connection).not.toBe('close');
   });
 
   describe('a preflight', () => {
     const preflight = (path: string, origin = 'https://app.test', method = 'GET', more: Headers = {}) =>
-      ask('OPTIONS', path, { origin, 'access-control-request-method': method, ...more });
+      send('OPTIONS', path, { origin, 'access-control-request-method': method, ...more });
 
     test('from an allowed origin passes without identity, with the CORS response headers', async () => {
       const reply = await preflight('/shared/a');
@@ -193,26 +193,26 @@ describe.each(Object.entries(GATEWAYS))('as %s requests it', (_, ask) => {
       });
     });
 
-    test('of another origin is 403', async () => {
+    test('from another origin is 403', async () => {
       const reply = await preflight('/shared/a', 'https://evil.test');
       expect([reply.status, reply.headers['access-control-allow-origin']]).toEqual([403, undefined]);
     });
 
-    test('is decided by the rule of the announced request: without one, or without cors, a token is needed', async () => {
+    test('is decided by the rule of the requested method: without a rule, or without cors, a token is required', async () => {
       expect((await preflight('/shared/a', undefined, 'DELETE')).status).toBe(401);
       expect((await preflight('/files/a')).status).toBe(401);
     });
 
-    test('bypasses nothing: not for OPTIONS itself, not with a token, not for an unusual path', async () => {
-      expect((await ask('OPTIONS', '/shared/a', { origin: 'https://app.test' })).status).toBe(401);
+    test('cannot bypass a rule: not for OPTIONS itself, not with a token, not with an unusual path', async () => {
+      expect((await send('OPTIONS', '/shared/a', { origin: 'https://app.test' })).status).toBe(401);
       expect((await preflight('/shared/a', undefined, 'GET', bearer('nonsense'))).status).toBe(401);
       expect((await preflight('/shared/../files/a')).status).toBe(403);
       expect((await preflight('/shared/%66')).status).toBe(403);
     });
   });
 
-  test('the paths of the token service are not passed on to an API', async () => {
-    expect((await ask('GET', '/AuthSvc/Authorize/Verify', bearer())).status).toBe(403);
+  test('the paths of the token service are never allowed', async () => {
+    expect((await send('GET', '/AuthSvc/Authorize/Verify', bearer())).status).toBe(403);
   });
 });
 
@@ -231,17 +231,19 @@ test('path segments are compared case-insensitively, below every service path', 
 });
 
 test('any method may be used, and a revoked token is rejected at once', async () => {
-  const { access_token: mine } = await gateway.grant({ scope: 'files:read' });
-  const headers = { ...bearer(mine), 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/files/a' };
+  const { access_token: ownToken } = await gateway.grant({ scope: 'files:read' });
+  const headers = { ...bearer(ownToken), 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/files/a' };
   for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND'])
     expect((await check(headers, { method })).status, method).toBe(200);
-  expect((await gateway.request({ path: '/authsvc/Revoke/Token', headers: bearer(mine) })).status).toBe(200);
+  expect((await gateway.request({ path: '/authsvc/Revoke/Token', headers: bearer(ownToken) })).status).toBe(
+    200,
+  );
   const after = await check(headers);
   expect(after.status).toBe(401);
   expect(after.headers['www-authenticate']).toContain('revoked');
 });
 
-test('an unneeded encoding is refused: the gateway would send on what no rule has seen', async () => {
+test('an unnecessary percent-encoding is refused, since the gateway would forward a path that no rule has matched', async () => {
   expect((await nginx('GET', '/%66iles/a', bearer())).status).toBe(403);
   expect((await nginx('GET', '/files/%c3%a9', bearer())).status).toBe(200);
   expect((await nginx('GET', '/files/%C3%A9?x=%66', bearer())).status).toBe(200);
@@ -250,11 +252,11 @@ test('an unneeded encoding is refused: the gateway would send on what no rule ha
 describe('the original request', () => {
   const ORIGINAL_REQUEST = { 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
   test.each<[string, Headers, string?, string?]>([
-    ['nothing is told', {}],
+    ['no header at all', {}],
     ['only the method', { 'x-original-method': 'GET' }],
     ['only the path, in a header', { 'x-original-uri': '/files/a' }],
     [
-      'only the path, and the method is asked to be guessed',
+      'only the path, on a check request with another method',
       { 'x-forwarded-uri': '/files/a' },
       CHECK,
       'POST',
@@ -287,7 +289,7 @@ describe('the original request', () => {
         'x-forwarded-proto': 'http',
       },
     ],
-    ['a scheme that is none', { ...ORIGINAL_REQUEST, 'x-forwarded-proto': 'https,http' }],
+    ['a malformed scheme', { ...ORIGINAL_REQUEST, 'x-forwarded-proto': 'https,http' }],
     ['an empty header', { ...ORIGINAL_REQUEST, 'x-forwarded-uri': '' }],
     [
       'a URL where a path belongs',
@@ -302,7 +304,7 @@ describe('the original request', () => {
       { 'x-original-method': 'GET', 'x-original-url': 'https://localhost:8443@evil.test/files/a' },
     ],
     [
-      'a URL of another kind',
+      'a URL with another scheme',
       { 'x-original-method': 'GET', 'x-original-url': 'ftp://localhost:8443/files/a' },
     ],
     ['a method in lower case', { ...ORIGINAL_REQUEST, 'x-original-method': 'get' }],
@@ -310,16 +312,20 @@ describe('the original request', () => {
     ['a list of methods', { ...ORIGINAL_REQUEST, 'x-original-method': 'GET, POST' }],
     ['TRACE', { ...ORIGINAL_REQUEST, 'x-original-method': 'TRACE' }],
     ['CONNECT', { ...ORIGINAL_REQUEST, 'x-original-method': 'CONNECT' }],
-    ['the server itself', { 'x-original-method': 'OPTIONS', 'x-original-uri': '*' }],
-    ['a header and another path below /check', ORIGINAL_REQUEST, `${CHECK}/health`],
+    ['an asterisk target', { 'x-original-method': 'OPTIONS', 'x-original-uri': '*' }],
+    ['a header and another path after /check', ORIGINAL_REQUEST, `${CHECK}/health`],
     [
-      'a header method and another of the question',
+      'a method header that differs from the check request',
       { 'x-forwarded-method': 'GET' },
       `${CHECK}/files/a`,
       'POST',
     ],
-    ['a header host and another of the question', { 'x-forwarded-host': 'b.test' }, `${CHECK}/files/a`],
-  ])('is unclear, so 403: %s', async (_, headers, path = CHECK, method = 'GET') => {
+    [
+      'a host header that differs from the check request',
+      { 'x-forwarded-host': 'b.test' },
+      `${CHECK}/files/a`,
+    ],
+  ])('is ambiguous, so 403: %s', async (_, headers, path = CHECK, method = 'GET') => {
     const reply = await check({ ...bearer(), ...headers }, { path, method });
     expect(reply.status).toBe(403);
     expect(reply.headers['x-forwarded-user']).toBeUndefined();
@@ -338,7 +344,7 @@ describe('the original request', () => {
     expect(reply.status).toBe(200);
   });
 
-  test('names that only look alike are not read', async () => {
+  test('headers with similar names are ignored', async () => {
     const reply = await check({
       ...bearer(),
       ...ORIGINAL_REQUEST,
@@ -349,7 +355,7 @@ describe('the original request', () => {
     expect(reply.headers['x-forwarded-user']).toBe(ALICE);
   });
 
-  test('is logged without its query, and so is the reason it is unclear', async () => {
+  test('is logged without its query, and so is the reason why it is ambiguous', async () => {
     const before = gateway.log.length;
     await nginx('GET', '/files/log?secret=1', bearer());
     await check({ ...bearer(), 'x-original-uri': '/files/a' });
@@ -401,7 +407,7 @@ describe('the body of a check request', () => {
     }
   });
 
-  test('gets its response before the body has arrived, and an endless body is cut off', async () => {
+  test('does not delay the response, and an endless body is cut off', async () => {
     const { sent, reply } = beginRequest({
       port: gateway.port,
       ca: gateway.ca.pem,
@@ -409,15 +415,15 @@ describe('the body of a check request', () => {
       method: 'POST',
       headers: { ...headers(), 'content-length': '1000000000' },
     });
-    const cut = new Promise<void>((resolve) => {
+    const closed = new Promise<void>((resolve) => {
       sent.on('error', () => resolve()).on('close', () => resolve());
     });
     sent.write('the beginning');
     expect((await reply).status).toBe(200);
-    await cut;
+    await closed;
   });
 
-  test('behind Expect: 100-continue does not delay the decision', async () => {
+  test('with Expect: 100-continue does not delay the decision', async () => {
     const reply = await check(
       { ...headers(), expect: '100-continue', 'content-length': '5' },
       { method: 'POST' },
@@ -426,8 +432,8 @@ describe('the body of a check request', () => {
   });
 });
 
-test('a peer that is not listed learns nothing, and the log names the setting', async () => {
-  await gateway.reload(() => ({ ...usual, trustedProxies: ['192.0.2.0/24'] }));
+test('a peer that is not listed always gets the same 403, and the log names the setting', async () => {
+  await gateway.reload(() => ({ ...defaultSettings, trustedProxies: ['192.0.2.0/24'] }));
   try {
     const before = gateway.log.length;
     const headers = { ...bearer(), 'x-original-method': 'GET', 'x-original-uri': '/health' };
@@ -444,25 +450,25 @@ test('a peer that is not listed learns nothing, and the log names the setting', 
       setting: 'trustedProxies',
     });
   } finally {
-    await gateway.reload(() => usual);
+    await gateway.reload(() => defaultSettings);
   }
 });
 
 describe('where rules require a host', () => {
   beforeAll(() =>
     gateway.reload(() => ({
-      ...usual,
-      routes: [...HOST_ROUTES, ...(usual.routes ?? [])],
+      ...defaultSettings,
+      routes: [...HOST_ROUTES, ...(defaultSettings.routes ?? [])],
     })),
   );
-  afterAll(() => gateway.reload(() => usual));
+  afterAll(() => gateway.reload(() => defaultSettings));
 
-  const ask = (headers: Headers, path = CHECK) =>
+  const send = (headers: Headers, path = CHECK) =>
     check({ 'x-original-method': 'GET', 'x-original-uri': '/lobby', ...headers }, { path });
 
   test('the forwarded host is used, not that of the check request', async () => {
-    expect((await ask({ 'x-forwarded-host': 'open.example.test' })).status).toBe(200);
-    expect((await ask({ 'x-forwarded-host': 'shut.example.test', host: 'open.example.test' })).status).toBe(
+    expect((await send({ 'x-forwarded-host': 'open.example.test' })).status).toBe(200);
+    expect((await send({ 'x-forwarded-host': 'shut.example.test', host: 'open.example.test' })).status).toBe(
       401,
     );
   });
@@ -476,7 +482,7 @@ describe('where rules require a host', () => {
   });
 
   test('a check request without a host is rejected', async () => {
-    expect((await ask({ host: 'open.example.test' })).status).toBe(403);
+    expect((await send({ host: 'open.example.test' })).status).toBe(403);
   });
 
   test('Envoy sends the host as that of its check request', async () => {
@@ -493,49 +499,49 @@ describe('a token bound to a certificate', () => {
     bound = bearer((await gateway.grant({ clientId: 'bound-app' })).access_token);
   });
 
-  test('does not work with the certificate of the connection: that is the gateway’s own', async () => {
-    const ask = (as?: 'alice' | 'bob') =>
+  test('does not work with the certificate of the connection, which is that of the gateway', async () => {
+    const send = (as?: 'alice' | 'bob') =>
       gateway.request({
         path: CHECK,
         headers: { ...bound, ...ORIGINAL_REQUEST },
         ...(as && { as: gateway.users[as] }),
       });
-    expect((await ask('alice')).status).toBe(401);
-    expect((await ask('bob')).status).toBe(401);
-    const none = await ask();
+    expect((await send('alice')).status).toBe(401);
+    expect((await send('bob')).status).toBe(401);
+    const none = await send();
     expect(none.status).toBe(401);
     expect(none.headers['www-authenticate']).toContain('bound to a certificate');
   });
 
-  test('works with a certificate header in each of its forms, from listed peers only', async () => {
-    const forms = forwardedCertificateHeaders(Buffer.from(gateway.users.alice.der));
-    for (const [name, value] of forms)
+  test('works with a certificate header in each supported format, from listed peers only', async () => {
+    const certificateHeaders = forwardedCertificateHeaders(Buffer.from(gateway.users.alice.der));
+    for (const [name, value] of certificateHeaders)
       expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: value })).status, name).toBe(401);
-    for (const [name, value] of forms)
+    for (const [name, value] of certificateHeaders)
       await withSettings(gateway, withForwardedCertificates(name.toLowerCase() as 'client-cert'), async () =>
         expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: value })).status, name).toBe(200),
       );
     await withSettings(gateway, withForwardedCertificates(), async () => {
-      const [[name, value] = ['', '']] = forms;
+      const [[name, value] = ['', '']] = certificateHeaders;
       expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: [value, value] })).status).toBe(403);
       expect((await check({ ...bound, ...ORIGINAL_REQUEST, Client_Cert: value })).status).toBe(403);
       expect(
         (await check({ ...bound, ...ORIGINAL_REQUEST, 'Client.Cert': value, [name]: value })).status,
       ).toBe(403);
-      // The gateway's own certificate says nothing about its client.
-      const own = await gateway.request({
+      // The certificate of the gateway does not identify its client.
+      const reply = await gateway.request({
         path: CHECK,
         headers: { ...bound, ...ORIGINAL_REQUEST },
         as: gateway.users.alice,
       });
-      expect(own.status).toBe(401);
+      expect(reply.status).toBe(401);
     });
   });
 });
 
-test('the names of identity headers are those of the settings', async () => {
+test('the identity headers have the configured names', async () => {
   await gateway.reload(() => ({
-    ...usual,
+    ...defaultSettings,
     headers: { user: 'Remote-User', clientId: 'Remote-Client', scope: 'Remote-Scope' },
   }));
   try {
@@ -548,11 +554,11 @@ test('the names of identity headers are those of the settings', async () => {
     expect(headers['x-forwarded-user']).toBeUndefined();
     expect((await nginx('GET', '/health', {})).headers).toMatchObject({ 'remote-user': '' });
   } finally {
-    await gateway.reload(() => usual);
+    await gateway.reload(() => defaultSettings);
   }
 });
 
-test('a failure of our own is 503 and never 200', async () => {
+test('an internal error is 503 and never 200', async () => {
   const failing = vi.spyOn(gateway.server.store.revocations, 'isRevoked').mockImplementation(() => {
     throw new Error('the map is gone');
   });

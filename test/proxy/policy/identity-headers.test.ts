@@ -36,7 +36,7 @@ afterAll(async () => {
 });
 beforeEach(() => upstream.reset());
 
-const ask = (
+const send = (
   path: string,
   headers: readonly string[],
   token: string | undefined = 'A',
@@ -54,12 +54,12 @@ const ask = (
 
 const IDENTITY_NAMES = ['x-forwarded-user', 'x-forwarded-client-id', 'x-forwarded-scope'];
 /** Fields whose name could be read as `name` by a server that folds separators. */
-const likeIt = (name: string): string[] =>
+const valuesLike = (name: string): string[] =>
   (upstream.requests[0]?.headers ?? [])
     .filter(([given]) => given.replace(/[_.]/g, '-') === name)
     .map(([, value]) => value);
 
-const spoofs = (value: string): string[] =>
+const spoofedHeaders = (value: string): string[] =>
   IDENTITY_NAMES.flatMap((name) => [
     `${name}: ${value}`,
     `${name.toUpperCase()}: ${value}`,
@@ -70,50 +70,50 @@ const spoofs = (value: string): string[] =>
 
 describe('only the gateway sets the identity headers', () => {
   test('I01 a spoofed identity header is replaced by the gateway’s', async () => {
-    expect((await ask('/files/1', ['X-Forwarded-User: root', 'X-Gatehouse-Identity: root'])).status).toBe(
+    expect((await send('/files/1', ['X-Forwarded-User: root', 'X-Gatehouse-Identity: root'])).status).toBe(
       200,
     );
-    expect(likeIt('x-forwarded-user')).toEqual([IDENTITY]);
-    expect(likeIt('x-gatehouse-identity')).toEqual([]);
-    expect(likeIt('x-forwarded-client-id')).toEqual(['report-runner']);
-    expect(likeIt('x-forwarded-scope')).toEqual(['files:read']);
+    expect(valuesLike('x-forwarded-user')).toEqual([IDENTITY]);
+    expect(valuesLike('x-gatehouse-identity')).toEqual([]);
+    expect(valuesLike('x-forwarded-client-id')).toEqual(['report-runner']);
+    expect(valuesLike('x-forwarded-scope')).toEqual(['files:read']);
   });
 
-  test('I02 no other spelling of an identity header gets through', async () => {
-    await ask('/files/1', [
+  test('I02 no other spelling of an identity header is forwarded', async () => {
+    await send('/files/1', [
       'x_forwarded_user: root',
       'X_Forwarded-User: root',
       'x.forwarded.user: root',
       'x_gatehouse.identity: root',
     ]);
-    expect(likeIt('x-forwarded-user')).toEqual([IDENTITY]);
-    expect(likeIt('x-gatehouse-identity')).toEqual([]);
+    expect(valuesLike('x-forwarded-user')).toEqual([IDENTITY]);
+    expect(valuesLike('x-gatehouse-identity')).toEqual([]);
     expect(upstream.bytes()).not.toContain('root');
   });
 
-  test('I03 an identity header sent three times arrives once, with the gateway’s value', async () => {
-    await ask('/files/1', ['X-Forwarded-User: a', 'X-Forwarded-User: b', 'X-Forwarded-User: c']);
-    expect(likeIt('x-forwarded-user')).toEqual([IDENTITY]);
+  test('I03 an identity header sent three times is forwarded once, with the gateway’s value', async () => {
+    await send('/files/1', ['X-Forwarded-User: a', 'X-Forwarded-User: b', 'X-Forwarded-User: c']);
+    expect(valuesLike('x-forwarded-user')).toEqual([IDENTITY]);
   });
 
   test('a spoofed identity header never reaches the upstream, on public and on protected routes', async () => {
-    expect((await ask('/public/a', spoofs('evil'), undefined)).status).toBe(200);
-    for (const name of IDENTITY_NAMES) expect([name, likeIt(name)]).toEqual([name, []]);
+    expect((await send('/public/a', spoofedHeaders('evil'), undefined)).status).toBe(200);
+    for (const name of IDENTITY_NAMES) expect([name, valuesLike(name)]).toEqual([name, []]);
     expect(upstream.bytes()).not.toContain('evil');
     upstream.reset();
-    expect((await ask('/public/a', spoofs('evil'))).status).toBe(200);
-    for (const name of IDENTITY_NAMES) expect([name, likeIt(name)]).toEqual([name, []]);
+    expect((await send('/public/a', spoofedHeaders('evil'))).status).toBe(200);
+    for (const name of IDENTITY_NAMES) expect([name, valuesLike(name)]).toEqual([name, []]);
     upstream.reset();
-    expect((await ask('/files/a', spoofs('evil'))).status).toBe(200);
-    for (const name of IDENTITY_NAMES) expect([name, likeIt(name).length]).toEqual([name, 1]);
+    expect((await send('/files/a', spoofedHeaders('evil'))).status).toBe(200);
+    for (const name of IDENTITY_NAMES) expect([name, valuesLike(name).length]).toEqual([name, 1]);
     expect(upstream.bytes()).not.toContain('evil');
   });
 
   test('I04 Connection cannot remove the gateway’s headers', async () => {
     const list = 'Connection: close, X-Forwarded-User, Authorization, X-Forwarded-For, X-Mine';
-    expect((await ask('/files/1', [list, 'X-Mine: 1', 'X-Forwarded-For: 6.6.6.6', 'X-Kept: 1'])).status).toBe(
-      200,
-    );
+    expect(
+      (await send('/files/1', [list, 'X-Mine: 1', 'X-Forwarded-For: 6.6.6.6', 'X-Kept: 1'])).status,
+    ).toBe(200);
     const [seen] = upstream.requests;
     expect(headerValues(seen, 'x-forwarded-user')).toEqual([IDENTITY]);
     expect(headerValues(seen, 'x-forwarded-for')).toEqual(['127.0.0.1']);
@@ -123,12 +123,12 @@ describe('only the gateway sets the identity headers', () => {
 
   test('I05 Connection cannot name host or framing', async () => {
     for (const name of ['transfer-encoding', 'content-length', 'Host', 'close, HOST'])
-      expect([name, (await ask('/files/1', [`Connection: ${name}`])).status]).toEqual([name, 400]);
+      expect([name, (await send('/files/1', [`Connection: ${name}`])).status]).toEqual([name, 400]);
     expect(upstream.bytes()).toBe('');
   });
 
-  test('I06 forwarded headers from an untrusted peer are replaced with the socket’s facts', async () => {
-    await ask('/files/1', [
+  test('I06 forwarded headers from an untrusted peer are replaced with the values of the connection', async () => {
+    await send('/files/1', [
       'X-Forwarded-For: 6.6.6.6',
       'Forwarded: for=6.6.6.6',
       'X-Real-IP: 6.6.6.6',
@@ -148,17 +148,17 @@ describe('only the gateway sets the identity headers', () => {
   });
 
   test('I07 forwarded headers from a listed proxy are kept, and its own address is added', async () => {
-    const behind = await startProxyHarness({
+    const trustingProxy = await startProxyHarness({
       upstream: upstream.url,
       isTrustedPeer: (peer) => peer === '127.0.0.1',
     });
     try {
       await rawRequest(
-        behind.port,
+        trustingProxy.port,
         `GET /public/a HTTP/1.1\r\nHost: inner\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: api.test\r\nX-Forwarded-User: root\r\n\r\n`,
       );
     } finally {
-      await behind.close();
+      await trustingProxy.close();
     }
     const [seen] = upstream.requests;
     expect(headerValues(seen, 'x-forwarded-for')).toEqual(['6.6.6.6, 9.9.9.9, 127.0.0.1']);
@@ -168,12 +168,12 @@ describe('only the gateway sets the identity headers', () => {
   });
 
   test('I08 without listed proxies no forwarded header is trusted', async () => {
-    await ask('/public/a', ['X-Forwarded-For: 6.6.6.6', 'X-Forwarded-Proto: https']);
+    await send('/public/a', ['X-Forwarded-For: 6.6.6.6', 'X-Forwarded-Proto: https']);
     expect(headerValues(upstream.requests[0], 'x-forwarded-for')).toEqual(['127.0.0.1']);
     expect(headerValues(upstream.requests[0], 'x-forwarded-proto')).toEqual(['http']);
   });
 
-  test('headers that speak of a client certificate end here', async () => {
+  test('client certificate headers are not forwarded', async () => {
     const names = [
       'Client-Cert',
       'X-Forwarded-Client-Cert',
@@ -182,7 +182,7 @@ describe('only the gateway sets the identity headers', () => {
       'X-ARR-ClientCert',
       'X_SSL_Client_Cert',
     ];
-    await ask(
+    await send(
       '/public/a',
       names.map((name) => `${name}: forged`),
     );
@@ -192,40 +192,42 @@ describe('only the gateway sets the identity headers', () => {
 });
 
 describe('I12 one token, sent by one method', () => {
-  const raw = (lines: readonly string[], target = '/files/1'): Promise<RawResponse> =>
+  const sendFields = (lines: readonly string[], target = '/files/1'): Promise<RawResponse> =>
     rawRequest(proxy.port, [`GET ${target} HTTP/1.1`, 'Host: a.test', ...lines, '\r\n'].join('\r\n'));
 
   test('I12 two Authorization headers are refused, on public routes too', async () => {
     for (const path of ['/files/1', '/public/a', '/nowhere'])
-      expect((await raw(['Authorization: Bearer A', 'authorization: Bearer A'], path)).status).toBe(400);
+      expect((await sendFields(['Authorization: Bearer A', 'authorization: Bearer A'], path)).status).toBe(
+        400,
+      );
   });
   test('I12 two tokens in one header are refused, on public routes too', async () => {
     for (const path of ['/files/1', '/public/a'])
       for (const value of ['Bearer a, Bearer b', 'Basic x, Bearer A', 'Bearer A,B'])
-        expect([value, (await raw([`Authorization: ${value}`], path)).status]).toEqual([value, 400]);
+        expect([value, (await sendFields([`Authorization: ${value}`], path)).status]).toEqual([value, 400]);
   });
-  test('I12 a token in the query is refused, however its name is written, on public routes too', async () => {
+  test('I12 a token in the query is refused in every encoding of its name, on public routes too', async () => {
     for (const query of ['access_token=A', 'a=1&access%5Ftoken=A', 'a=1;access_token=A', 'access_token'])
       for (const path of ['/files/1', '/public/a'])
-        expect([query, (await raw(['Authorization: Bearer A'], `${path}?${query}`)).status]).toEqual([
+        expect([query, (await sendFields(['Authorization: Bearer A'], `${path}?${query}`)).status]).toEqual([
           query,
           400,
         ]);
-    expect((await raw(['Authorization: Bearer A'], '/files/1?no_access_token=A')).status).toBe(200);
+    expect((await sendFields(['Authorization: Bearer A'], '/files/1?no_access_token=A')).status).toBe(200);
   });
-  test('I12 the scheme is read in any case', async () => {
-    expect((await raw(['Authorization: bearer A'])).status).toBe(200);
-    expect((await raw(['Authorization: BEARER A'])).status).toBe(200);
+  test('I12 the scheme is accepted in any case', async () => {
+    expect((await sendFields(['Authorization: bearer A'])).status).toBe(200);
+    expect((await sendFields(['Authorization: BEARER A'])).status).toBe(200);
   });
   test('I12 a malformed bearer header is an invalid token', async () => {
     for (const value of ['Bearer  A', 'Bearer', 'Bearer\tA', 'Bearer A B', 'Bearer "A"']) {
-      const { status, head } = await raw([`Authorization: ${value}`]);
+      const { status, head } = await sendFields([`Authorization: ${value}`]);
       expect([value, status]).toEqual([value, 401]);
       expect(head).toContain('error="invalid_token"');
     }
   });
-  test('I12 another scheme is not a bearer token: the plain challenge', async () => {
-    const { status, head, body } = await raw(['Authorization: Basic x']);
+  test('I12 another scheme is not a bearer token and gets the plain challenge', async () => {
+    const { status, head, body } = await sendFields(['Authorization: Basic x']);
     expect(status).toBe(401);
     expect(head).toMatch(/\r\nwww-authenticate: Bearer realm="gatehouse"\r\n/i);
     expect(head).toMatch(/\r\ncache-control: no-store/i);
@@ -235,14 +237,14 @@ describe('I12 one token, sent by one method', () => {
       request_id: expect.stringMatching(/^[\w-]{8,}$/),
     });
   });
-  test('I12 a token in a form body is not looked at', async () => {
+  test('I12 a token in a form body is ignored', async () => {
     const body = 'access_token=A';
     const message = `POST /files/1 HTTP/1.1\r\nHost: a.test\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
     expect((await rawRequest(proxy.port, message)).status).toBe(401);
   });
 });
 
-describe('what else goes through, and what does not', () => {
+describe('other headers', () => {
   test('I13 an upstream cannot set gatehouse’s headers or cookie', async () => {
     upstream.respondWith((socket) =>
       socket.write(
@@ -251,7 +253,7 @@ describe('what else goes through, and what does not', () => {
           'Connection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=100\r\nX-Kept: yes\r\n\r\nok',
       ),
     );
-    const { head, status } = await ask('/public/a', []);
+    const { head, status } = await send('/public/a', []);
     expect(status).toBe(200);
     expect(head).not.toMatch(/gatehouse|root|x-forwarded|eyJ|x-hop|timeout=100/i);
     expect(head.match(/set-cookie: [^\r]*/gi)).toEqual(['Set-Cookie: theirs=1', 'Set-Cookie: more=2']);
@@ -259,50 +261,53 @@ describe('what else goes through, and what does not', () => {
     expect(head).toMatch(/x-request-id: [\w-]{8,}\r/i);
   });
 
-  test('I14 the token stays here, unless a route sends it on; our cookie always stays', async () => {
+  test('I14 the token is not forwarded unless a route enables it; the session cookie never is', async () => {
     const cookie = 'Cookie: a=1; __Host-gatehouse=secret; b=2';
-    await ask('/files/1', [cookie]);
+    await send('/files/1', [cookie]);
     expect(headerValues(upstream.requests[0], 'authorization')).toEqual([]);
     expect(headerValues(upstream.requests[0], 'cookie')).toEqual(['a=1; b=2']);
     upstream.reset();
-    await ask('/keeps/1', ['Cookie: __Host-gatehouse=secret']);
+    await send('/keeps/1', ['Cookie: __Host-gatehouse=secret']);
     expect(headerValues(upstream.requests[0], 'authorization')).toEqual(['Bearer A']);
     expect(headerValues(upstream.requests[0], 'cookie')).toEqual([]);
   });
 
-  test('I15 names of JavaScript’s own are only names', async () => {
+  test('I15 headers named like JavaScript properties have no special meaning', async () => {
     expect(
-      (await ask('/files/1', ['__proto__: x', 'constructor: y', 'toString: z', `${'n'.repeat(8_000)}: 1`]))
+      (await send('/files/1', ['__proto__: x', 'constructor: y', 'toString: z', `${'n'.repeat(8_000)}: 1`]))
         .status,
     ).toBe(200);
     expect(headerValues(upstream.requests[0], 'constructor')).toEqual(['y']);
     expect(headerValues(upstream.requests[0], '__proto__')).toEqual([]);
-    expect(likeIt('x-forwarded-user')).toEqual([IDENTITY]);
+    expect(valuesLike('x-forwarded-user')).toEqual([IDENTITY]);
     const many = Array.from({ length: 2_001 }, (_, index) => `a${index}: 1`);
-    expect([400, 431]).toContain((await ask('/files/1', many)).status);
+    expect([400, 431]).toContain((await send('/files/1', many)).status);
   });
 
-  test('I16 a name with a line break or letters beyond ASCII arrives encoded', async () => {
-    expect((await ask('/files/1', [], 'odd-name')).status).toBe(200);
-    expect(likeIt('x-forwarded-user')).toEqual(['wl:a%0D%0AX-Evil: 1%C3%BC%25']);
-    expect(likeIt('x-evil')).toEqual([]);
+  test('I16 an identity with a line break or non-ASCII letters is forwarded percent-encoded', async () => {
+    expect((await send('/files/1', [], 'odd-name')).status).toBe(200);
+    expect(valuesLike('x-forwarded-user')).toEqual(['wl:a%0D%0AX-Evil: 1%C3%BC%25']);
+    expect(valuesLike('x-evil')).toEqual([]);
   });
 
   test('the forwarded scope is the token’s, limited to the integration’s current scope', async () => {
-    await ask('/files/1', [], 'odd-name');
-    expect(likeIt('x-forwarded-scope')).toEqual(['files:read,write']);
-    expect((await ask('/admin/1', [], 'odd-name')).status).toBe(403);
+    await send('/files/1', [], 'odd-name');
+    expect(valuesLike('x-forwarded-scope')).toEqual(['files:read,write']);
+    expect((await send('/admin/1', [], 'odd-name')).status).toBe(403);
   });
 
-  test('a trace is kept when it is well-formed and made when it is not', async () => {
-    const good = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
-    await ask('/files/1', [`traceparent: ${good}`, 'tracestate: a=b']);
-    await ask('/files/1', ['traceparent: evil', 'tracestate: a=b']);
-    const [kept, made] = upstream.requests;
-    expect([headerValues(kept, 'traceparent'), headerValues(kept, 'tracestate')]).toEqual([[good], ['a=b']]);
-    expect(headerValues(made, 'traceparent')).toEqual([
+  test('a well-formed traceparent is kept, a malformed one is replaced', async () => {
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+    await send('/files/1', [`traceparent: ${traceparent}`, 'tracestate: a=b']);
+    await send('/files/1', ['traceparent: evil', 'tracestate: a=b']);
+    const [keptTrace, newTrace] = upstream.requests;
+    expect([headerValues(keptTrace, 'traceparent'), headerValues(keptTrace, 'tracestate')]).toEqual([
+      [traceparent],
+      ['a=b'],
+    ]);
+    expect(headerValues(newTrace, 'traceparent')).toEqual([
       expect.stringMatching(/^00-[0-9a-f]{32}-[0-9a-f]{16}-00$/),
     ]);
-    expect(headerValues(made, 'tracestate')).toEqual([]);
+    expect(headerValues(newTrace, 'tracestate')).toEqual([]);
   });
 });

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { readKeyringFile, rotateKeyring, writeKeyringFile } from '../../../src/tokens/keyring-file.ts';
 import { ALICE, startGateway, type TestGateway } from '../../support/test-gateway.ts';
 
-/** A signed statement about the caller, for upstreams that do not trust the network. */
+/** Signed assertions about the caller, for upstreams that do not trust the network. */
 let gateway: TestGateway;
 let token: string;
 
@@ -30,20 +30,20 @@ beforeEach(async () => {
   token = (await gateway.grant()).access_token;
 });
 
-const lastSeen = (name: string): string => {
+const getLastHeader = (name: string): string => {
   const value = gateway.upstream.requests.at(-1)?.headers[name];
   return typeof value === 'string' ? value : '';
 };
-const jwks = async (): Promise<JSONWebKeySet> =>
+const fetchJwks = async (): Promise<JSONWebKeySet> =>
   (await gateway.request({ path: '/authsvc/oauth2/jwks' })).json as unknown as JSONWebKeySet;
 
-async function assertionFor(path = '/files/a', name = 'x-gatehouse-assertion'): Promise<string> {
+async function requestAssertion(path = '/files/a', name = 'x-gatehouse-assertion'): Promise<string> {
   expect((await gateway.api(path, token)).status).toBe(200);
-  return lastSeen(name);
+  return getLastHeader(name);
 }
 
 const verify = async (text: string, audience = 'default') =>
-  jwtVerify(text, createLocalJWKSet(await jwks()), {
+  jwtVerify(text, createLocalJWKSet(await fetchJwks()), {
     issuer: 'https://localhost:8443',
     audience,
     typ: 'gatehouse-assertion+jwt',
@@ -53,7 +53,7 @@ const verify = async (text: string, audience = 'default') =>
 
 describe('the assertion', () => {
   test('can be verified with the published keys and names the caller, for sixty seconds', async () => {
-    const { payload, protectedHeader } = await verify(await assertionFor());
+    const { payload, protectedHeader } = await verify(await requestAssertion());
     const { gid } = decodeJwt(token);
     expect(protectedHeader.typ).toBe('gatehouse-assertion+jwt');
     const { iat = 0, exp = 0, ...claims } = payload;
@@ -69,17 +69,17 @@ describe('the assertion', () => {
     expect(Math.abs(iat - gateway.clock.now())).toBeLessThan(3);
   });
 
-  test('is made once for a token and handed out again for half of its life', async () => {
-    const first = await assertionFor();
-    expect(await assertionFor('/whoami')).toBe(first);
+  test('is signed once per token and reused for half of its lifetime', async () => {
+    const first = await requestAssertion();
+    expect(await requestAssertion('/whoami')).toBe(first);
     gateway.clock.advance(29);
-    expect(await assertionFor()).toBe(first);
+    expect(await requestAssertion()).toBe(first);
     gateway.clock.advance(2);
-    const second = await assertionFor();
+    const second = await requestAssertion();
     expect(second).not.toBe(first);
     await verify(second);
     await expect(
-      jwtVerify(first, createLocalJWKSet(await jwks()), {
+      jwtVerify(first, createLocalJWKSet(await fetchJwks()), {
         currentDate: new Date((gateway.clock.now() + 40) * 1_000),
       }),
     ).rejects.toThrow('exp');
@@ -88,20 +88,20 @@ describe('the assertion', () => {
   test('never outlives the access token', async () => {
     const { exp = 0 } = decodeJwt(token);
     gateway.clock.advance(exp - gateway.clock.now() - 20);
-    const { payload } = await verify(await assertionFor());
+    const { payload } = await verify(await requestAssertion());
     expect(payload.exp).toBe(exp);
   });
 
   test('has its own audience and header where configured, and is absent where not', async () => {
-    const named = await assertionFor('/named/a', 'caller-proof');
+    const named = await requestAssertion('/named/a', 'caller-proof');
     await verify(named, 'https://named.test');
     await expect(verify(named)).rejects.toThrow('aud');
-    expect(lastSeen('x-gatehouse-assertion')).toBe('');
+    expect(getLastHeader('x-gatehouse-assertion')).toBe('');
     await gateway.api('/plain/a', token);
-    expect([lastSeen('x-gatehouse-assertion'), lastSeen('caller-proof')]).toEqual(['', '']);
+    expect([getLastHeader('x-gatehouse-assertion'), getLastHeader('caller-proof')]).toEqual(['', '']);
   });
 
-  test('sent by a client it is removed, under every spelling and on every route', async () => {
+  test('sent by a client is removed, in every spelling and on every route', async () => {
     const forged = {
       'x-gatehouse-assertion': 'forged',
       x_gatehouse_assertion: 'forged',
@@ -121,7 +121,7 @@ describe('the assertion', () => {
   });
 
   test('is not an access token, and an access token is not an assertion', async () => {
-    const assertion = await assertionFor();
+    const assertion = await requestAssertion();
     const refused = await gateway.api('/files/a', assertion);
     expect(refused.status).toBe(401);
     expect(refused.headers['www-authenticate']).toContain('invalid_token');
@@ -133,7 +133,7 @@ describe('the assertion', () => {
 });
 
 describe('the published keys', () => {
-  test('are public, hold no private part, and may be kept for five minutes', async () => {
+  test('are public, contain no private part, and may be cached for five minutes', async () => {
     const { status, headers, json } = await gateway.request({ path: '/authsvc/oauth2/jwks' });
     expect([status, headers['content-type'], headers['cache-control']]).toEqual([
       200,
@@ -145,7 +145,7 @@ describe('the published keys', () => {
     expect(Object.keys(keys[0] ?? {}).toSorted()).toEqual(['alg', 'crv', 'kid', 'kty', 'use', 'x']);
   });
 
-  test('any case, HEAD, and no other method', async () => {
+  test('accept any letter case and HEAD, and no other method', async () => {
     expect((await gateway.request({ path: '/AuthSvc/OAuth2/JWKS' })).status).toBe(200);
     const head = await gateway.request({ path: '/authsvc/oauth2/jwks', method: 'HEAD' });
     expect([head.status, head.text]).toEqual([200, '']);
@@ -153,9 +153,9 @@ describe('the published keys', () => {
     expect([post.status, post.headers['allow']]).toEqual([405, 'GET, HEAD']);
   });
 
-  test('a new key is there before it signs, and a retired one is gone', async () => {
+  test('include a new key before it signs, and no longer a retired one', async () => {
     const { file } = gateway.server.settings().keys;
-    const before = await assertionFor();
+    const before = await requestAssertion();
     const rotated = rotateKeyring(readKeyringFile(file), {
       alg: 'EdDSA',
       now: gateway.clock.now(),
@@ -164,15 +164,17 @@ describe('the published keys', () => {
     });
     writeKeyringFile(file, rotated, { replace: true });
     await gateway.reload((settings) => settings);
-    expect((await jwks()).keys).toHaveLength(2);
-    const soon = await assertionFor();
-    expect(decodeProtectedHeader(soon).kid).toBe(decodeProtectedHeader(before).kid);
+    expect((await fetchJwks()).keys).toHaveLength(2);
+    const beforeActivation = await requestAssertion();
+    expect(decodeProtectedHeader(beforeActivation).kid).toBe(decodeProtectedHeader(before).kid);
     gateway.clock.advance(301);
     token = (await gateway.grant()).access_token;
-    const later = await assertionFor();
-    expect(decodeProtectedHeader(later).kid).not.toBe(decodeProtectedHeader(before).kid);
-    await verify(later);
+    const afterActivation = await requestAssertion();
+    expect(decodeProtectedHeader(afterActivation).kid).not.toBe(decodeProtectedHeader(before).kid);
+    await verify(afterActivation);
     gateway.clock.advance(1_100);
-    expect((await jwks()).keys.map(({ kid }) => kid)).toEqual([decodeProtectedHeader(later).kid]);
+    expect((await fetchJwks()).keys.map(({ kid }) => kid)).toEqual([
+      decodeProtectedHeader(afterActivation).kid,
+    ]);
   });
 });

@@ -32,8 +32,8 @@ function leave(user: User): void {
   user.state = 'left';
 }
 
-const microtasks = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-const statesOf = (users: readonly User[]): string[] => users.map(({ state }) => state);
+const runMicrotasks = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+const getStates = (users: readonly User[]): string[] => users.map(({ state }) => state);
 
 afterEach(() => void vi.useRealTimers());
 
@@ -52,10 +52,10 @@ describe('connection slots', () => {
       vi.advanceTimersByTime(500);
       unread -= 65_536;
     }
-    expect(statesOf([reader, ...others])).toEqual(['granted', 'evicted', 'evicted', 'granted']);
+    expect(getStates([reader, ...others])).toEqual(['granted', 'evicted', 'evicted', 'granted']);
   });
 
-  test('clients whose requests are refused are forgotten', () => {
+  test('clients whose requests are refused are not remembered', () => {
     const slots = new Slots(target(), { connections: 1, maxPending: 0 });
     enter(slots, 'x');
     for (let at = 0; at < 5_000; at += 1) enter(slots, `client ${at}`);
@@ -66,27 +66,33 @@ describe('connection slots', () => {
     const slots = new Slots(target(), { connections: 2, maxPending: 10 });
     const first = [enter(slots, 'a'), enter(slots, 'a')];
     const waiting = [enter(slots, 'a'), enter(slots, 'a'), enter(slots, 'b')];
-    expect(statesOf([...first, ...waiting])).toEqual(['granted', 'granted', 'waiting', 'waiting', 'waiting']);
+    expect(getStates([...first, ...waiting])).toEqual([
+      'granted',
+      'granted',
+      'waiting',
+      'waiting',
+      'waiting',
+    ]);
     leave(first[0] as User);
-    await microtasks();
-    expect(statesOf(waiting)).toEqual(['waiting', 'waiting', 'granted']);
+    await runMicrotasks();
+    expect(getStates(waiting)).toEqual(['waiting', 'waiting', 'granted']);
   });
 
-  test('clients that hold equally many are served in turn', async () => {
+  test('clients that hold equally many slots are served in turn', async () => {
     const slots = new Slots(target(), { connections: 1, maxPending: 10 });
     let holder = enter(slots, 'x');
     const waiting = [enter(slots, 'a'), enter(slots, 'a'), enter(slots, 'b'), enter(slots, 'b')];
     const order: string[] = [];
     for (let at = 0; at < waiting.length; at += 1) {
       leave(holder);
-      await microtasks();
+      await runMicrotasks();
       holder = waiting.find(({ state }) => state === 'granted') as User;
       order.push(holder.key);
     }
     expect(order).toEqual(['a', 'b', 'a', 'b']);
   });
 
-  test('one client cannot fill the places of those that wait', () => {
+  test('one client cannot fill the queue', () => {
     const slots = new Slots(target(), { connections: 1, maxPending: 16 });
     enter(slots, 'x');
     const flood = Array.from({ length: 30 }, () => enter(slots, 'a'));
@@ -97,10 +103,10 @@ describe('connection slots', () => {
   test('an upload becomes an ordinary request when its body has arrived', async () => {
     const slots = new Slots(target(), { connections: 4, maxPending: 10 });
     const uploads = [enter(slots, 'a', true), enter(slots, 'a', true), enter(slots, 'a', true)];
-    expect(statesOf(uploads)).toEqual(['granted', 'granted', 'waiting']);
+    expect(getStates(uploads)).toEqual(['granted', 'granted', 'waiting']);
     uploads[0]?.slot.markUploaded();
-    await microtasks();
-    expect(statesOf(uploads)).toEqual(['granted', 'granted', 'granted']);
+    await runMicrotasks();
+    expect(getStates(uploads)).toEqual(['granted', 'granted', 'granted']);
   });
 
   test('ordinary requests do not wait behind uploads of the same client', () => {
@@ -109,7 +115,7 @@ describe('connection slots', () => {
     expect(enter(slots, 'a').state).toBe('granted');
   });
 
-  test('never more slots than connections; each request that waits gets one in the end', async () => {
+  test('there are never more slots than connections, and each waiting request eventually gets one', async () => {
     const step = fc.record({
       kind: fc.constantFrom(
         'enter',
@@ -132,7 +138,7 @@ describe('connection slots', () => {
         const slots = new Slots(used, { connections, maxPending });
         const users: User[] = [];
         let releases = 0;
-        const granted = (): User[] => users.filter(({ state }) => state === 'granted');
+        const getGranted = (): User[] => users.filter(({ state }) => state === 'granted');
         for (const { kind, key, at } of steps) {
           const alive = users.filter(({ state }) => state === 'granted' || state === 'waiting');
           const user = alive[at % Math.max(1, alive.length)];
@@ -148,16 +154,16 @@ describe('connection slots', () => {
             releases -= 1;
             slots.release();
           }
-          await microtasks();
-          expect(granted().length + releases).toBeLessThanOrEqual(connections);
+          await runMicrotasks();
+          expect(getGranted().length + releases).toBeLessThanOrEqual(connections);
         }
         while (releases > 0) {
           releases -= 1;
           slots.release();
         }
         for (let rounds = 0; rounds < users.length + 1; rounds += 1) {
-          for (const user of granted()) leave(user);
-          await microtasks();
+          for (const user of getGranted()) leave(user);
+          await runMicrotasks();
         }
         expect(users.filter(({ state }) => state === 'waiting')).toEqual([]);
         expect(used.pending).toBe(0);

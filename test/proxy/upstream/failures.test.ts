@@ -31,14 +31,14 @@ beforeEach(() => upstream.reset());
 
 const get = (path: string, method = 'GET', version = '1.1'): string =>
   `${method} ${path} HTTP/${version}\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`;
-const ask = (path: string, method?: string, port = proxy.port): Promise<RawResponse> =>
+const send = (path: string, method?: string, port = proxy.port): Promise<RawResponse> =>
   rawRequest(port, get(path, method));
 
 const TIMEOUT_MS = 1_000;
-/** Deadlines are checked every 200 ms: a time-out comes up to two ticks late (docs/decisions/0015-fast-path.md). */
+/** Deadlines are checked every 200 ms: a timeout fires up to two ticks late (docs/decisions/0015-fast-path.md). */
 const TICKS_MS = 400;
 
-/** A proxy with time-outs of one second each, whose timers run only as far as the test advances them. */
+/** Starts a proxy with timeouts of one second each, whose timers advance only with the test. */
 async function startWithStoppedTimers(): Promise<ProxyHarness> {
   vi.useFakeTimers({
     toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance'],
@@ -54,26 +54,26 @@ async function startWithStoppedTimers(): Promise<ProxyHarness> {
   return stopped;
 }
 
-/** What a client sees of an answer that breaks off: never a whole one, and the connection ends. */
+/** Expects that a truncated response is incomplete for the client and its connection is closed. */
 async function expectTruncated(
-  reply: Responder,
+  respond: Responder,
   version = '1.1',
 ): Promise<{ text: string; ending: string | undefined }> {
-  upstream.respondWith(reply);
+  upstream.respondWith(respond);
   const client = await connectRaw(proxy.port);
   client.send(get('/files/1', 'GET', version));
   const text = await client.closed(30_000);
   client.destroy();
   expect(isCompleteResponse(text)).toBe(false);
   upstream.reset();
-  expect((await ask('/files/next')).status).toBe(200);
+  expect((await send('/files/next')).status).toBe(200);
   return { text, ending: client.closeKind() };
 }
 
 const begin = (socket: Socket, head: string): void =>
   void socket.write(`HTTP/1.1 200 OK\r\n${head}\r\n\r\n`, () => {});
 
-describe('a truncated response is truncated for the client', () => {
+describe('a truncated response is also truncated for the client', () => {
   test('U01 a reset in a body of known length', async () => {
     const { text } = await expectTruncated((socket) => {
       socket.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf', () => socket.resetAndDestroy());
@@ -92,20 +92,20 @@ describe('a truncated response is truncated for the client', () => {
     );
     expect(text).not.toContain('\r\n0\r\n');
   });
-  test('U03 an end between chunks, to a client for which only the close marks the end: a reset', async () => {
+  test('U03 an end between chunks, to an HTTP/1.0 client that relies on the close: a reset', async () => {
     const { ending } = await expectTruncated(
       (socket) => socket.end('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'),
       '1.0',
     );
     expect(ending).toBe('reset');
   });
-  test('U04 a broken chunk', async () => {
+  test('U04 a malformed chunk', async () => {
     await expectTruncated((socket) => {
       begin(socket, 'Transfer-Encoding: chunked');
       socket.write('4\r\nhalf\r\nzz\r\nmore\r\n');
     });
   });
-  test('U11 a body that stops coming', async () => {
+  test('U11 a body that stalls', async () => {
     const { port } = await startWithStoppedTimers();
     upstream.respondWith((socket) => begin(socket, 'Content-Length: 10'));
     const client = await connectRaw(port);
@@ -115,38 +115,38 @@ describe('a truncated response is truncated for the client', () => {
     await until("the client's connection is closed", () => client.closeKind() !== undefined);
     expect(isCompleteResponse(client.text())).toBe(false);
     upstream.reset();
-    expect((await ask('/files/next', 'GET', port)).status).toBe(200);
+    expect((await send('/files/next', 'GET', port)).status).toBe(200);
   });
 });
 
 describe('an upstream that sends no response', () => {
-  const quiet = async (response: Promise<RawResponse>, status: number): Promise<void> => {
+  const expectGenericError = async (response: Promise<RawResponse>, status: number): Promise<void> => {
     const { status: got, body } = await response;
     expect(got).toBe(status);
     expect(Object.keys(JSON.parse(body) as object)).toEqual(['error', 'error_description', 'request_id']);
     expect(body).not.toMatch(/127\.0\.0\.1|ECONN|localhost|invalid\.test/);
   };
 
-  test('U06 both lengths in a response are 502', async () => {
+  test('U06 a length and a transfer coding in a response are 502', async () => {
     upstream.respondWith((socket) =>
       socket.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'),
     );
-    await quiet(ask('/files/1'), 502);
+    await expectGenericError(send('/files/1'), 502);
   });
 
   test('U07 garbage is 502', async () => {
     upstream.respondWith((socket) => socket.write('SSH-2.0-OpenSSH\r\n\r\n'));
-    await quiet(ask('/files/1'), 502);
+    await expectGenericError(send('/files/1'), 502);
   });
 
   test('U09 an unrequested protocol switch is 502', async () => {
     upstream.respondWith((socket) =>
       socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n'),
     );
-    await quiet(ask('/files/1'), 502);
+    await expectGenericError(send('/files/1'), 502);
   });
 
-  test('U11 a head that does not come is 504, without and with a body', async () => {
+  test('U11 a missing response head is 504, for requests with and without a body', async () => {
     const { port } = await startWithStoppedTimers();
     const post =
       'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 2\r\n\r\nab';
@@ -156,33 +156,33 @@ describe('an upstream that sends no response', () => {
       const response = rawRequest(port, message);
       await until('the upstream has the request', () => upstream.requests.length === 1);
       vi.advanceTimersByTime(TIMEOUT_MS + TICKS_MS);
-      await quiet(response, 504);
+      await expectGenericError(response, 504);
     }
     await until('no upstream connection is open', () => upstream.openConnections() === 0);
   });
 
-  test('U11 a connection that is not made in time is 504', async () => {
-    // It takes the connection and never says a word of TLS.
-    const mute = createServer((socket) => void socket.on('error', () => {}).resume());
+  test('U11 a connection that is not established in time is 504', async () => {
+    // Accepts the connection and never responds to the TLS handshake.
+    const silentServer = createServer((socket) => void socket.on('error', () => {}).resume());
     await new Promise<void>((resolve) => {
-      mute.listen(0, '127.0.0.1', resolve);
+      silentServer.listen(0, '127.0.0.1', resolve);
     });
-    const { port } = mute.address() as AddressInfo;
+    const { port } = silentServer.address() as AddressInfo;
     const unreachable = await startProxyHarness({
       upstream: `https://127.0.0.1:${port}`,
       upstreamSettings: { timeouts: { connect: 0.1, headers: 60, idle: 60 } },
     });
-    await quiet(ask('/files/1', 'GET', unreachable.port), 504);
+    await expectGenericError(send('/files/1', 'GET', unreachable.port), 504);
     await unreachable.close();
-    await new Promise((resolve) => mute.close(resolve));
+    await new Promise((resolve) => silentServer.close(resolve));
   });
 
   test('U12 a refused connection and an unknown name are 502', async () => {
-    const gone = await startRecordingUpstream();
-    await gone.close();
-    for (const url of [gone.url, 'http://nowhere.invalid:80']) {
+    const closedUpstream = await startRecordingUpstream();
+    await closedUpstream.close();
+    for (const url of [closedUpstream.url, 'http://nowhere.invalid:80']) {
       const unreachable = await startProxyHarness({ upstream: url });
-      await quiet(ask('/files/1', 'GET', unreachable.port), 502);
+      await expectGenericError(send('/files/1', 'GET', unreachable.port), 502);
       await unreachable.close();
     }
   });
@@ -197,11 +197,11 @@ describe('an upstream that sends no response', () => {
       early.listen(0, '127.0.0.1', resolve);
     });
     const { port } = early.address() as AddressInfo;
-    const unreachable = await startProxyHarness({
+    const earlyProxy = await startProxyHarness({
       upstream: `http://127.0.0.1:${port}`,
       upstreamSettings: { bodyBuffer: 0 },
     });
-    const client = await connectRaw(unreachable.port);
+    const client = await connectRaw(earlyProxy.port);
     client.send(
       'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 200000\r\n\r\nthe beginning',
     );
@@ -211,25 +211,25 @@ describe('an upstream that sends no response', () => {
     client.send(get('/files/2'));
     await client.until((all) => (all.match(/403 Forbidden/g) ?? []).length === 2);
     client.destroy();
-    await unreachable.close();
+    await earlyProxy.close();
     early.close();
   });
 });
 
 describe('the meaning of a response is preserved', () => {
-  test('U08 interim responses are not taken for the final response', async () => {
+  test('U08 interim responses are not mistaken for the final response', async () => {
     upstream.respondWith((socket) =>
       socket.write(
         'HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok',
       ),
     );
-    const { status, body } = await ask('/files/1');
+    const { status, body } = await send('/files/1');
     expect([status, body]).toEqual([200, 'ok']);
   });
 
   test('U15 HEAD keeps the length and has no body', async () => {
     upstream.respondWith((socket) => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 42\r\n\r\n'));
-    const { status, head, body } = await ask('/files/1', 'HEAD');
+    const { status, head, body } = await send('/files/1', 'HEAD');
     expect([status, body]).toEqual([200, '']);
     expect(head).toMatch(/content-length: 42/i);
   });
@@ -255,11 +255,11 @@ describe('the meaning of a response is preserved', () => {
     }
   });
 
-  test('U16 a redirect is handed on, never followed', async () => {
+  test('U16 a redirect is forwarded, never followed', async () => {
     upstream.respondWith((socket) =>
       socket.write(`HTTP/1.1 302 Found\r\nLocation: ${upstream.url}/admin\r\nContent-Length: 0\r\n\r\n`),
     );
-    const { status, head } = await ask('/files/1');
+    const { status, head } = await send('/files/1');
     expect(status).toBe(302);
     expect(head).toContain(`Location: http://127.0.0.1:${proxy.port}/admin\r\n`);
     expect(upstream.requests).toHaveLength(1);
@@ -267,21 +267,21 @@ describe('the meaning of a response is preserved', () => {
 
   test('a response delimited by the connection close arrives complete', async () => {
     upstream.respondWith((socket) => socket.end('HTTP/1.1 200 OK\r\n\r\nall of it'));
-    const { head, body } = await ask('/files/1');
+    const { head, body } = await send('/files/1');
     expect(head).toMatch(/transfer-encoding: chunked/i);
     expect(body).toBe('9\r\nall of it\r\n0\r\n\r\n');
   });
 });
 
 describe('when one side disconnects', () => {
-  test('a client that disconnects ends the request upstream', async () => {
+  test('the upstream request is aborted when its client disconnects', async () => {
     upstream.respondWith((socket) => begin(socket, 'Content-Length: 1000000'));
     const client = await connectRaw(proxy.port);
     client.send(get('/files/1'));
     await client.until((text) => text.includes('200 OK'));
     client.destroy();
     await until('no upstream connection is open', () => upstream.openConnections() === 0);
-    await until('the reason is noted', () => proxy.notes.at(-1)?.reason === 'client_disconnected');
+    await until('the reason is recorded', () => proxy.notes.at(-1)?.reason === 'client_disconnected');
   });
 
   test('a client that disconnects in the middle of its body leaves no complete request upstream', async () => {
@@ -297,13 +297,13 @@ describe('when one side disconnects', () => {
 
   test('a slow reader slows the upstream down instead of filling memory', async () => {
     const total = 64 * 1_048_576;
-    let taken = 0;
+    let written = 0;
     upstream.respondWith((socket) => {
       begin(socket, `Content-Length: ${total}`);
       const part = Buffer.alloc(1_048_576);
       const pump = (): void => {
-        while (taken < total) {
-          taken += part.length;
+        while (written < total) {
+          written += part.length;
           if (!socket.write(part)) {
             socket.once('drain', pump);
             return;
@@ -315,15 +315,15 @@ describe('when one side disconnects', () => {
     const client = await connectRaw(proxy.port);
     client.socket.pause();
     client.send(get('/files/1'));
-    await until('the response is being read', () => taken > 0);
-    await waitUntilStable(() => taken, 1_000);
-    expect(taken).toBeLessThan(total / 2);
+    await until('the response is being read', () => written > 0);
+    await waitUntilStable(() => written, 1_000);
+    expect(written).toBeLessThan(total / 2);
     client.destroy();
     await until('no upstream connection is open', () => upstream.openConnections() === 0);
   });
 });
 
-describe('a transfer that lasts longer than every time-out is not cut while it moves', () => {
+describe('a transfer longer than every timeout is not aborted while it makes progress', () => {
   const STEP_MS = 0.8 * TIMEOUT_MS;
 
   test('events arrive one by one', async () => {
@@ -346,7 +346,7 @@ describe('a transfer that lasts longer than every time-out is not cut while it m
     client.destroy();
   });
 
-  test('an upload in small parts arrives whole', async () => {
+  test('an upload in small parts arrives completely', async () => {
     const { port } = await startWithStoppedTimers();
     const client = await connectRaw(port);
     client.send('POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 12\r\n\r\n');
@@ -364,8 +364,8 @@ describe('a transfer that lasts longer than every time-out is not cut while it m
   });
 });
 
-describe('where requests go', () => {
-  test('an upstream may be a socket file', async () => {
+describe('upstream addresses', () => {
+  test('an upstream may be a Unix socket', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'gatehouse-'));
     onTestFinished(() => rmSync(folder, { recursive: true }));
     const path = join(folder, 'api.sock');
@@ -373,11 +373,11 @@ describe('where requests go', () => {
     onTestFinished(() => local.close());
     const gateway = await startProxyHarness({ upstream: `unix:${path}` });
     onTestFinished(() => gateway.close());
-    expect((await ask('/files/1', 'GET', gateway.port)).body).toBe('GET /files/1');
+    expect((await send('/files/1', 'GET', gateway.port)).body).toBe('GET /files/1');
   });
 
   test('the upstream gets its own name in Host, and the gateway’s in X-Forwarded-Host', async () => {
-    await ask('/files/1');
+    await send('/files/1');
     const [seen] = upstream.requests;
     const headers = Object.fromEntries(seen?.headers ?? []);
     expect([headers['host'], headers['x-forwarded-host']]).toEqual([

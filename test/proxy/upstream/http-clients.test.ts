@@ -27,17 +27,17 @@ const message = (line: string, rest = '\r\n'): string => `${line} HTTP/1.1\r\n${
 
 async function setUp(
   options: Partial<HarnessOptions> = {},
-): Promise<{ upstream: RecordingUpstream; gate: ProxyHarness }> {
+): Promise<{ upstream: RecordingUpstream; proxy: ProxyHarness }> {
   const upstream = await startRecordingUpstream();
   const proxy = await startProxyHarness({ upstream: upstream.url, proxyPath: 'full', ...options });
   cleanups.push(
     () => upstream.close(),
     () => proxy.close(),
   );
-  return { upstream, gate: proxy };
+  return { upstream, proxy };
 }
 
-describe('the same over plain and over TLS connections', () => {
+describe('plain and TLS upstream connections behave the same', () => {
   let front: TlsProxy;
   let upstream: RecordingUpstream;
   let proxies: readonly ProxyHarness[];
@@ -58,20 +58,20 @@ describe('the same over plain and over TLS connections', () => {
   });
   beforeEach(() => upstream.reset());
 
-  /** What depends on the moment, or on the address that was asked. */
-  const plainly = (text: string): string =>
+  /** Replaces values that depend on the time or the address. */
+  const normalize = (text: string): string =>
     text
       .replace(/^(X-Request-Id|Date): [^\r]*/gim, '$1: *')
       .replace(/"request_id":"[^"]*"/g, '"request_id":"*"')
       .replace(/https?:\/\/127\.0\.0\.1:\d+/g, 'http://*');
-  const OWN = new Set(['host', 'traceparent', 'x-request-id', 'x-forwarded-host']);
+  const VARYING_FIELDS = new Set(['host', 'traceparent', 'x-request-id', 'x-forwarded-host']);
 
   const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
-  const both = async (sent: string, reply?: Responder): Promise<unknown[]> => {
+  const sendToBoth = async (sent: string, respond?: Responder): Promise<unknown[]> => {
     const seen: unknown[] = [];
     for (const proxy of proxies) {
       upstream.reset();
-      if (reply !== undefined) upstream.respondWith(reply);
+      if (respond !== undefined) upstream.respondWith(respond);
       const client = await connectRaw(proxy.port);
       client.send(sent);
       const text = await client.until(
@@ -82,11 +82,11 @@ describe('the same over plain and over TLS connections', () => {
       const requests = upstream.requests.map(({ method, target, headers, body, trailers }) => ({
         method,
         target,
-        headers: headers.filter(([name]) => !OWN.has(name)).sort(([a], [b]) => (a < b ? -1 : 1)),
+        headers: headers.filter(([name]) => !VARYING_FIELDS.has(name)).sort(([a], [b]) => (a < b ? -1 : 1)),
         body,
         trailers,
       }));
-      seen.push({ text: plainly(text), requests });
+      seen.push({ text: normalize(text), requests });
     }
     return seen;
   };
@@ -114,40 +114,43 @@ describe('the same over plain and over TLS connections', () => {
         'X-A: \xe4\xff\r\nX-A: b\r\nCookie: a=b; __Host-gatehouse=x\r\nX-Forwarded-For: 1.2.3.4\r\nConnection: keep-alive, X-B\r\nX-B: 1\r\nTE: trailers\r\nAccept:\r\n\r\n',
       ),
     ],
-    ['a field that cannot be sent on', message('GET /files/1', 'X-A: a\x7fb\r\n\r\n')],
+    ['a field that cannot be forwarded', message('GET /files/1', 'X-A: a\x7fb\r\n\r\n')],
     ['HTTP/1.0', `GET /files/1 HTTP/1.0\r\n${AUTH}\r\n`],
-    ['a wish to continue', message('POST /files/1', 'Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab')],
+    ['Expect: 100-continue', message('POST /files/1', 'Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab')],
     [
       'a body that is too large',
       message('POST /files/1', `${CHUNKED}${`10000\r\n${'y'.repeat(65_536)}\r\n`.repeat(17)}0\r\n\r\n`),
     ],
   ])('request: %s', async (_, sent) => {
-    const [bare, client] = await both(sent);
-    expect(bare).toEqual(client);
+    const [plain, tls] = await sendToBoth(sent);
+    expect(plain).toEqual(tls);
   });
 
-  const says =
+  const respondWith =
     (text: string, ends = false): Responder =>
     (socket) =>
       void (ends ? socket.end(text, 'latin1') : socket.write(text, 'latin1'));
   test.each<[string, Responder]>([
-    ['a length', says('HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: \xe4\r\nX-A: 2\r\n\r\nok')],
+    ['a length', respondWith('HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: \xe4\r\nX-A: 2\r\n\r\nok')],
     [
       'bytes of all kinds',
-      says(
+      respondWith(
         `HTTP/1.1 200 OK\r\nContent-Length: 256\r\n\r\n${Buffer.from([...Array(256).keys()]).toString('latin1')}`,
       ),
     ],
-    ['length 0', says('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')],
-    ['chunks', says('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: 1\r\n\r\n')],
-    ['no chunk', says('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n')],
-    ['until the end', says('HTTP/1.1 200 OK\r\n\r\nok', true)],
-    ['HTTP/1.0', says('HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok', true)],
-    ['204', says('HTTP/1.1 204 No Content\r\nX-A: 1\r\n\r\n')],
-    ['304', says('HTTP/1.1 304 Not Modified\r\nETag: "a"\r\nContent-Length: 5\r\n\r\n')],
+    ['length 0', respondWith('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')],
     [
-      'steps',
-      says(
+      'chunks',
+      respondWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: 1\r\n\r\n'),
+    ],
+    ['no chunk', respondWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n')],
+    ['until the connection close', respondWith('HTTP/1.1 200 OK\r\n\r\nok', true)],
+    ['HTTP/1.0', respondWith('HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok', true)],
+    ['204', respondWith('HTTP/1.1 204 No Content\r\nX-A: 1\r\n\r\n')],
+    ['304', respondWith('HTTP/1.1 304 Not Modified\r\nETag: "a"\r\nContent-Length: 5\r\n\r\n')],
+    [
+      'interim responses',
+      respondWith(
         'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno',
       ),
     ],
@@ -156,38 +159,41 @@ describe('the same over plain and over TLS connections', () => {
       (socket) => void socket.write(`HTTP/1.1 302 Found\r\nLocation: /files/2\r\nContent-Length: 0\r\n\r\n`),
     ],
     [
-      'fields that end here',
-      says(
+      'hop-by-hop and reserved fields',
+      respondWith(
         'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: X-A\r\nX-A: 1\r\nKeep-Alive: timeout=9\r\nSet-Cookie: __Host-gatehouse=x\r\nSet-Cookie: a=b\r\nServer: s\r\n\r\nok',
       ),
     ],
-    ['a status nobody knows', says('HTTP/1.1 299 Fine\r\nContent-Length: 2\r\n\r\nok')],
-    ['60,000 bytes', says(`HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n${'z'.repeat(60_000)}`)],
+    ['an unknown status', respondWith('HTTP/1.1 299 Fine\r\nContent-Length: 2\r\n\r\nok')],
+    ['60,000 bytes', respondWith(`HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n${'z'.repeat(60_000)}`)],
     ['nothing', (socket) => void socket.destroy()],
-    ['two lengths', says('HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok')],
-    ['a folded field', says('HTTP/1.1 200 OK\r\nX-A: a\r\n b\r\nContent-Length: 2\r\n\r\nok')],
+    ['two lengths', respondWith('HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok')],
+    ['a folded field', respondWith('HTTP/1.1 200 OK\r\nX-A: a\r\n b\r\nContent-Length: 2\r\n\r\nok')],
     [
-      'a switch of protocols',
-      says('HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n'),
+      'a protocol switch',
+      respondWith('HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n'),
     ],
-    ['another coding', says('HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n')],
-  ])('response: %s', async (_, reply) => {
+    [
+      'another transfer coding',
+      respondWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n'),
+    ],
+  ])('response: %s', async (_, respond) => {
     for (const method of ['GET', 'POST']) {
-      const [bare, client] = await both(message(`${method} /files/1`), reply);
-      expect(bare).toEqual(client);
+      const [plain, tls] = await sendToBoth(message(`${method} /files/1`), respond);
+      expect(plain).toEqual(tls);
     }
   });
 
   test.each([
     'HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n01234567890123456789',
     'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n4\r\nrest\r\n0\r\n\r\n',
-  ])('U01-U04 %j, truncated anywhere, is never complete', async (whole) => {
+  ])('U01-U04 %j, truncated anywhere, never looks complete', async (complete) => {
     for (const [proxy, step] of [
       [proxies[0], 1],
       [proxies[1], 9],
     ] as const)
-      for (let cut = 1; cut < whole.length; cut += step) {
-        upstream.respondWith((socket) => void socket.end(whole.slice(0, cut)));
+      for (let cut = 1; cut < complete.length; cut += step) {
+        upstream.respondWith((socket) => void socket.end(complete.slice(0, cut)));
         const client = await connectRaw(proxy?.port ?? 0);
         client.send(message('GET /files/1'));
         const text = await client.until((all) => isCompleteResponse(all));
@@ -199,47 +205,47 @@ describe('the same over plain and over TLS connections', () => {
 });
 
 describe('one connection pool for both paths', () => {
-  test('connections left by the fast path are used by the full path, and vice versa', async () => {
-    const { upstream, gate } = await setUp({ proxyPath: 'fast', upstreamSettings: { connections: 1 } });
+  test('idle connections of the fast path are reused by the full path, and vice versa', async () => {
+    const { upstream, proxy } = await setUp({ proxyPath: 'fast', upstreamSettings: { connections: 1 } });
     for (const more of ['', 'TE: trailers\r\n', '', 'TE: trailers\r\n'])
-      expect((await rawRequest(gate.port, message('GET /files/1', `${more}\r\n`))).status).toBe(200);
-    expect(gate.fastPath?.counts).toMatchObject({ served: 2 });
+      expect((await rawRequest(proxy.port, message('GET /files/1', `${more}\r\n`))).status).toBe(200);
+    expect(proxy.fastPath?.counts).toMatchObject({ served: 2 });
     expect(upstream.requests.map(({ connection }) => connection)).toEqual([1, 1, 1, 1]);
   });
 
-  test('H33 with faults, requests of both paths on the same connections: no response ever reaches another client', {
+  test('H33 with faults, requests of both paths on the same connections: no response reaches another client', {
     timeout: 300_000,
   }, async () => {
     const COUNT = Number(process.env['NONCES'] ?? 1_500);
-    const below = randomBelow(34);
-    const { upstream, gate } = await setUp({
+    const randomInt = randomBelow(34);
+    const { upstream, proxy } = await setUp({
       proxyPath: 'fast',
       upstreamSettings: { connections: 5, maxPending: 10_000 },
     });
     let faults = 0;
     upstream.respondWith((socket, { target, body }) => {
       const text = `${target}|${body}|`;
-      const whole = `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
-      const fates: readonly (() => void)[] = [
+      const complete = `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
+      const injectedFaults: readonly (() => void)[] = [
         () => void socket.end(),
         () => void socket.resetAndDestroy(),
-        () => void socket.end(whole.slice(0, -3)),
-        () => void socket.write(`${whole}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil`),
-        () => void socket.write(`${whole}x`),
-        () => void socket.write(whole, () => socket.end()),
+        () => void socket.end(complete.slice(0, -3)),
+        () => void socket.write(`${complete}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil`),
+        () => void socket.write(`${complete}x`),
+        () => void socket.write(complete, () => socket.end()),
       ];
-      const fate = fates[below(24)];
-      if (fate === undefined) return void socket.write(whole);
+      const inject = injectedFaults[randomInt(24)];
+      if (inject === undefined) return void socket.write(complete);
       faults += 1;
-      return fate();
+      return inject();
     });
     let next = 0;
     let good = 0;
     const swapped: string[] = [];
-    const work = async (_: unknown, worker: number): Promise<void> => {
-      // Those that want trailers are not the fast path's business, nor are chunks.
+    const runClient = async (_: unknown, worker: number): Promise<void> => {
+      // Requests with TE fall back to the full path, as do chunked bodies.
       const more = worker % 2 === 0 ? 'TE: trailers\r\n' : '';
-      let client = await connectRaw(gate.port);
+      let client = await connectRaw(proxy.port);
       for (let nonce = next++; nonce < COUNT; nonce = next++) {
         const seen = client.text().length;
         const body = nonce % 3 === 0 ? `b${nonce}` : '';
@@ -252,27 +258,27 @@ describe('one connection pool for both paths', () => {
             ? message(`GET /files/n${nonce}`, `${more}\r\n`)
             : message(`POST /files/n${nonce}`, more + framed),
         );
-        // Some leave before they are answered.
-        const leaves = nonce % 17 === 0;
-        const text = leaves
+        // Some clients disconnect before the response.
+        const disconnects = nonce % 17 === 0;
+        const text = disconnects
           ? ''
           : (await client.until((all) => isCompleteResponse(all.slice(seen)), 30_000)).slice(seen);
         if (text.startsWith('HTTP/1.1 200') && isCompleteResponse(text)) {
           if (text.includes(`/files/n${nonce}|${body}|`) && !text.endsWith('evil')) good += 1;
           else swapped.push(`${nonce}: ${text.slice(-200)}`);
         }
-        if (!leaves && client.closeKind() === undefined) continue;
+        if (!disconnects && client.closeKind() === undefined) continue;
         client.destroy();
-        client = await connectRaw(gate.port);
+        client = await connectRaw(proxy.port);
       }
       client.destroy();
     };
-    await Promise.all(Array.from({ length: 24 }, work));
+    await Promise.all(Array.from({ length: 24 }, runClient));
     expect(swapped).toEqual([]);
     expect(good).toBeGreaterThan(COUNT / 2);
     expect(faults).toBeGreaterThan(COUNT / 8);
-    expect(gate.fastPath?.counts.served).toBeGreaterThan(COUNT / 5);
-    expect(gate.fastPath?.counts.served).toBeLessThan(COUNT);
+    expect(proxy.fastPath?.counts.served).toBeGreaterThan(COUNT / 5);
+    expect(proxy.fastPath?.counts.served).toBeLessThan(COUNT);
   });
 });
 
@@ -281,18 +287,18 @@ describe('an incomplete body', () => {
     ['with a length', 'Content-Length: 10\r\n\r\nhalf', 'half'],
     ['in chunks', 'Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n', 'half'],
     ['before any of it', 'Content-Length: 10\r\n\r\n', 'POST'],
-  ])('%s leaves no connection that is reused', async (_, rest, seen) => {
-    const { upstream, gate } = await setUp({ upstreamSettings: { connections: 1, bodyBuffer: 0 } });
-    expect((await rawRequest(gate.port, message('GET /files/1'))).status).toBe(200);
-    const client = await connectRaw(gate.port);
+  ])('%s: its upstream connection is not reused', async (_, rest, seen) => {
+    const { upstream, proxy } = await setUp({ upstreamSettings: { connections: 1, bodyBuffer: 0 } });
+    expect((await rawRequest(proxy.port, message('GET /files/1'))).status).toBe(200);
+    const client = await connectRaw(proxy.port);
     client.send(message('POST /files/2', rest));
     await until(
-      'the upstream has it',
+      'the upstream has the beginning',
       () => upstream.bytes().includes('POST') && upstream.bytes().includes(seen),
     );
     client.destroy();
-    await until('the connection was closed', () => upstream.openConnections() === 0);
-    const next = await rawRequest(gate.port, message('GET /files/3'));
+    await until('the upstream connection is closed', () => upstream.openConnections() === 0);
+    const next = await rawRequest(proxy.port, message('GET /files/3'));
     expect([next.status, next.body]).toEqual([200, 'GET /files/3']);
     expect(upstream.requests.map(({ target, connection }) => `${target} ${connection}`)).toEqual([
       '/files/1 1',
@@ -300,23 +306,23 @@ describe('an incomplete body', () => {
     ]);
   });
 
-  test('that its client sends too slowly is 408, and the connection is not used again', async () => {
-    const { upstream, gate } = await setUp({
+  test('that its client sends too slowly is 408, and the connection is not reused', async () => {
+    const { upstream, proxy } = await setUp({
       upstreamSettings: { connections: 1, timeouts: { connect: 1, headers: 5, idle: 1 } },
     });
-    const response = await rawRequest(gate.port, message('POST /files/1', 'Content-Length: 10\r\n\r\nhalf'));
+    const response = await rawRequest(proxy.port, message('POST /files/1', 'Content-Length: 10\r\n\r\nhalf'));
     expect(response.status).toBe(408);
-    await until('the connection was closed', () => upstream.openConnections() === 0);
-    expect((await rawRequest(gate.port, message('GET /files/2'))).status).toBe(200);
+    await until('the upstream connection is closed', () => upstream.openConnections() === 0);
+    expect((await rawRequest(proxy.port, message('GET /files/2'))).status).toBe(200);
   });
 
   test('that the upstream does not read is 504', async () => {
-    const deaf = createServer((socket) => void socket.on('error', () => {}).pause());
+    const stalledServer = createServer((socket) => void socket.on('error', () => {}).pause());
     await new Promise<void>((resolve) => {
-      deaf.listen(0, '127.0.0.1', resolve);
+      stalledServer.listen(0, '127.0.0.1', resolve);
     });
-    cleanups.push(() => void deaf.close());
-    const { port } = deaf.address() as { port: number };
+    cleanups.push(() => void stalledServer.close());
+    const { port } = stalledServer.address() as { port: number };
     const proxy = await startProxyHarness({
       upstream: `http://127.0.0.1:${port}`,
       proxyPath: 'full',
@@ -332,7 +338,7 @@ describe('an incomplete body', () => {
     expect(await client.until((text) => text.includes('\r\n\r\n'), 10_000)).toMatch(/^HTTP\/1\.1 504/);
   });
 
-  /** Over HTTP/1.1 there is no such thing, and over HTTP/2 node refuses it. It would not get past this either. */
+  /** Impossible over HTTP/1.1, and refused by Node over HTTP/2; this tests the second check. */
   test.each([
     ['longer', ['hel', 'lo!'], 'hel'],
     ['longer at once', ['hello!'], ''],
@@ -352,7 +358,7 @@ describe('an incomplete body', () => {
       body.start(
         {
           onBodyBuffered() {},
-          onBodyProgress: () => void errors.push(body.isSent ? 'whole' : 'more'),
+          onBodyProgress: () => void errors.push(body.isSent ? 'complete' : 'more'),
           onBodyError(error: BodyError) {
             errors.push(error.kind);
             body.stop();
@@ -360,19 +366,19 @@ describe('an incomplete body', () => {
         },
         undefined,
       );
-      const never = (): never => {
-        throw new Error('nobody answers');
+      const failTest = (): never => {
+        throw new Error('unexpected response');
       };
       connection.assign(
         {
           onConnected: () => body.flow(true),
           onDrain() {},
-          onHead: never,
-          onData: never,
-          onReadEnd: never,
-          onEnd: never,
+          onHead: failTest,
+          onData: failTest,
+          onReadEnd: failTest,
+          onEnd: failTest,
           onError() {},
-          onInternalError: never,
+          onInternalError: failTest,
         },
         false,
       );
@@ -380,71 +386,80 @@ describe('an incomplete body', () => {
       body.begin(connection);
       for (const part of parts) request.push(part);
       request.push(null);
-      await until('it is reported', () => errors.includes('client_disconnected'));
-      await until('the head is there', () => upstream.bytes().includes('\r\n\r\n'));
-      expect(errors).not.toContain('whole');
+      await until('the error is reported', () => errors.includes('client_disconnected'));
+      await until('the upstream has the head', () => upstream.bytes().includes('\r\n\r\n'));
+      expect(errors).not.toContain('complete');
       expect(upstream.bytes().split('\r\n\r\n')[1] ?? '').toBe(sent);
     },
   );
 });
 
-describe.each(['fast', 'full'] as const)('a connection out of step is not reused, %s path', (proxyPath) => {
-  const placed = async (first: string, more: string): Promise<readonly number[]> => {
-    const places: number[] = [];
-    let count = 0;
-    const server = createServer((socket) => {
-      count += 1;
-      const place = count;
-      socket
-        .on('error', () => {})
-        .on('data', (part: Buffer) => {
-          if (part.includes(' HTTP/1.1\r\n')) {
-            places.push(place);
-            socket.write(`HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok${places.length === 1 ? more : ''}`);
-          }
-        });
-    });
-    await new Promise<void>((resolve) => {
-      server.listen(0, '127.0.0.1', resolve);
-    });
-    cleanups.push(() => void server.close());
-    const { port } = server.address() as { port: number };
-    const upstreamSettings = { connections: 1, bodyBuffer: 0 };
-    const proxy = await startProxyHarness({
-      upstream: `http://127.0.0.1:${port}`,
-      proxyPath,
-      upstreamSettings,
-    });
-    cleanups.push(() => proxy.close());
-    const client = await connectRaw(proxy.port);
-    cleanups.push(() => client.destroy());
-    client.send(first);
-    await client.until((text) => isCompleteResponse(text));
-    expect((await rawRequest(proxy.port, message('GET /files/2'))).status).toBe(200);
-    return places;
-  };
+describe.each(['fast', 'full'] as const)(
+  'a desynchronized connection is not reused, %s path',
+  (proxyPath) => {
+    const getUsedConnections = async (first: string, more: string): Promise<readonly number[]> => {
+      const usedConnections: number[] = [];
+      let count = 0;
+      const server = createServer((socket) => {
+        count += 1;
+        const connection = count;
+        socket
+          .on('error', () => {})
+          .on('data', (part: Buffer) => {
+            if (part.includes(' HTTP/1.1\r\n')) {
+              usedConnections.push(connection);
+              socket.write(
+                `HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok${usedConnections.length === 1 ? more : ''}`,
+              );
+            }
+          });
+      });
+      await new Promise<void>((resolve) => {
+        server.listen(0, '127.0.0.1', resolve);
+      });
+      cleanups.push(() => void server.close());
+      const { port } = server.address() as { port: number };
+      const upstreamSettings = { connections: 1, bodyBuffer: 0 };
+      const proxy = await startProxyHarness({
+        upstream: `http://127.0.0.1:${port}`,
+        proxyPath,
+        upstreamSettings,
+      });
+      cleanups.push(() => proxy.close());
+      const client = await connectRaw(proxy.port);
+      cleanups.push(() => client.destroy());
+      client.send(first);
+      await client.until((text) => isCompleteResponse(text));
+      expect((await rawRequest(proxy.port, message('GET /files/2'))).status).toBe(200);
+      return usedConnections;
+    };
 
-  test('after a complete response it is reused', async () => {
-    expect(await placed(message('GET /files/1'), '')).toEqual([1, 1]);
-    expect(await placed(message('POST /files/1', 'Content-Length: 2\r\n\r\nab'), '')).toEqual([1, 1]);
-  });
+    test('a connection is reused after a complete response', async () => {
+      expect(await getUsedConnections(message('GET /files/1'), '')).toEqual([1, 1]);
+      expect(await getUsedConnections(message('POST /files/1', 'Content-Length: 2\r\n\r\nab'), '')).toEqual([
+        1, 1,
+      ]);
+    });
 
-  test('after a response to an incomplete request it is not', async () => {
-    expect(await placed(message('POST /files/1', 'Content-Length: 9\r\n\r\nhalf'), '')).toEqual([1, 2]);
-    const chunks = 'Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n';
-    expect(await placed(message('POST /files/1', chunks), '')).toEqual([1, 2]);
-  });
+    test('a connection is not reused after a response to an incomplete request', async () => {
+      expect(await getUsedConnections(message('POST /files/1', 'Content-Length: 9\r\n\r\nhalf'), '')).toEqual(
+        [1, 2],
+      );
+      const chunks = 'Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n';
+      expect(await getUsedConnections(message('POST /files/1', chunks), '')).toEqual([1, 2]);
+    });
 
-  test('a connection with bytes after the response is not reused', async () => {
-    expect(await placed(message('GET /files/1'), 'x')).toEqual([1, 2]);
-  });
-});
+    test('a connection with bytes after the response is not reused', async () => {
+      expect(await getUsedConnections(message('GET /files/1'), 'x')).toEqual([1, 2]);
+    });
+  },
+);
 
 test('a chunked body is forwarded as it arrives, without its trailers', async () => {
-  const { upstream, gate } = await setUp();
-  const client = await connectRaw(gate.port);
+  const { upstream, proxy } = await setUp();
+  const client = await connectRaw(proxy.port);
   client.send(message('POST /files/1', 'Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n'));
-  await until('its first part is there', () => upstream.bytes().includes('\r\n\r\n5\r\nhello\r\n'));
+  await until('the upstream has the first chunk', () => upstream.bytes().includes('\r\n\r\n5\r\nhello\r\n'));
   client.send('6\r\n world\r\n0\r\nX-Trailer: 1\r\n\r\n');
   await client.until((text) => isCompleteResponse(text));
   client.destroy();
@@ -452,9 +467,9 @@ test('a chunked body is forwarded as it arrives, without its trailers', async ()
   expect(headerValues(upstream.requests[0], 'transfer-encoding')).toEqual(['chunked']);
 });
 
-test('requests that arrive in one segment with their bodies leave in one segment each', async () => {
-  const { upstream, gate } = await setUp({ upstreamSettings: { connections: 1 } });
-  const client = await connectRaw(gate.port);
+test('requests that arrive in one segment with their bodies are forwarded one by one', async () => {
+  const { upstream, proxy } = await setUp({ upstreamSettings: { connections: 1 } });
+  const client = await connectRaw(proxy.port);
   const post = message('POST /files/1', 'Content-Length: 5\r\n\r\nhello');
   client.send(post + post + message('GET /files/2'));
   await client.until((text) => text.endsWith('GET /files/2'));
@@ -469,17 +484,19 @@ test('requests that arrive in one segment with their bodies leave in one segment
 test.each([
   ['GET', '\r\n'],
   ['POST', 'Content-Length: 2\r\n\r\nab'],
-])('behind the gateway’s listener, a client that disconnects ends its %s upstream', async (method, rest) => {
-  const { upstream, gate } = await setUp();
+])('the upstream %s is aborted when its client disconnects', async (method, rest) => {
+  const { upstream, proxy } = await setUp();
   upstream.respondWith((socket, { target }) => {
-    if (target === '/files/begun') socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf');
+    if (target === '/files/started') socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf');
   });
-  for (const target of ['/files/silent', '/files/begun']) {
-    const client = await connectRaw(gate.port);
+  for (const target of ['/files/silent', '/files/started']) {
+    const client = await connectRaw(proxy.port);
     client.send(message(`${method} ${target}`, rest));
-    await until('it is there', () => upstream.requests.some((request) => request.target === target));
-    if (target === '/files/begun') await client.until((text) => text.endsWith('half'));
+    await until('the upstream has the request', () =>
+      upstream.requests.some((request) => request.target === target),
+    );
+    if (target === '/files/started') await client.until((text) => text.endsWith('half'));
     client.destroy();
-    await until('its connection is gone', () => upstream.openConnections() === 0);
+    await until('the upstream connection is closed', () => upstream.openConnections() === 0);
   }
 });

@@ -9,7 +9,7 @@ import { rawRequest } from '../../support/raw-client.ts';
 import { startRecordingUpstream } from '../../support/recording-upstream.ts';
 import { until } from '../../support/until.ts';
 
-test('a TLS connection whose reading was paused during the last read of a response can be used again', async () => {
+test('a TLS connection that was paused during the last read of a response can be reused', async () => {
   const ca = await createCa();
   const certificate = await issueServer(ca);
   const response = `HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\n${'a'.repeat(40_000)}`;
@@ -21,9 +21,9 @@ test('a TLS connection whose reading was paused during the last read of a respon
   });
   const { port } = server.address() as AddressInfo;
   const tls = { serverName: 'localhost', secureContext: createSecureContext({ ca: ca.pem }) };
-  let free = 0;
+  let freeCount = 0;
   const pool = openConnectionPool(`https://127.0.0.1:${port}`, tls, () => {
-    free += 1;
+    freeCount += 1;
   });
   onTestFinished(() => {
     pool.destroy();
@@ -52,12 +52,12 @@ test('a TLS connection whose reading was paused during the last read of a respon
   };
   for (const [index, isSlow] of [false, true, false].entries()) {
     expect(await send(isSlow)).toBe(true);
-    await until('the connection is free', () => free === index + 1);
+    await until('the connection is free', () => freeCount === index + 1);
   }
 });
 
 test.each(['fast', 'full'] as const)(
-  'an empty chunked body that is forwarded as it arrives ends upstream, %s path',
+  'an empty chunked body that is forwarded as it arrives is terminated upstream, %s path',
   async (proxyPath) => {
     const upstream = await startRecordingUpstream();
     const proxy = await startProxyHarness({

@@ -14,7 +14,7 @@ import {
   startRecordingUpstream,
 } from '../../support/recording-upstream.ts';
 
-/** U05: what is asked a second time, and what never is. */
+/** U05: requests that are retried, and requests that never are. */
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
   while (cleanups.length > 0) await cleanups.pop()?.();
@@ -36,23 +36,23 @@ async function setUp(proxyPath: ProxyPath): Promise<{ upstream: RecordingUpstrea
 const message = (method: string, more = '\r\n'): string =>
   `${method} /files/1 HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n${more}`;
 
-/** The first connection answers once, and from then on does this to whatever comes on it. */
-function onceThen(upstream: RecordingUpstream, fate: Responder): void {
+/** The first connection responds once; every later request on it fails with `fail`. */
+function respondOnceThen(upstream: RecordingUpstream, fail: Responder): void {
   let responded = 0;
   upstream.respondWith((socket, request) => {
     if (request.connection > 1 || responded++ === 0) respondOk(socket, request);
-    else fate(socket, request);
+    else fail(socket, request);
   });
 }
 
-const FATES: readonly (readonly [string, (socket: Socket) => void])[] = [
+const FAILURES: readonly (readonly [string, (socket: Socket) => void])[] = [
   ['closed', (socket) => void socket.end()],
   ['reset', (socket) => void socket.resetAndDestroy()],
 ];
 
 const NO_BODY = 'Content-Length: 0\r\n\r\n';
-/** Each path has connections of its own: what is asked first must have come the same way. */
-const REPEATED: readonly (readonly [ProxyPath, string, string])[] = [
+/** A retry needs a reused connection, so the first request must take the same path. */
+const RETRIED: readonly (readonly [ProxyPath, string, string])[] = [
   ['full', 'GET', '\r\n'],
   ['full', 'OPTIONS', '\r\n'],
   ['full', 'DELETE', '\r\n'],
@@ -72,16 +72,16 @@ const SENT_ONCE: readonly (readonly [ProxyPath, string, string])[] = [
   ['full', 'DELETE', 'Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n'],
 ];
 
-describe.each(FATES)('U05 a reused connection that is %s before a response', (_, fate) => {
-  test.each(REPEATED)(
+describe.each(FAILURES)('U05 a reused connection that is %s before a response', (_, fail) => {
+  test.each(RETRIED)(
     '%s path: %s with %j is retried once, on a new connection',
     async (path, method, rest) => {
       const { upstream, proxy } = await setUp(path);
-      onceThen(upstream, fate);
+      respondOnceThen(upstream, fail);
       expect((await rawRequest(proxy.port, message('GET'))).status).toBe(200);
       const response = await rawRequest(proxy.port, message(method, rest));
       expect([response.status, response.body]).toEqual([200, `${method} /files/1`]);
-      expect(upstream.requests.map(({ method: one, connection }) => `${one} ${connection}`)).toEqual([
+      expect(upstream.requests.map((request) => `${request.method} ${request.connection}`)).toEqual([
         'GET 1',
         `${method} 1`,
         `${method} 2`,
@@ -92,7 +92,7 @@ describe.each(FATES)('U05 a reused connection that is %s before a response', (_,
 
   test.each(SENT_ONCE)('%s path: %s with %j is 502 and was sent once', async (path, method, rest) => {
     const { upstream, proxy } = await setUp(path);
-    onceThen(upstream, fate);
+    respondOnceThen(upstream, fail);
     await rawRequest(proxy.port, message('GET'));
     expect((await rawRequest(proxy.port, message(method, rest))).status).toBe(502);
     expect(upstream.requests.filter((request) => request.method === method)).toHaveLength(1);
@@ -100,22 +100,22 @@ describe.each(FATES)('U05 a reused connection that is %s before a response', (_,
 });
 
 describe.each(['full', 'fast'] as const)('U05 no retry, %s path', (path) => {
-  test('on a fresh connection: the upstream saw the request and left', async () => {
+  test('on a new connection that the upstream closes after the request', async () => {
     const { upstream, proxy } = await setUp(path);
     upstream.respondWith((socket) => socket.destroy());
     expect((await rawRequest(proxy.port, message('GET'))).status).toBe(502);
     expect(upstream.requests).toHaveLength(1);
   });
 
-  test('when part of the response had arrived', async () => {
+  test('after part of the response has arrived', async () => {
     const { upstream, proxy } = await setUp(path);
-    onceThen(upstream, (socket) => socket.end('HTT'));
+    respondOnceThen(upstream, (socket) => socket.end('HTT'));
     await rawRequest(proxy.port, message('GET'));
     expect((await rawRequest(proxy.port, message('GET'))).status).toBe(502);
     expect(upstream.requests).toHaveLength(2);
   });
 
-  test('a third time', async () => {
+  test('after a retry has failed', async () => {
     const { upstream, proxy } = await setUp(path);
     let responded = 0;
     upstream.respondWith((socket, request) => {
@@ -130,19 +130,19 @@ describe.each(['full', 'fast'] as const)('U05 no retry, %s path', (path) => {
 
 test('U05 the same over TLS, where a new connection has completed a handshake but served no request', async () => {
   const ca = await createCa();
-  const own = await issueServer(ca);
+  const certificate = await issueServer(ca);
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-'));
   const trusted = join(folder, 'ca.pem');
   writeFileSync(trusted, ca.pem);
   let heads = 0;
-  let fate: (socket: Socket, count: number) => void = (socket) => void socket.destroy();
-  const server = createTlsServer({ cert: own.pem, key: own.keyPem }, (socket) => {
+  let fail: (socket: Socket, count: number) => void = (socket) => void socket.destroy();
+  const server = createTlsServer({ cert: certificate.pem, key: certificate.keyPem }, (socket) => {
     let count = 0;
     socket.on('error', () => {});
     socket.on('data', () => {
       heads += 1;
       count += 1;
-      fate(socket, count);
+      fail(socket, count);
     });
   });
   await new Promise<void>((resolve) => {
@@ -160,7 +160,7 @@ test('U05 the same over TLS, where a new connection has completed a handshake bu
   );
   expect((await rawRequest(proxy.port, message('GET'))).status).toBe(502);
   expect(heads).toBe(1);
-  fate = (socket, count) =>
+  fail = (socket, count) =>
     count === 1 ? void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok') : void socket.destroy();
   expect((await rawRequest(proxy.port, message('GET'))).body).toBe('ok');
   expect((await rawRequest(proxy.port, message('GET'))).body).toBe('ok');

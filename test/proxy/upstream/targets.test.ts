@@ -17,16 +17,16 @@ afterEach(async () => {
   while (cleanups.length > 0) await cleanups.pop()?.();
 });
 
-/** Time passes only as the test advances it: no time-out, and no target that is tried again. */
+/** Time advances only with the test: no timeout fires and no ejected target is tried again. */
 const stopTime = (): void =>
   void vi.useFakeTimers({
     toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance'],
   });
 
-async function upstreams(count: number): Promise<RecordingUpstream[]> {
-  const made = await Promise.all(Array.from({ length: count }, () => startRecordingUpstream()));
-  cleanups.push(() => Promise.all(made.map((one) => one.close())));
-  return made;
+async function startUpstreams(count: number): Promise<RecordingUpstream[]> {
+  const servers = await Promise.all(Array.from({ length: count }, () => startRecordingUpstream()));
+  cleanups.push(() => Promise.all(servers.map((server) => server.close())));
+  return servers;
 }
 
 async function startProxyTo(targets: readonly string[], options: Partial<HarnessOptions> = {}) {
@@ -38,8 +38,8 @@ async function startProxyTo(targets: readonly string[], options: Partial<Harness
 const get = (path = '/files/1', method = 'GET'): string =>
   `${method} ${path} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`;
 
-describe('which target is chosen', () => {
-  function watched(count: number) {
+describe('target selection', () => {
+  function createTargets(count: number) {
     let now = 1_000;
     const events: TargetEvent[] = [];
     const urls = Array.from({ length: count }, (_, at) => `http://t${at}`);
@@ -53,48 +53,48 @@ describe('which target is chosen', () => {
       target.pending += 1;
       return target.url;
     };
-    const fail = (place: number, times: number): void => {
+    const fail = (index: number, times: number): void => {
       for (let count = 0; count < times; count += 1) {
-        const target = targets.all[place];
+        const target = targets.all[index];
         if (target !== undefined) targets.reportFailure(target);
       }
     };
-    return { targets, told: events, take, fail, pass: (seconds: number) => void (now += seconds) };
+    return { targets, events, take, fail, advance: (seconds: number) => void (now += seconds) };
   }
 
-  test('the one with the least to do; among equals each in turn', () => {
-    const { targets, take } = watched(3);
+  test('the target with the fewest pending requests; among equals in turn', () => {
+    const { targets, take } = createTargets(3);
     expect(new Set([take(), take(), take()]).size).toBe(3);
     const [, second] = targets.all;
     if (second) second.pending = 0;
     expect(take()).toBe('http://t1');
     for (const target of targets.all) target.pending = 0;
-    const turns = Array.from({ length: 6 }, () => targets.choose().url);
-    expect(turns.slice(0, 3).toSorted()).toEqual(['http://t0', 'http://t1', 'http://t2']);
-    expect(turns.slice(3)).toEqual(turns.slice(0, 3));
+    const order = Array.from({ length: 6 }, () => targets.choose().url);
+    expect(order.slice(0, 3).toSorted()).toEqual(['http://t0', 'http://t1', 'http://t2']);
+    expect(order.slice(3)).toEqual(order.slice(0, 3));
   });
 
-  test('three failures in a row eject it, for longer each time; a response in between resets the count', () => {
-    const { targets, told, fail, pass } = watched(2);
+  test('three consecutive failures eject a target, for longer each time; a response in between resets the count', () => {
+    const { targets, events, fail, advance } = createTargets(2);
     const [first] = targets.all;
-    const chosen = (): Set<string> => new Set(Array.from({ length: 4 }, () => targets.choose().url));
+    const chooseFour = (): Set<string> => new Set(Array.from({ length: 4 }, () => targets.choose().url));
     fail(0, 2);
     if (first) targets.reportSuccess(first);
     fail(0, 2);
-    expect(chosen().size).toBe(2);
+    expect(chooseFour().size).toBe(2);
     fail(0, 1);
-    expect([...chosen()]).toEqual(['http://t1']);
-    pass(4.9);
-    expect([...chosen()]).toEqual(['http://t1']);
-    pass(0.2);
-    expect(chosen().size).toBe(2);
+    expect([...chooseFour()]).toEqual(['http://t1']);
+    advance(4.9);
+    expect([...chooseFour()]).toEqual(['http://t1']);
+    advance(0.2);
+    expect(chooseFour().size).toBe(2);
     fail(0, 1);
-    pass(9.9);
-    expect([...chosen()]).toEqual(['http://t1']);
-    pass(0.2);
-    expect(chosen().size).toBe(2);
+    advance(9.9);
+    expect([...chooseFour()]).toEqual(['http://t1']);
+    advance(0.2);
+    expect(chooseFour().size).toBe(2);
     if (first) targets.reportSuccess(first);
-    expect(told.map((event) => ('seconds' in event ? event.seconds : event.event))).toEqual([
+    expect(events.map((event) => ('seconds' in event ? event.seconds : event.event))).toEqual([
       5,
       10,
       'target_restored',
@@ -102,20 +102,20 @@ describe('which target is chosen', () => {
   });
 
   test('the ejection time of a target has an upper limit', () => {
-    const { told, fail, pass } = watched(2);
+    const { events, fail, advance } = createTargets(2);
     for (let round = 0; round < 8; round += 1) {
       fail(0, 3);
-      pass(61);
+      advance(61);
     }
-    expect(told.map((event) => ('seconds' in event ? event.seconds : 0))).toEqual([
+    expect(events.map((event) => ('seconds' in event ? event.seconds : 0))).toEqual([
       5, 10, 20, 40, 60, 60, 60, 60,
     ]);
   });
 
-  test('after its ejection it gets one request at a time until it has responded', () => {
-    const { targets, fail, pass, take } = watched(2);
+  test('after its ejection a target gets one request at a time until it has responded', () => {
+    const { targets, fail, advance, take } = createTargets(2);
     fail(0, 3);
-    pass(6);
+    advance(6);
     const [first, second] = targets.all;
     if (second) second.pending = 50;
     expect(take()).toBe('http://t0');
@@ -124,31 +124,31 @@ describe('which target is chosen', () => {
     expect([take(), take()]).toEqual(['http://t0', 'http://t0']);
   });
 
-  test('never are all ejected: the one whose ejection ends first is used', () => {
-    const { targets, fail, pass } = watched(3);
+  test('if all targets are ejected, the one whose ejection ends first is used', () => {
+    const { targets, fail, advance } = createTargets(3);
     fail(1, 3);
-    pass(1);
+    advance(1);
     fail(0, 3);
-    pass(1);
+    advance(1);
     fail(2, 3);
     expect(targets.choose().url).toBe('http://t1');
     for (const target of targets.all) targets.reportHealth(target, target.index === 2);
     expect(targets.choose().url).toBe('http://t2');
-    expect(watched(1).targets.choose().url).toBe('http://t0');
+    expect(createTargets(1).targets.choose().url).toBe('http://t0');
   });
 });
 
-describe('several targets, for real', () => {
+describe('several targets over HTTP', () => {
   test('share the requests', async () => {
-    const made = await upstreams(3);
-    const proxy = await startProxyTo(made.map(({ url }) => url));
+    const servers = await startUpstreams(3);
+    const proxy = await startProxyTo(servers.map(({ url }) => url));
     for (let count = 0; count < 30; count += 1) await rawRequest(proxy.port, get());
-    expect(made.map(({ requests }) => requests.length)).toEqual([10, 10, 10]);
+    expect(servers.map(({ requests }) => requests.length)).toEqual([10, 10, 10]);
   });
 
-  test('a busy one gets fewer', async () => {
-    const [slow, quick] = await upstreams(2);
-    if (!slow || !quick) throw new Error('there are two');
+  test('a busy target gets fewer', async () => {
+    const [slow, quick] = await startUpstreams(2);
+    if (!slow || !quick) throw new Error('expected two upstreams');
     slow.respondWith(() => {});
     const proxy = await startProxyTo([slow.url, quick.url]);
     const stuck = await connectRaw(proxy.port);
@@ -156,7 +156,10 @@ describe('several targets, for real', () => {
     while (slow.requests.length === 0) {
       const before = quick.requests.length;
       stuck.send(get());
-      await until('it has come so far', () => slow.requests.length > 0 || quick.requests.length > before);
+      await until(
+        'a target has received the request',
+        () => slow.requests.length > 0 || quick.requests.length > before,
+      );
     }
     const before = quick.requests.length;
     for (let count = 0; count < 20; count += 1)
@@ -164,8 +167,8 @@ describe('several targets, for real', () => {
     expect([slow.requests.length, quick.requests.length - before]).toEqual([1, 20]);
   });
 
-  test('one that refuses connections fails no retryable request, and is ejected after three failures', async () => {
-    const [dead, alive] = await upstreams(2);
+  test('a target that refuses connections fails no retryable request, and is ejected after three failures', async () => {
+    const [dead, alive] = await startUpstreams(2);
     await dead?.close();
     stopTime();
     const proxy = await startProxyTo([dead?.url ?? '', alive?.url ?? '']);
@@ -177,7 +180,7 @@ describe('several targets, for real', () => {
   });
 
   test('a POST is not retried, and succeeds as soon as the failing target is ejected', async () => {
-    const [dead, alive] = await upstreams(2);
+    const [dead, alive] = await startUpstreams(2);
     await dead?.close();
     stopTime();
     const proxy = await startProxyTo([dead?.url ?? '', alive?.url ?? '']);
@@ -189,13 +192,13 @@ describe('several targets, for real', () => {
     expect(alive?.requests).toHaveLength(17);
   });
 
-  test('while all of them are unreachable it is 502, and the first that is back is used at once', async () => {
-    const [one, two] = await upstreams(2);
-    const port = one?.port ?? 0;
-    await one?.close();
-    await two?.close();
+  test('while all targets are unreachable the response is 502, and the first that recovers is used at once', async () => {
+    const [first, second] = await startUpstreams(2);
+    const port = first?.port ?? 0;
+    await first?.close();
+    await second?.close();
     stopTime();
-    const proxy = await startProxyTo([`http://127.0.0.1:${port}`, two?.url ?? '']);
+    const proxy = await startProxyTo([`http://127.0.0.1:${port}`, second?.url ?? '']);
     for (let count = 0; count < 12; count += 1)
       expect((await rawRequest(proxy.port, get())).status).toBe(502);
     const back = await startRecordingUpstream(port);
@@ -206,34 +209,35 @@ describe('several targets, for real', () => {
     expect(responded).toBeGreaterThanOrEqual(5);
   });
 
-  test('a health check ejects a target and brings it back', async () => {
-    const [sick, well] = await upstreams(2);
-    if (!sick || !well) throw new Error('there are two');
+  test('a health check ejects a target and restores it', async () => {
+    const [unhealthy, healthy] = await startUpstreams(2);
+    if (!unhealthy || !healthy) throw new Error('expected two upstreams');
     let status = '503 Service Unavailable';
-    sick.respondWith((socket, request) => {
+    unhealthy.respondWith((socket, request) => {
       if (request.target === '/up') socket.write(`HTTP/1.1 ${status}\r\nContent-Length: 0\r\n\r\n`);
       else respondOk(socket, request);
     });
     const health = { path: '/up', interval: 0.05, timeout: 30, healthy: 2, unhealthy: 2 };
-    const proxy = await startProxyTo([sick.url, well.url], { upstreamSettings: { health } });
-    await until('it has come so far', () => proxy.log.some((line) => line.includes('health check')));
-    const real = (one: RecordingUpstream): number =>
-      one.requests.filter(({ target }) => target !== '/up').length;
-    const before = real(sick);
+    const proxy = await startProxyTo([unhealthy.url, healthy.url], { upstreamSettings: { health } });
+    await until('the target is ejected', () => proxy.log.some((line) => line.includes('health check')));
+    const countRequests = (server: RecordingUpstream): number =>
+      server.requests.filter(({ target }) => target !== '/up').length;
+    const before = countRequests(unhealthy);
     for (let count = 0; count < 10; count += 1) await rawRequest(proxy.port, get());
-    expect([real(sick) - before, real(well)]).toEqual([0, 10]);
+    expect([countRequests(unhealthy) - before, countRequests(healthy)]).toEqual([0, 10]);
     status = '204 No Content';
-    await until('it has come so far', () => proxy.log.some((line) => line.includes('target_restored')));
+    await until('the target is restored', () => proxy.log.some((line) => line.includes('target_restored')));
     for (let count = 0; count < 10; count += 1) await rawRequest(proxy.port, get());
-    expect(real(sick) - before).toBe(5);
+    expect(countRequests(unhealthy) - before).toBe(5);
   });
 
   test('the body of a health check is received up to a megabyte, and its status decides', async () => {
-    const [endless] = await upstreams(1);
-    if (!endless) throw new Error('there is one');
-    let isWell = false;
+    const [endless] = await startUpstreams(1);
+    if (!endless) throw new Error('expected one upstream');
+    let isHealthy = false;
     endless.respondWith((socket) => {
-      if (!isWell) return void socket.write('HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n');
+      if (!isHealthy)
+        return void socket.write('HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n');
       socket.write('HTTP/1.1 200 OK\r\nContent-Length: 1000000000000000\r\n\r\n');
       const more = (): void => {
         while (!socket.destroyed && socket.write(Buffer.alloc(65_536)));
@@ -243,16 +247,16 @@ describe('several targets, for real', () => {
     });
     const health = { path: '/up', interval: 0.05, timeout: 60, healthy: 1, unhealthy: 1 };
     const proxy = await startProxyTo([endless.url], { upstreamSettings: { health } });
-    await until('the target is out', () => proxy.log.some((line) => line.includes('health check')));
-    isWell = true;
-    await until('the target is back', () => proxy.log.some((line) => line.includes('target_restored')));
+    await until('the target is ejected', () => proxy.log.some((line) => line.includes('health check')));
+    isHealthy = true;
+    await until('the target is restored', () => proxy.log.some((line) => line.includes('target_restored')));
   });
 });
 
 describe('U13 a slow upstream', () => {
-  test('gets as many requests as it has connections; as many wait as may, and the rest are refused; other upstreams are served', async () => {
-    const [slow, other] = await upstreams(2);
-    if (!slow || !other) throw new Error('there are two');
+  test('gets as many requests as it has connections; maxPending more wait, and the rest are refused; other upstreams are served', async () => {
+    const [slow, other] = await startUpstreams(2);
+    if (!slow || !other) throw new Error('expected two upstreams');
     slow.respondWith(() => {});
     const timeouts = { connect: 1, headers: 2, idle: 5 };
     stopTime();
@@ -276,18 +280,18 @@ describe('U13 a slow upstream', () => {
   });
 
   test('the request of a client that disconnected while waiting is not forwarded', async () => {
-    const [slow] = await upstreams(1);
-    if (!slow) throw new Error('there is one');
+    const [slow] = await startUpstreams(1);
+    if (!slow) throw new Error('expected one upstream');
     slow.respondWith(() => {});
     const proxy = await startProxyTo([slow.url], { upstreamSettings: { connections: 1, maxPending: 10 } });
     const first = await connectRaw(proxy.port);
     first.send(get('/files/first'));
-    await until('it has come so far', () => slow.requests.length === 1);
+    await until('the upstream has the first request', () => slow.requests.length === 1);
     const second = await connectRaw(proxy.port);
     second.send(get('/files/second'));
-    await until('it has come so far', () => proxy.notes.length === 2);
+    await until('the second request waits', () => proxy.notes.length === 2);
     second.destroy();
-    await until('it has come so far', () => proxy.notes[1]?.reason === 'client_disconnected');
+    await until('the second request is aborted', () => proxy.notes[1]?.reason === 'client_disconnected');
     slow.respondWith(respondOk);
     first.destroy();
     expect((await rawRequest(proxy.port, get('/files/third'))).status).toBe(200);
@@ -295,44 +299,44 @@ describe('U13 a slow upstream', () => {
   });
 
   test('does not keep the proxy from closing', async () => {
-    const [slow] = await upstreams(1);
-    if (!slow) throw new Error('there is one');
+    const [slow] = await startUpstreams(1);
+    if (!slow) throw new Error('expected one upstream');
     slow.respondWith(() => {});
     const proxy = await startProxyHarness({ upstream: slow.url, upstreamSettings: { connections: 1 } });
     const clients = await Promise.all(Array.from({ length: 50 }, () => connectRaw(proxy.port)));
     for (const client of clients) client.send(get());
-    await until('all have asked', () => proxy.notes.length === 50);
+    await until('all requests have arrived', () => proxy.notes.length === 50);
     await proxy.close();
     expect(slow.requests).toHaveLength(1);
   });
 
-  test('a client that disconnects while its upstream connection is being made closes it and frees its slot', async () => {
-    let open = 0;
-    let begun = 0;
-    const mute = createServer((socket) => {
-      begun += 1;
-      open += 1;
+  test('a client that disconnects while its upstream connection is being opened closes it and frees its slot', async () => {
+    let openCount = 0;
+    let startedCount = 0;
+    const silentServer = createServer((socket) => {
+      startedCount += 1;
+      openCount += 1;
       socket
         .on('error', () => {})
         .on('close', () => {
-          open -= 1;
+          openCount -= 1;
         })
         .resume();
     });
     await new Promise<void>((resolve) => {
-      mute.listen(0, '127.0.0.1', resolve);
+      silentServer.listen(0, '127.0.0.1', resolve);
     });
-    cleanups.push(() => new Promise((resolve) => mute.close(resolve)));
-    const { port } = mute.address() as AddressInfo;
+    cleanups.push(() => new Promise((resolve) => silentServer.close(resolve)));
+    const { port } = silentServer.address() as AddressInfo;
     const proxy = await startProxyTo([`https://127.0.0.1:${port}`], {
       upstreamSettings: { connections: 2, maxPending: 0, timeouts: { connect: 60, headers: 60, idle: 60 } },
     });
     for (let count = 1; count <= 5; count += 1) {
       const client = await connectRaw(proxy.port);
       client.send(get());
-      await until('a connection is begun', () => begun === count);
+      await until('a connection is opened', () => startedCount === count);
       client.destroy();
-      await until('it is closed', () => open === 0);
+      await until('the connection is closed', () => openCount === 0);
     }
     expect(proxy.notes.map(({ reason }) => reason)).toEqual(Array(5).fill('client_disconnected'));
   });

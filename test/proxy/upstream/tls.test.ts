@@ -25,18 +25,18 @@ afterEach(async () => {
   while (cleanups.length > 0) await cleanups.pop()?.();
 });
 
-function file(name: string, text: string): string {
+function writePem(name: string, text: string): string {
   const path = join(folder, name);
   writeFileSync(path, text, { mode: 0o600 });
   return path;
 }
 
-/** A TLS server that tells the name of the client certificate it saw. */
-async function secureUpstream(own: IssuedCertificate, options: TlsOptions = {}) {
+/** Starts a TLS server that responds with the subject of the client certificate. */
+async function startTlsUpstream(certificate: IssuedCertificate, options: TlsOptions = {}) {
   const names: (string | false | null)[] = [];
   const sockets = new Set<TLSSocket>();
   let connections = 0;
-  const server = createServer({ cert: own.pem, key: own.keyPem, ...options }, (socket) => {
+  const server = createServer({ cert: certificate.pem, key: certificate.keyPem, ...options }, (socket) => {
     connections += 1;
     sockets.add(socket);
     names.push(socket.servername);
@@ -79,9 +79,9 @@ async function requestThrough(
 const LOCALHOST = { commonName: 'localhost', dnsNames: ['localhost'], extendedKeyUsage: [EKU.serverAuth] };
 
 describe('U12 an https upstream is trusted only with a valid certificate', () => {
-  test('one of the CA that was named, for the name in its URL', async () => {
-    const { port } = await secureUpstream(await issue(ca, LOCALHOST));
-    const trusted = file('ca.pem', ca.pem);
+  test('one of the configured CA, for the name in its URL', async () => {
+    const { port } = await startTlsUpstream(await issue(ca, LOCALHOST));
+    const trusted = writePem('ca.pem', ca.pem);
     expect((await requestThrough(`https://localhost:${port}`, { ca: trusted })).body).toBe('nobody');
   });
 
@@ -93,9 +93,9 @@ describe('U12 an https upstream is trusted only with a valid certificate', () =>
   ])[] = [
     ['of an unknown CA', () => issue(ca, LOCALHOST), () => ({}), 'localhost'],
     [
-      'of another CA than the one named',
+      'of a CA other than the configured one',
       () => issue(other, LOCALHOST),
-      () => ({ ca: file('ca.pem', ca.pem) }),
+      () => ({ ca: writePem('ca.pem', ca.pem) }),
       'localhost',
     ],
     [
@@ -106,27 +106,27 @@ describe('U12 an https upstream is trusted only with a valid certificate', () =>
           notBefore: new Date(Date.now() - 10 * 86_400_000),
           notAfter: new Date(Date.now() - 86_400_000),
         }),
-      () => ({ ca: file('ca.pem', ca.pem) }),
+      () => ({ ca: writePem('ca.pem', ca.pem) }),
       'localhost',
     ],
-    ['for another name', () => issue(ca, LOCALHOST), () => ({ ca: file('ca.pem', ca.pem) }), '127.0.0.1'],
+    ['for another name', () => issue(ca, LOCALHOST), () => ({ ca: writePem('ca.pem', ca.pem) }), '127.0.0.1'],
     [
-      'for another name than the one that was set',
+      'for a name other than serverName',
       () => issue(ca, LOCALHOST),
-      () => ({ ca: file('ca.pem', ca.pem), serverName: 'api.internal' }),
+      () => ({ ca: writePem('ca.pem', ca.pem), serverName: 'api.internal' }),
       'localhost',
     ],
     [
-      'that is a client’s',
+      'for client authentication',
       () => issue(ca, { ...LOCALHOST, extendedKeyUsage: [EKU.clientAuth] }),
-      () => ({ ca: file('ca.pem', ca.pem) }),
+      () => ({ ca: writePem('ca.pem', ca.pem) }),
       'localhost',
     ],
   ];
   test.each(wrong)(
     'a certificate %s is 502, and the response reveals nothing about it',
-    async (_, own, settings, host) => {
-      const { port } = await secureUpstream(await own());
+    async (_, certificate, settings, host) => {
+      const { port } = await startTlsUpstream(await certificate());
       const { status, body } = await requestThrough(`https://${host}:${port}`, settings());
       expect(status).toBe(502);
       expect(JSON.parse(body)).toMatchObject({ error: 'bad_gateway' });
@@ -134,8 +134,8 @@ describe('U12 an https upstream is trusted only with a valid certificate', () =>
     },
   );
 
-  test('no environment variable turns it off', async () => {
-    const { port } = await secureUpstream(await issue(ca, LOCALHOST));
+  test('no environment variable disables the verification', async () => {
+    const { port } = await startTlsUpstream(await issue(ca, LOCALHOST));
     const before = process.env['NODE_TLS_REJECT_UNAUTHORIZED'];
     process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0';
     try {
@@ -146,19 +146,21 @@ describe('U12 an https upstream is trusted only with a valid certificate', () =>
     }
   });
 
-  test('serverName is the name that is requested and must be proved', async () => {
-    const own = await issue(ca, { ...LOCALHOST, dnsNames: ['api.internal'] });
-    const { port, names } = await secureUpstream(own);
-    const settings = { ca: file('ca.pem', ca.pem), serverName: 'api.internal' };
+  test('serverName is sent as SNI and verified', async () => {
+    const certificate = await issue(ca, { ...LOCALHOST, dnsNames: ['api.internal'] });
+    const { port, names } = await startTlsUpstream(certificate);
+    const settings = { ca: writePem('ca.pem', ca.pem), serverName: 'api.internal' };
     expect((await requestThrough(`https://127.0.0.1:${port}`, settings)).status).toBe(200);
     expect(names).toEqual(['api.internal']);
   });
 
-  test('WebSockets keep to the same', async () => {
-    const own = await issue(ca, { ...LOCALHOST, dnsNames: ['api.internal'] });
-    const upstream = await startWebSocketUpstream({ tls: { cert: own.pem, key: own.keyPem } });
+  test('the same applies to WebSockets', async () => {
+    const certificate = await issue(ca, { ...LOCALHOST, dnsNames: ['api.internal'] });
+    const upstream = await startWebSocketUpstream({
+      tls: { cert: certificate.pem, key: certificate.keyPem },
+    });
     cleanups.push(() => upstream.close());
-    const open = async (settings: Partial<UpstreamSettings>): Promise<number> => {
+    const getHandshakeStatus = async (settings: Partial<UpstreamSettings>): Promise<number> => {
       const proxy = await startProxyHarness({
         rules: [rule('/ws/**', 'files:read', { websocket: true })],
         upstream: `https://127.0.0.1:${upstream.port}`,
@@ -176,90 +178,92 @@ describe('U12 an https upstream is trusted only with a valid certificate', () =>
       ];
       return (await rawRequest(proxy.port, `${handshake.join('\r\n')}\r\n\r\n`)).status;
     };
-    const trusted = file('ca.pem', ca.pem);
-    expect(await open({ ca: trusted, serverName: 'api.internal' })).toBe(101);
-    expect(await open({ ca: trusted })).toBe(502);
-    expect(await open({ serverName: 'api.internal' })).toBe(502);
+    const trusted = writePem('ca.pem', ca.pem);
+    expect(await getHandshakeStatus({ ca: trusted, serverName: 'api.internal' })).toBe(101);
+    expect(await getHandshakeStatus({ ca: trusted })).toBe(502);
+    expect(await getHandshakeStatus({ serverName: 'api.internal' })).toBe(502);
   });
 });
 
-describe('our own certificate', () => {
-  test('is presented, and an upstream that demands one gets no requests without', async () => {
-    const upstream = await secureUpstream(await issueServer(ca), {
+describe('the client certificate of gatehouse', () => {
+  test('is presented, and an upstream that requires one gets no requests without it', async () => {
+    const upstream = await startTlsUpstream(await issueServer(ca), {
       requestCert: true,
       rejectUnauthorized: true,
       ca: [ca.pem],
     });
-    const ours = await issue(ca, { commonName: 'gatehouse' });
+    const clientCertificate = await issue(ca, { commonName: 'gatehouse' });
     const url = `https://127.0.0.1:${upstream.port}`;
-    const trusted = file('ca.pem', ca.pem);
+    const trusted = writePem('ca.pem', ca.pem);
     const settings = {
       ca: trusted,
-      certificate: file('our.pem', ours.pem),
-      key: file('our-key.pem', ours.keyPem),
+      certificate: writePem('our.pem', clientCertificate.pem),
+      key: writePem('our-key.pem', clientCertificate.keyPem),
     };
     expect((await requestThrough(url, settings)).body).toBe('CN=gatehouse');
     expect((await requestThrough(url, { ca: trusted })).status).toBe(502);
   });
 
-  test('mismatching or invalid files are reported at start by the name of the setting', async () => {
-    const ours = await issue(ca, { commonName: 'gatehouse' });
+  test('mismatched or invalid files are reported at start with the name of the setting', async () => {
+    const clientCertificate = await issue(ca, { commonName: 'gatehouse' });
     const wrongKey = await issue(ca, { commonName: 'somebody' });
     const url = 'https://127.0.0.1:9';
-    const certificate = file('our.pem', ours.pem);
-    const open = (settings: Partial<UpstreamSettings>) =>
+    const certificate = writePem('our.pem', clientCertificate.pem);
+    const startProxy = (settings: Partial<UpstreamSettings>) =>
       startProxyHarness({ upstream: url, upstreamSettings: settings });
-    await expect(open({ certificate, key: file('wrong.pem', wrongKey.keyPem) })).rejects.toThrow(
+    await expect(startProxy({ certificate, key: writePem('wrong.pem', wrongKey.keyPem) })).rejects.toThrow(
       'upstreams.default.key',
     );
-    await expect(open({ ca: file('empty.pem', '') })).rejects.toThrow('upstreams.default.ca');
+    await expect(startProxy({ ca: writePem('empty.pem', '') })).rejects.toThrow('upstreams.default.ca');
     await expect(
-      open({ ca: file('broken.pem', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n') }),
+      startProxy({
+        ca: writePem('broken.pem', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n'),
+      }),
     ).rejects.toThrow('upstreams.default.ca');
-    await expect(open({ ca: join(folder, 'missing.pem') })).rejects.toThrow('does not exist');
+    await expect(startProxy({ ca: join(folder, 'missing.pem') })).rejects.toThrow('does not exist');
   });
 });
 
 describe('a reload', () => {
-  test('loads another CA; keeps connections when nothing of the upstream has changed; rejects an invalid file', async () => {
-    const upstream = await secureUpstream(await issueServer(ca));
-    const trusted = file('reload-ca.pem', ca.pem);
+  test('loads another CA, keeps connections of an unchanged upstream, and rejects an invalid file', async () => {
+    const upstream = await startTlsUpstream(await issueServer(ca));
+    const trusted = writePem('reload-ca.pem', ca.pem);
     const gateway = await startGateway((settings) => ({
       ...settings,
       upstreams: { default: { url: `https://127.0.0.1:${upstream.port}`, ca: trusted } },
     }));
     cleanups.push(() => gateway.close());
-    const ask = async (): Promise<number> => (await gateway.api('/health')).status;
-    expect(await ask()).toBe(200);
+    const getStatus = async (): Promise<number> => (await gateway.api('/health')).status;
+    expect(await getStatus()).toBe(200);
     expect(upstream.connections()).toBe(1);
 
     await gateway.reload((settings) => ({ ...settings, limits: { ...settings.limits, body: '1MiB' } }));
-    expect(await ask()).toBe(200);
+    expect(await getStatus()).toBe(200);
     expect(upstream.connections()).toBe(1);
 
-    file('reload-ca.pem', other.pem);
+    writePem('reload-ca.pem', other.pem);
     await gateway.reload((settings) => settings);
-    expect(await ask()).toBe(502);
+    expect(await getStatus()).toBe(502);
 
-    file('reload-ca.pem', 'half a file');
+    writePem('reload-ca.pem', 'half a file');
     await expect(gateway.reload((settings) => settings)).rejects.toMatchObject({
       problems: [expect.stringContaining('upstreams.default.ca')],
     });
-    file('reload-ca.pem', ca.pem);
+    writePem('reload-ca.pem', ca.pem);
     await gateway.reload((settings) => settings);
-    expect(await ask()).toBe(200);
+    expect(await getStatus()).toBe(200);
   });
 
-  test('what is known about targets stays known', async () => {
-    const upstream = await secureUpstream(await issueServer(ca));
-    const gone = await secureUpstream(await issueServer(ca));
-    await new Promise((resolve) => gone.server.close(resolve));
-    const trusted = file('known-ca.pem', ca.pem);
+  test('keeps the state of targets', async () => {
+    const upstream = await startTlsUpstream(await issueServer(ca));
+    const stopped = await startTlsUpstream(await issueServer(ca));
+    await new Promise((resolve) => stopped.server.close(resolve));
+    const trusted = writePem('known-ca.pem', ca.pem);
     const gateway = await startGateway((settings) => ({
       ...settings,
       upstreams: {
         default: {
-          urls: [`https://127.0.0.1:${gone.port}`, `https://127.0.0.1:${upstream.port}`],
+          urls: [`https://127.0.0.1:${stopped.port}`, `https://127.0.0.1:${upstream.port}`],
           ca: trusted,
         },
       },

@@ -45,52 +45,56 @@ async function setUp(upstreamOptions: WebSocketUpstreamOptions = {}, options: Pa
   const upstream = await startWebSocketUpstream(upstreamOptions);
   cleanups.push(() => upstream.close());
   const proxy = await startProxyTo(`http://127.0.0.1:${upstream.port}`, options);
-  const open = async (ask: Omit<WebSocketRequest, 'port'> = {}) => {
-    const client = await openWebSocket({ port: proxy.port, ...ask });
+  const open = async (request: Omit<WebSocketRequest, 'port'> = {}) => {
+    const client = await openWebSocket({ port: proxy.port, ...request });
     cleanups.push(() => client.destroy());
     return client;
   };
-  return { upstream, gate: proxy, open };
+  return { upstream, proxy, open };
 }
 
-/** A raw upstream that keeps every byte and answers nothing by itself. */
-async function silentUpstream() {
+/** Starts an upstream that records every byte and never responds on its own. */
+async function startSilentUpstream() {
   const upstream = await startRecordingUpstream();
   upstream.respondWith(() => {});
   cleanups.push(() => upstream.close());
   return upstream;
 }
 
-describe('a WebSocket passes', () => {
-  test('the handshake and the messages of both sides', async () => {
-    const { upstream, gate, open } = await setUp();
+describe('a WebSocket is forwarded', () => {
+  test('with its handshake and the messages of both sides', async () => {
+    const { upstream, proxy, open } = await setUp();
     const client = await open({ headers: ['Sec-WebSocket-Protocol: chat, other'] });
     expect(client.status).toBe(101);
     expect(client.head).toContain(`sec-websocket-accept: ${computeAccept(client.key)}`);
     expect(client.head).toMatch(/sec-websocket-protocol: chat/i);
     expect(client.head).toMatch(/x-request-id: \S+/i);
     client.send('hello');
-    await until('an echo', () => client.messages[0]);
+    await until('the echo arrives', () => client.messages[0]);
     expect([upstream.messages, client.messages]).toEqual([['hello'], ['echo hello']]);
-    expect(gate.notes[0]).toMatchObject({ decision: 'forwarded', rule: '/ws/**', clientId: 'report-runner' });
+    expect(proxy.notes[0]).toMatchObject({
+      decision: 'forwarded',
+      rule: '/ws/**',
+      clientId: 'report-runner',
+    });
   });
 
-  test('with the client that is built into Node', async () => {
-    const { gate } = await setUp();
-    const socket = new WebSocket(`ws://127.0.0.1:${gate.port}/ws/1`, {
+  test('from the client that is built into Node', async () => {
+    const { proxy } = await setUp();
+    const socket = new WebSocket(`ws://127.0.0.1:${proxy.port}/ws/1`, {
       headers: { authorization: 'Bearer A' },
     });
-    const heard = Promise.withResolvers<unknown>();
+    const received = Promise.withResolvers<unknown>();
     const closed = Promise.withResolvers<number>();
     socket.addEventListener('open', () => socket.send('x'.repeat(70_000)));
-    socket.addEventListener('message', ({ data }) => heard.resolve(data));
+    socket.addEventListener('message', ({ data }) => received.resolve(data));
     socket.addEventListener('close', ({ code }) => closed.resolve(code));
-    expect(await heard.promise).toBe(`echo ${'x'.repeat(70_000)}`);
+    expect(await received.promise).toBe(`echo ${'x'.repeat(70_000)}`);
     socket.close(1000);
     expect(await closed.promise).toBe(1000);
   });
 
-  test('the path on the wire is the one the rule matched, and the query is byte for byte the same', async () => {
+  test('with the path that the rule matched and an unchanged query', async () => {
     const { upstream, open } = await setUp();
     await open({ path: '/ws/%61b?x=%2e&y=a?b&z' });
     await open({ path: '/ws/1?' });
@@ -108,10 +112,10 @@ describe('a WebSocket passes', () => {
     const client = await openWebSocket({ port: proxy.port });
     cleanups.push(() => client.destroy());
     client.send('x');
-    await until('an echo', () => client.messages.includes('echo x'));
+    await until('the echo arrives', () => client.messages.includes('echo x'));
   });
 
-  test('to an https upstream whose certificate is the right one, and to no other', async () => {
+  test('to an https upstream with a trusted certificate, and to no other', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'gatehouse-ws-'));
     cleanups.push(() => rmSync(folder, { recursive: true }));
     const [ca, otherCa] = [await createCa(), await createCa()];
@@ -133,15 +137,15 @@ describe('a WebSocket passes', () => {
     expect(upstream.handshakes).toHaveLength(1);
   });
 
-  test('H25 what follows the head reaches the upstream after its 101, and not before', async () => {
-    const upstream = await silentUpstream();
+  test('H25 bytes after the head reach the upstream only after its 101', async () => {
+    const upstream = await startSilentUpstream();
     const proxy = await startProxyTo(upstream.url);
     const earlyData = encodeFrame(TEXT, 'GET /smuggled HTTP/1.1', true);
     const opening = openWebSocket({ port: proxy.port, earlyData });
-    const request = await until('the handshake', () => upstream.requests[0]);
+    const request = await until('the upstream has the handshake', () => upstream.requests[0]);
     const head = upstream.bytes();
     expect(head.endsWith('\r\n\r\n')).toBe(true);
-    // A further request through the same gate and back: time enough for anything that would have been sent.
+    // After a further round trip through the same proxy, any premature bytes would have been sent.
     await rawRequest(proxy.port, 'GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n');
     expect(upstream.bytes()).toBe(head);
     expect(upstream.connectionCount()).toBe(1);
@@ -151,12 +155,15 @@ describe('a WebSocket passes', () => {
     );
     const client = await opening;
     cleanups.push(() => client.destroy());
-    await until('the early bytes', () => upstream.bytes().length === head.length + earlyData.length);
+    await until(
+      'the upstream has the early bytes',
+      () => upstream.bytes().length === head.length + earlyData.length,
+    );
     expect(Buffer.from(upstream.bytes().slice(head.length), 'latin1').equals(earlyData)).toBe(true);
   });
 });
 
-describe('the handshake is authorised like any request', () => {
+describe('the handshake is authorized like any request', () => {
   test.each([
     ['no token', { token: '' }, 401],
     ['a forged token', { token: 'forged' }, 401],
@@ -164,18 +171,18 @@ describe('the handshake is authorised like any request', () => {
     ['a token in the query of a public route', { token: '', path: '/open/1?access_token=A' }, 400],
     ['no rule', { path: '/elsewhere' }, 404],
     ['a dot segment', { path: '/open/../ws/1' }, 400],
-    ['H24 a route that takes no WebSockets', { path: '/plain/1' }, 403],
+    ['H24 a route that does not allow WebSockets', { path: '/plain/1' }, 403],
     ['two tokens', { headers: ['Authorization: Bearer B'] }, 400],
     ['two hosts', { headers: ['Host: b'] }, 400],
     ['a Connection field that names the host', { headers: ['Connection: host'] }, 400],
-  ])('%s is refused, and the upstream gets nothing', async (_what, ask, status) => {
-    const upstream = await silentUpstream();
+  ])('%s is refused, and the upstream gets nothing', async (_what, request, status) => {
+    const upstream = await startSilentUpstream();
     const proxy = await startProxyTo(upstream.url);
-    const client = await openWebSocket({ port: proxy.port, ...ask });
+    const client = await openWebSocket({ port: proxy.port, ...request });
     expect(client.status).toBe(status);
     expect(client.head).toMatch(/connection: close/i);
     expect(JSON.parse(client.body())).toHaveProperty('error');
-    await until('the end of the connection', () => client.isClosed());
+    await until('the connection is closed', () => client.isClosed());
     expect([upstream.connectionCount(), upstream.bytes()]).toEqual([0, '']);
   });
 
@@ -184,21 +191,21 @@ describe('the handshake is authorised like any request', () => {
   const VERSION = 'Sec-WebSocket-Version: 13';
   test.each([
     ['no key', [...UPGRADE, VERSION], 400],
-    ['a key that is none', [...UPGRADE, VERSION, 'Sec-WebSocket-Key: x'], 400],
+    ['a malformed key', [...UPGRADE, VERSION, 'Sec-WebSocket-Key: x'], 400],
     ['two keys', [...UPGRADE, VERSION, KEY, KEY], 400],
     [
-      'a key that Connection takes away',
+      'a key named in Connection',
       ['Connection: Upgrade, Sec-WebSocket-Key', 'Upgrade: websocket', VERSION, KEY],
       400,
     ],
     ['another version', [...UPGRADE, KEY, 'Sec-WebSocket-Version: 777'], 426],
     ['no version', [...UPGRADE, KEY], 426],
-    ['another protocol beside it', ['Connection: Upgrade', 'Upgrade: websocket, h2c', KEY, VERSION], 403],
+    ['an additional protocol', ['Connection: Upgrade', 'Upgrade: websocket, h2c', KEY, VERSION], 403],
     ['two Upgrade fields', [...UPGRADE, 'Upgrade: h2c', KEY, VERSION], 403],
     ['no Connection: Upgrade', ['Upgrade: websocket', KEY, VERSION], 403],
     ['a body', [...UPGRADE, KEY, VERSION, 'Content-Length: 3', 'Connection: close'], 403],
   ])('a handshake with %s is refused, and the upstream gets nothing', async (_what, handshake, status) => {
-    const upstream = await silentUpstream();
+    const upstream = await startSilentUpstream();
     const proxy = await startProxyTo(upstream.url);
     const client = await openWebSocket({ port: proxy.port, handshake });
     cleanups.push(() => client.destroy());
@@ -236,15 +243,15 @@ describe('the handshake is authorised like any request', () => {
     });
     expect(client.status).toBe(101);
     const raw = upstream.handshakes[0]?.rawHeaders ?? [];
-    const valuesOf = (name: string) =>
+    const getValues = (name: string) =>
       raw.filter((_, at) => raw[at - 1]?.toLowerCase() === name && at % 2 === 1);
-    expect(valuesOf('x-forwarded-user')).toEqual(['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']);
-    expect(valuesOf('x-forwarded-client-id')).toEqual(['report-runner']);
-    expect(valuesOf('x-forwarded-for')).toEqual(['127.0.0.1']);
-    expect(valuesOf('connection')).toEqual(['Upgrade']);
-    expect(valuesOf('upgrade')).toEqual(['websocket']);
-    expect(valuesOf('x-plain')).toEqual(['stays']);
-    expect(valuesOf('sec-websocket-key')).toEqual([client.key]);
+    expect(getValues('x-forwarded-user')).toEqual(['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']);
+    expect(getValues('x-forwarded-client-id')).toEqual(['report-runner']);
+    expect(getValues('x-forwarded-for')).toEqual(['127.0.0.1']);
+    expect(getValues('connection')).toEqual(['Upgrade']);
+    expect(getValues('upgrade')).toEqual(['websocket']);
+    expect(getValues('x-plain')).toEqual(['stays']);
+    expect(getValues('sec-websocket-key')).toEqual([client.key]);
     expect(raw.join('\n')).not.toMatch(/root|6\.6\.6\.6|this hop only|Basic|Bearer/);
   });
 
@@ -255,7 +262,7 @@ describe('the handshake is authorised like any request', () => {
     expect(upstream.handshakes[0]?.rawHeaders.join('\n')).not.toMatch(/root|x-forwarded-user/i);
   });
 
-  test('a list of origins holds for handshakes of browsers too', async () => {
+  test('the allowed origins apply to WebSocket handshakes of browsers', async () => {
     const cors = {
       origins: new Set(['https://app.test']),
       headers: [],
@@ -271,50 +278,53 @@ describe('the handshake is authorised like any request', () => {
   });
 });
 
-describe('an upstream that does not play along', () => {
+describe('an upstream that does not accept the handshake', () => {
   const decline = (response: string): WebSocketUpstreamOptions => ({
     respond: (_request, socket) => void socket.end(response),
   });
 
   test('a response other than 101 is forwarded unchanged, and is the last on the connection', async () => {
-    const { open, gate } = await setUp(
+    const { open, proxy } = await setUp(
       decline(
         'HTTP/1.1 409 Conflict\r\nContent-Length: 4\r\nX-Forwarded-User: x\r\nKeep-Alive: 5\r\n\r\nfull',
       ),
     );
     const client = await open({ earlyData: Buffer.from('GET /plain/x HTTP/1.1\r\nHost: a\r\n\r\n') });
     expect(client.status).toBe(409);
-    await until('the end', () => client.isClosed());
+    await until('the connection is closed', () => client.isClosed());
     expect(client.body()).toBe('full');
     expect(client.head).toMatch(/connection: close/i);
     expect(client.head).not.toMatch(/x-forwarded-user|keep-alive/i);
-    expect(gate.notes).toHaveLength(1);
+    expect(proxy.notes).toHaveLength(1);
   });
 
-  test('a 200 is no WebSocket', async () => {
+  test('after a 200 no frames are forwarded', async () => {
     const { open, upstream } = await setUp(decline('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'));
     const client = await open({ earlyData: encodeFrame(TEXT, 'hidden', true) });
     expect(client.status).toBe(200);
-    await until('the end', () => client.isClosed());
+    await until('the connection is closed', () => client.isClosed());
     expect(upstream.messages).toEqual([]);
   });
 
   test.each([
-    ['a 101 without the answer to the key', 'Upgrade: websocket\r\n'],
-    ['a 101 with another answer', `Upgrade: websocket\r\nSec-WebSocket-Accept: ${computeAccept('x')}\r\n`],
+    ['a 101 without Sec-WebSocket-Accept', 'Upgrade: websocket\r\n'],
+    [
+      'a 101 with a wrong Sec-WebSocket-Accept',
+      `Upgrade: websocket\r\nSec-WebSocket-Accept: ${computeAccept('x')}\r\n`,
+    ],
     ['a 101 to another protocol', 'Upgrade: h2c\r\n'],
-  ])('%s is 502, and nothing passes', async (_what, fields) => {
+  ])('%s is 502, and no frames are forwarded', async (_what, fields) => {
     const { open, upstream } = await setUp({
       respond: (_request, socket) =>
         void socket.write(`HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n${fields}\r\n`),
     });
     const client = await open({ earlyData: encodeFrame(TEXT, 'hidden', true) });
     expect(client.status).toBe(502);
-    await until('the upstream is let go', () => upstream.open() === 0);
+    await until('the upstream connection is closed', () => upstream.open() === 0);
     expect(upstream.messages).toEqual([]);
   });
 
-  test('one that is down is 502; one that closes silently is 502', async () => {
+  test('an unreachable upstream is 502, and so is one that closes without a response', async () => {
     const proxy = await startProxyTo('http://127.0.0.1:1');
     const client = await openWebSocket({ port: proxy.port });
     expect(client.status).toBe(502);
@@ -323,16 +333,16 @@ describe('an upstream that does not play along', () => {
   });
 
   test('a silent upstream is 504 after the header timeout', async () => {
-    const upstream = await silentUpstream();
+    const upstream = await startSilentUpstream();
     const proxy = await startProxyTo(upstream.url, {
       upstreamSettings: { timeouts: { connect: 1, headers: 0.2, idle: 5 } },
     });
     const client = await openWebSocket({ port: proxy.port });
     expect(client.status).toBe(504);
-    await until('the upstream is let go', () => upstream.openConnections() === 0);
+    await until('the upstream connection is closed', () => upstream.openConnections() === 0);
   });
 
-  test('a stalled response is ended', async () => {
+  test('a stalled response is aborted', async () => {
     const { open, upstream } = await setUp(
       {
         respond: (_request, socket) =>
@@ -341,70 +351,70 @@ describe('an upstream that does not play along', () => {
       { upstreamSettings: { timeouts: { connect: 1, headers: 5, idle: 0.3 } } },
     );
     const client = await open();
-    await until('both are let go', () => client.isClosed() && upstream.open() === 0);
+    await until('both connections are closed', () => client.isClosed() && upstream.open() === 0);
     expect(client.body()).toBe('half');
   });
 
-  test('a truncated response is truncated for the client', async () => {
+  test('a truncated response is also truncated for the client', async () => {
     const { open } = await setUp(decline('HTTP/1.1 409 Conflict\r\nContent-Length: 400\r\n\r\nhalf'));
     const client = await open();
-    await until('the end', () => client.isClosed());
+    await until('the connection is closed', () => client.isClosed());
     expect(client.head).toMatch(/content-length: 400/i);
     expect(client.body()).toBe('half');
   });
 });
 
-describe('ends', () => {
+describe('the end of a WebSocket', () => {
   test('when either side disconnects, the other is closed', async () => {
     const { upstream, open } = await setUp();
     const first = await open();
     first.destroy();
-    await until('the upstream is let go', () => upstream.open() === 0);
+    await until('the upstream connection is closed', () => upstream.open() === 0);
     const second = await open();
     await upstream.close();
-    await until('the client is let go', () => second.isClosed());
+    await until('the client connection is closed', () => second.isClosed());
   });
 
-  test('a reset on either side ends nothing else', async () => {
+  test('a reset does not affect other connections', async () => {
     const { upstream, open } = await setUp();
     const [first, other] = [await open(), await open()];
     first.socket.resetAndDestroy();
-    await until('one is left', () => upstream.open() === 1);
+    await until('one connection is left', () => upstream.open() === 1);
     other.send('still here');
-    await until('an echo', () => other.messages.includes('echo still here'));
+    await until('the echo arrives', () => other.messages.includes('echo still here'));
   });
 
-  test('a client that ends only its own half does not keep the rest', async () => {
+  test('a half-close by the client closes the whole connection', async () => {
     const { open } = await setUp({ ignoresEnd: true });
     const client = await open();
     client.socket.end();
-    await until('it is over', () => client.isClosed());
+    await until('the WebSocket is closed', () => client.isClosed());
   });
 
-  test('silence on both sides ends it, with a Close frame', async () => {
+  test('an idle WebSocket is closed with a Close frame', async () => {
     const { upstream, open } = await setUp(
       {},
       { upstreamSettings: { timeouts: { connect: 1, headers: 5, idle: 5, websocket: 0.3 } } },
     );
     const client = await open();
-    await until('it is over', () => client.isClosed() && upstream.open() === 0);
+    await until('the WebSocket is closed', () => client.isClosed() && upstream.open() === 0);
     expect(client.closed()).toMatchObject({ code: 1001, masked: false });
     expect(upstream.closes).toMatchObject([{ code: 1001, masked: true }]);
   });
 
-  test('more WebSockets than an upstream allows are 503, until one has ended', async () => {
+  test('more WebSockets than an upstream allows are 503, until one is closed', async () => {
     const { upstream, open } = await setUp({}, { upstreamSettings: { websockets: 2 } });
     const [first] = [await open(), await open()];
     const refused = await open();
     expect(refused.status).toBe(503);
     expect(refused.head).toMatch(/retry-after: 1/i);
     first.destroy();
-    await until('one has ended', () => upstream.open() === 1);
+    await until('one WebSocket is closed', () => upstream.open() === 1);
     expect((await open()).status).toBe(101);
   });
 
-  test('a client that leaves during the handshake leaves nothing behind', async () => {
-    const upstream = await silentUpstream();
+  test('a client that disconnects during the handshake leaves no upstream connection', async () => {
+    const upstream = await startSilentUpstream();
     const proxy = await startProxyTo(upstream.url, {
       upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 5 } },
     });
@@ -412,9 +422,9 @@ describe('ends', () => {
     socket.write(
       'GET /ws/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n',
     );
-    await until('the handshake', () => upstream.requests.length === 1);
+    await until('the upstream has the handshake', () => upstream.requests.length === 1);
     socket.destroy();
-    await until('the upstream is let go', () => upstream.openConnections() === 0);
+    await until('the upstream connection is closed', () => upstream.openConnections() === 0);
   });
 
   test('closing the proxy sends a close frame', async () => {
@@ -423,6 +433,6 @@ describe('ends', () => {
     const proxy = await startProxyHarness({ rules: RULES, upstream: `http://127.0.0.1:${upstream.port}` });
     const client = await openWebSocket({ port: proxy.port });
     await proxy.close();
-    await until('it is over', () => client.isClosed() && upstream.open() === 0);
+    await until('the WebSocket is closed', () => client.isClosed() && upstream.open() === 0);
   });
 });

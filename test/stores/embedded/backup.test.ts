@@ -20,8 +20,8 @@ import {
 const authenticator = testAuthenticator();
 let folder: TestFolder;
 let store: EmbeddedStore;
-const copy = (): string => join(folder.path, 'copy.mdb');
-const other = (): string => join(folder.path, 'other');
+const backupFile = (): string => join(folder.path, 'copy.mdb');
+const restorePath = (): string => join(folder.path, 'other');
 beforeEach(async () => {
   folder = storeTempFolder();
   store = await openOwnerStore(join(folder.path, 'store'));
@@ -31,22 +31,22 @@ afterEach(async () => {
   folder.remove();
 });
 
-test('a backup made while the store is written holds all that was acknowledged before it, and restores', async () => {
+test('a backup made while the store is written contains everything acknowledged before it, and can be restored', async () => {
   await Promise.all(
     Array.from({ length: 2000 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
   );
   await store.notes.create('keys', { signing: 'abc' }, KEEP_FOREVER);
   await store.revocations.announce({ of: 'client', clientId: 'c', notBefore: NOW, keepUntil: LATER });
-  const going = Promise.all(
+  const concurrentWrites = Promise.all(
     Array.from({ length: 500 }, (_, index) => store.grants.create(`h${index}`, testGrant(), LATER)),
   );
-  await store.backup(copy());
-  await going;
-  expect(statSync(copy()).mode & 0o777).toBe(0o600);
+  await store.backup(backupFile());
+  await concurrentWrites;
+  expect(statSync(backupFile()).mode & 0o777).toBe(0o600);
 
-  const { records } = await restoreBackup({ from: copy(), path: other(), authenticator });
+  const { records } = await restoreBackup({ from: backupFile(), path: restorePath(), authenticator });
   expect(records).toBeGreaterThanOrEqual(2002);
-  const restored = await openOwnerStore(other());
+  const restored = await openOwnerStore(restorePath());
   for (let index = 0; index < 2000; index += 1) expect(await restored.grants.read(`g${index}`)).toBeDefined();
   expect((await restored.notes.read('keys'))?.record).toEqual({ signing: 'abc' });
   expect(
@@ -62,99 +62,107 @@ test('a backup made while the store is written holds all that was acknowledged b
   await restored.close();
 });
 
-test('a backup replaces nothing', async () => {
-  writeFileSync(copy(), 'precious');
-  await expect(store.backup(copy())).rejects.toMatchObject({ code: 'store_unavailable' });
-  expect(readFileSync(copy(), 'utf8')).toBe('precious');
+test('a backup does not overwrite an existing file', async () => {
+  writeFileSync(backupFile(), 'precious');
+  await expect(store.backup(backupFile())).rejects.toMatchObject({ code: 'store_unavailable' });
+  expect(readFileSync(backupFile(), 'utf8')).toBe('precious');
   expect(readdirSync(folder.path).toSorted()).toEqual(['copy.mdb', 'store']);
 });
 
-test('a restore refuses a folder that has a store, and one that is in use', async () => {
+test('a restore refuses a folder that contains a store or is in use', async () => {
   await store.grants.create('a', testGrant(), LATER);
-  await store.backup(copy());
+  await store.backup(backupFile());
   const path = join(folder.path, 'store');
-  await expect(restoreBackup({ from: copy(), path, authenticator })).rejects.toMatchObject({
+  await expect(restoreBackup({ from: backupFile(), path, authenticator })).rejects.toMatchObject({
     code: 'store_locked',
   });
   await store.close();
-  await expect(restoreBackup({ from: copy(), path, authenticator })).rejects.toMatchObject({
+  await expect(restoreBackup({ from: backupFile(), path, authenticator })).rejects.toMatchObject({
     code: 'store_unavailable',
   });
 });
 
-test('a restore from a damaged copy refuses and leaves no store behind', async () => {
+test('a restore from a damaged backup is refused and leaves no store behind', async () => {
   await Promise.all(
     Array.from({ length: 1000 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
   );
-  await store.backup(copy());
-  const whole = readFileSync(copy());
-  truncateSync(copy(), Math.floor(whole.length / 2));
-  await expect(restoreBackup({ from: copy(), path: other(), authenticator })).rejects.toMatchObject({
+  await store.backup(backupFile());
+  const original = readFileSync(backupFile());
+  truncateSync(backupFile(), Math.floor(original.length / 2));
+  await expect(
+    restoreBackup({ from: backupFile(), path: restorePath(), authenticator }),
+  ).rejects.toMatchObject({
     code: 'store_corrupt',
   });
 
-  const unknown = Buffer.from(whole);
+  const unknown = Buffer.from(original);
   for (let at = unknown.indexOf('{"v":1'); at >= 0; at = unknown.indexOf('{"v":1', at))
     unknown.write('{"v":7', at);
-  writeFileSync(copy(), unknown);
-  // Its MAC is wrong; and one that an earlier version made, without a MAC, is read to its last record.
-  await expect(restoreBackup({ from: copy(), path: other(), authenticator })).rejects.toMatchObject({
+  writeFileSync(backupFile(), unknown);
+  // The MAC is wrong; without an authenticator, as for a backup of an earlier version, every record is read.
+  await expect(
+    restoreBackup({ from: backupFile(), path: restorePath(), authenticator }),
+  ).rejects.toMatchObject({
     code: 'store_corrupt',
   });
   await expect(
-    restoreBackup({ from: copy(), path: other(), authenticator: undefined }),
+    restoreBackup({ from: backupFile(), path: restorePath(), authenticator: undefined }),
   ).rejects.toMatchObject({ code: 'store_record_unreadable' });
-  expect(existsSync(join(other(), 'data.mdb'))).toBe(false);
-  expect(existsSync(join(other(), 'store.json'))).toBe(false);
-  writeFileSync(copy(), whole);
-  expect((await restoreBackup({ from: copy(), path: other(), authenticator })).records).toBe(1000);
+  expect(existsSync(join(restorePath(), 'data.mdb'))).toBe(false);
+  expect(existsSync(join(restorePath(), 'store.json'))).toBe(false);
+  writeFileSync(backupFile(), original);
+  expect((await restoreBackup({ from: backupFile(), path: restorePath(), authenticator })).records).toBe(
+    1000,
+  );
 });
 
-const outcomeOf = (by: RecordAuthenticator | undefined): Promise<string> =>
-  restoreBackup({ from: copy(), path: other(), authenticator: by }).then(
+const tryRestore = (authenticator: RecordAuthenticator | undefined): Promise<string> =>
+  restoreBackup({ from: backupFile(), path: restorePath(), authenticator }).then(
     ({ records, refused }) => `${records} records, ${refused} refused`,
     ({ code, message }: Fault) => `${code}: ${message}`,
   );
 
-test('a backup in which any byte differs is refused, in used pages, unused ones and the MAC itself', async () => {
+test('a backup with any changed byte is refused, in used pages, unused pages and the MAC', async () => {
   await Promise.all(
     Array.from({ length: 50 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
   );
-  await store.backup(copy());
-  const whole = readFileSync(copy());
-  const step = Math.ceil(whole.length / 150);
+  await store.backup(backupFile());
+  const original = readFileSync(backupFile());
+  const step = Math.ceil(original.length / 150);
   const positions = [
-    ...Array.from({ length: 150 }, (_, index) => Math.min(index * step + (index % step), whole.length - 1)),
-    // Every byte of the trailer, and what is behind it.
-    ...Array.from({ length: 128 }, (_, index) => whole.length - 1 - index),
+    ...Array.from({ length: 150 }, (_, index) =>
+      Math.min(index * step + (index % step), original.length - 1),
+    ),
+    // Every byte of the trailer.
+    ...Array.from({ length: 128 }, (_, index) => original.length - 1 - index),
   ];
   for (const at of positions) {
-    const altered = Buffer.from(whole);
+    const altered = Buffer.from(original);
     altered[at] = (altered[at] ?? 0) ^ (1 << (at % 8));
-    writeFileSync(copy(), altered);
-    expect(await outcomeOf(authenticator), `byte ${at}`).toMatch(/^store_corrupt: .* was not restored/);
+    writeFileSync(backupFile(), altered);
+    expect(await tryRestore(authenticator), `byte ${at}`).toMatch(/^store_corrupt: .* was not restored/);
   }
   for (const altered of [
-    Buffer.concat([whole, Buffer.from([0])]),
-    whole.subarray(0, -1),
-    whole.subarray(1),
-    Buffer.concat([whole.subarray(0, 4096), whole]),
+    Buffer.concat([original, Buffer.from([0])]),
+    original.subarray(0, -1),
+    original.subarray(1),
+    Buffer.concat([original.subarray(0, 4096), original]),
     Buffer.alloc(0),
   ]) {
-    writeFileSync(copy(), altered);
-    expect(await outcomeOf(authenticator)).toMatch(/^store_corrupt: .* was not restored/);
+    writeFileSync(backupFile(), altered);
+    expect(await tryRestore(authenticator)).toMatch(/^store_corrupt: .* was not restored/);
   }
-  expect(existsSync(join(other(), 'data.mdb'))).toBe(false);
-  writeFileSync(copy(), whole);
-  expect(await outcomeOf(authenticator)).toBe('50 records, 0 refused');
+  expect(existsSync(join(restorePath(), 'data.mdb'))).toBe(false);
+  writeFileSync(backupFile(), original);
+  expect(await tryRestore(authenticator)).toBe('50 records, 0 refused');
 });
 
 test('a valid backup made with other keys, or without any, is rejected unless the operator allows it', async () => {
   await store.grants.create('g', testGrant(), LATER);
-  await store.backup(copy());
+  await store.backup(backupFile());
   const forger = testAuthenticator({}, testKeyring('mforger'));
-  expect(await outcomeOf(forger)).toMatch(/made with the key mtest, which keys\.file does not have/);
-  // The forger has made a store and a backup of the same form, and calls the key as ours is called.
+  expect(await tryRestore(forger)).toMatch(/made with the key mtest, which keys\.file does not have/);
+  // An attacker creates a store and a backup in the same format, and gives their key the name of ours.
   const forged = await openEmbeddedStore({
     path: join(folder.path, 'forged'),
     mapSize: 2 ** 28,
@@ -166,14 +174,14 @@ test('a valid backup made with other keys, or without any, is rejected unless th
   const file = join(folder.path, 'forged.backup');
   await forged.backup(file);
   await forged.close();
-  const named = readFileSync(file);
-  named.write('mtest  ', named.lastIndexOf('mforger'));
-  for (const bytes of [named, readFileSync(file).subarray(0, -128)]) {
-    writeFileSync(copy(), bytes);
-    expect(await outcomeOf(authenticator)).toMatch(/^store_corrupt: .* was not restored/);
+  const renamed = readFileSync(file);
+  renamed.write('mtest  ', renamed.lastIndexOf('mforger'));
+  for (const bytes of [renamed, readFileSync(file).subarray(0, -128)]) {
+    writeFileSync(backupFile(), bytes);
+    expect(await tryRestore(authenticator)).toMatch(/^store_corrupt: .* was not restored/);
   }
-  expect(await outcomeOf(undefined)).toBe('1 records, 0 refused');
-  const restored = await openOwnerStore(other());
+  expect(await tryRestore(undefined)).toBe('1 records, 0 refused');
+  const restored = await openOwnerStore(restorePath());
   await expect(restored.grants.read('g')).rejects.toMatchObject({ code: 'keys_unavailable' });
   await restored.close();
 });
@@ -189,11 +197,11 @@ test('records that were altered before the backup was made are counted, and not 
   const exported: string[] = [];
   for await (const { id } of store.exportRecords()) exported.push(id);
   expect(exported).toEqual(['b']);
-  await store.backup(copy());
-  expect(await outcomeOf(authenticator)).toBe('2 records, 1 refused');
+  await store.backup(backupFile());
+  expect(await tryRestore(authenticator)).toBe('2 records, 1 refused');
 });
 
-test('an export names every record of every kind once', async () => {
+test('an export contains every record of every kind once', async () => {
   await Promise.all(
     Array.from({ length: 1200 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
   );
@@ -214,7 +222,7 @@ test('an export names every record of every kind once', async () => {
   });
 });
 
-test('a dump of the store shows what is in it, so that a search for secrets there means something', async () => {
+test('a dump of the store shows its contents, so that searching it for secrets is meaningful', async () => {
   await store.grants.create('findable-id', testGrant({ identity: 'corp:0badcafe' }), LATER);
   await store.close();
   const strings = dumpStrings(join(folder.path, 'store')).join('\n');

@@ -3,7 +3,7 @@ import { type EmbeddedStore, openEmbeddedStore } from '../../../src/stores/embed
 import { testAuthenticator } from '../../support/record-keys.ts';
 import { LATER, NOW, storeTempFolder, type TestFolder, testClock } from '../../support/store-fixtures.ts';
 
-/** A token that was looked up and is remembered, as the reader of tokens hands it out: the same object each time. */
+/** A cached token: the token reader returns the same object each time. */
 const bearer = {
   grantId: 'grant-1',
   generation: 3,
@@ -15,7 +15,7 @@ const bearer = {
 describe('a store without other writers', () => {
   let folder: TestFolder;
   let store: EmbeddedStore;
-  const open = async (): Promise<EmbeddedStore> => {
+  const openStore = async (): Promise<EmbeddedStore> => {
     folder = storeTempFolder();
     store = await openEmbeddedStore({
       path: folder.path,
@@ -31,28 +31,29 @@ describe('a store without other writers', () => {
     folder.remove();
   });
 
-  test('a bearer that was looked up before is denied as soon as its grant, client or identity is announced', async () => {
-    const { revocations } = await open();
-    const others = [
+  test('a cached token is rejected as soon as the revocation of its grant, client or identity is announced', async () => {
+    const { revocations } = await openStore();
+    const revocationsToAnnounce = [
       { of: 'grant', grantId: 'grant-1', belowGeneration: 4, keepUntil: LATER },
       { of: 'client', clientId: 'report-runner', notBefore: NOW, keepUntil: LATER },
       { of: 'identity', identity: 'corp:alice', notBefore: NOW, keepUntil: LATER },
     ] as const;
-    for (const [index, revocation] of others.entries()) {
-      const own = {
+    for (const [index, revocation] of revocationsToAnnounce.entries()) {
+      const token = {
         ...bearer,
         ...(index !== 0 && { grantId: `other-${index}` }),
         ...(index !== 1 && { clientId: `other-${index}` }),
         ...(index !== 2 && { identity: `other-${index}` }),
       };
-      for (let look = 0; look < 3; look += 1) expect(revocations.isRevoked(own)).toBe(false);
+      for (let attempt = 0; attempt < 3; attempt += 1) expect(revocations.isRevoked(token)).toBe(false);
       await revocations.announce(revocation);
-      for (let look = 0; look < 3; look += 1) expect(revocations.isRevoked(own), revocation.of).toBe(true);
+      for (let attempt = 0; attempt < 3; attempt += 1)
+        expect(revocations.isRevoked(token), revocation.of).toBe(true);
     }
   });
 
-  test('what is announced about others leaves it alone', async () => {
-    const { revocations } = await open();
+  test('announcements about other grants do not affect it', async () => {
+    const { revocations } = await openStore();
     for (let other = 0; other < 5; other += 1) {
       expect(revocations.isRevoked(bearer)).toBe(false);
       await revocations.announce({
@@ -65,28 +66,28 @@ describe('a store without other writers', () => {
     expect(revocations.isRevoked(bearer)).toBe(false);
   });
 
-  test('once an announcement is confirmed, the token is rejected, whatever the earlier result was', async () => {
-    const { revocations } = await open();
+  test('once an announcement is confirmed, the token is rejected, whatever was cached before', async () => {
+    const { revocations } = await openStore();
     const bearers = Array.from({ length: 200 }, (_, index) => ({ ...bearer, grantId: `many-${index}` }));
-    let looks = 0;
+    let lookups = 0;
     await Promise.all(
-      bearers.map(async (own) => {
+      bearers.map(async (token) => {
         const progress = { confirmed: false };
         const announced = revocations
-          .announce({ of: 'grant', grantId: own.grantId, belowGeneration: 4, keepUntil: LATER })
+          .announce({ of: 'grant', grantId: token.grantId, belowGeneration: 4, keepUntil: LATER })
           .then(() => {
             progress.confirmed = true;
-            expect(revocations.isRevoked(own)).toBe(true);
+            expect(revocations.isRevoked(token)).toBe(true);
           });
         while (!progress.confirmed) {
-          revocations.isRevoked(own);
-          looks += 1;
+          revocations.isRevoked(token);
+          lookups += 1;
           await new Promise(setImmediate);
         }
         await announced;
       }),
     );
-    expect(looks).toBeGreaterThan(bearers.length);
-    for (const own of bearers) expect(revocations.isRevoked(own)).toBe(true);
+    expect(lookups).toBeGreaterThan(bearers.length);
+    for (const token of bearers) expect(revocations.isRevoked(token)).toBe(true);
   });
 });

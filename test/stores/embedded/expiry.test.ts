@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { EmbeddedStore } from '../../../src/stores/embedded/store.ts';
+import { openRawEmbedded } from '../../support/raw-records.ts';
 import {
   LATER,
   NOW,
@@ -23,7 +24,7 @@ afterEach(async () => {
   folder.remove();
 });
 
-const kept = async (): Promise<readonly string[]> => {
+const listRecords = async (): Promise<readonly string[]> => {
   const all: string[] = [];
   const moment = clock.now();
   clock.at(0);
@@ -32,7 +33,7 @@ const kept = async (): Promise<readonly string[]> => {
   return all;
 };
 
-test('V12 a revocation is kept until its expiry, then removed without a trace', async () => {
+test('V12 a revocation is kept until its expiry, then removed completely', async () => {
   for (let count = 0; count < 1000; count += 1)
     void store.revocations.announce({
       of: 'grant',
@@ -44,13 +45,13 @@ test('V12 a revocation is kept until its expiry, then removed without a trace', 
   await store.revocations.announce({ of: 'identity', identity: 'i', notBefore: NOW, keepUntil: LATER });
   clock.at(LATER - 1);
   expect(await store.sweep()).toBe(0);
-  expect(await kept()).toHaveLength(1002);
+  expect(await listRecords()).toHaveLength(1002);
   clock.at(LATER);
   expect(await store.sweep()).toBe(502);
-  expect(await kept()).toHaveLength(500);
+  expect(await listRecords()).toHaveLength(500);
   clock.at(LATER + 1);
   expect(await store.sweep()).toBe(500);
-  expect(await kept()).toEqual([]);
+  expect(await listRecords()).toEqual([]);
 });
 
 test('V12 a revocation announced again with a later time is kept until that time', async () => {
@@ -68,7 +69,7 @@ test('V12 a revocation announced again with a later time is kept until that time
   expect(await store.sweep()).toBe(1);
 });
 
-test('what has ended is swept, and what has not stays, whatever its id', async () => {
+test('expired records are swept and others are kept, whatever their ids', async () => {
   const ids = ['a\0b', '\0', 'a', 'a\0', 'é', '😀', 'true', '1', ' ', 'x'.repeat(480)];
   for (const id of ids) {
     await store.grants.create(id, testGrant(), LATER);
@@ -89,14 +90,14 @@ test('what has ended is swept, and what has not stays, whatever its id', async (
   }
   clock.at(LATER);
   expect(await store.sweep()).toBe(ids.length);
-  expect((await kept()).toSorted()).toEqual(ids.map((id) => `devices/${id}`).toSorted());
+  expect((await listRecords()).toSorted()).toEqual(ids.map((id) => `devices/${id}`).toSorted());
   expect(await store.sweep()).toBe(0);
 });
 
-test('a record whose time was moved is swept at its last time only', async () => {
+test('a record whose expiry was changed is swept only at its latest expiry', async () => {
   await store.grants.create('a', testGrant(), LATER);
   const found = await store.grants.read('a');
-  if (found === undefined) throw new Error('gone');
+  if (found === undefined) throw new Error('record not found');
   await store.grants.replace('a', found.version, testGrant(), LATER + 100);
   clock.at(LATER + 99);
   expect(await store.sweep()).toBe(0);
@@ -104,7 +105,7 @@ test('a record whose time was moved is swept at its last time only', async () =>
   expect(await store.sweep()).toBe(1);
 });
 
-test('a record created again while its predecessor is swept survives', async () => {
+test('a record that is created again while its predecessor is swept is kept', async () => {
   for (let round = 0; round < 20; round += 1) {
     const end = NOW + 10 * (round + 1);
     await store.grants.create('a', testGrant(), end);
@@ -117,20 +118,40 @@ test('a record created again while its predecessor is swept survives', async () 
     expect((await store.grants.read('a'))?.record.generation).toBe(7);
     clock.at(end + 5);
     expect(await store.sweep()).toBe(1);
-    expect(await kept()).toEqual([]);
+    expect(await listRecords()).toEqual([]);
   }
 });
 
-test('sweeping thousands of records lets others in between', async () => {
+test('an unreadable record is kept and reported, and the records behind it are swept', async () => {
+  await Promise.all(
+    Array.from({ length: 500 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
+  );
+  const setText = async (text: string): Promise<string> => {
+    await store.close();
+    const raw = openRawEmbedded(folder.path);
+    const before = await raw.read('grants', 'g0');
+    await raw.write('grants', 'g0', text);
+    await raw.close();
+    store = await openOwnerStore(folder.path, clock.now);
+    return before;
+  };
+  const original = await setText('{"v":2}');
+  clock.at(LATER);
+  await expect(store.sweep()).rejects.toMatchObject({ code: 'store_record_unreadable' });
+  await setText(original);
+  expect(await store.sweep()).toBe(1);
+});
+
+test('sweeping thousands of records does not block the event loop', async () => {
   await Promise.all(
     Array.from({ length: 5000 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
   );
   clock.at(LATER);
   let iterations = 0;
-  const watch = setInterval(() => {
+  const timer = setInterval(() => {
     iterations += 1;
   }, 0);
   expect(await store.sweep()).toBe(5000);
-  clearInterval(watch);
+  clearInterval(timer);
   expect(iterations).toBeGreaterThan(10);
 });

@@ -4,9 +4,12 @@ import {
   chownSync,
   closeSync,
   copyFileSync,
+  existsSync,
   mkdirSync,
   openSync,
+  readdirSync,
   readFileSync,
+  readlinkSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -35,22 +38,39 @@ beforeEach(() => {
 });
 afterEach(() => folder.remove());
 
-const faultOf = async (act: Promise<{ close(): Promise<void> }>): Promise<Fault> => {
-  let opened: { close(): Promise<void> };
+const expectFault = async (opening: Promise<{ close(): Promise<void> }>): Promise<Fault> => {
+  let store: { close(): Promise<void> };
   try {
-    opened = await act;
+    store = await opening;
   } catch (error) {
     if (error instanceof Fault) return error;
     throw error;
   }
-  await opened.close();
-  throw new Error('it opened');
+  await store.close();
+  throw new Error('the store opened');
 };
 
 const dataFile = (): string => join(folder.path, 'data.mdb');
 
-/** A closed store with some thousand grants, a few of them larger than a page. */
-async function filledStore(grants = 3000): Promise<void> {
+const isOpen = (file: string): boolean =>
+  readdirSync('/proc/self/fd').some((fd) => {
+    const link = join('/proc/self/fd', fd);
+    return existsSync(link) && readlinkSync(link) === file;
+  });
+
+test('a store that cannot be marked as created is closed again', async () => {
+  const blocker = join(folder.path, 'store.json.new');
+  mkdirSync(blocker);
+  expect(await expectFault(openOwnerStore(folder.path))).toMatchObject({ code: 'store_unavailable' });
+  expect(isOpen(dataFile())).toBe(false);
+  rmSync(blocker, { recursive: true });
+  const store = await openOwnerStore(folder.path);
+  expect(isOpen(dataFile())).toBe(true);
+  await store.close();
+});
+
+/** Creates and closes a store with several thousand grants, a few of them larger than a page. */
+async function createFilledStore(grants = 3000): Promise<void> {
   const store = await openOwnerStore(folder.path);
   await Promise.all(
     Array.from({ length: grants }, (_, index) =>
@@ -64,8 +84,8 @@ async function filledStore(grants = 3000): Promise<void> {
   await store.close();
 }
 
-/** The file is longer than what is in it: space set aside for writes to come. */
-const pagesInUse = (bytes: Buffer): number => {
+/** Counts the used pages; the file also has preallocated space for later writes. */
+const countUsedPages = (bytes: Buffer): number => {
   let pages = Math.floor(bytes.length / 4096);
   while (pages > 2 && bytes.subarray((pages - 1) * 4096, pages * 4096).every((byte) => byte === 0))
     pages -= 1;
@@ -73,9 +93,9 @@ const pagesInUse = (bytes: Buffer): number => {
 };
 
 test('S18 a data file truncated anywhere is not opened, the message states the remedy, and the file is left unchanged', async () => {
-  await filledStore();
-  const whole = readFileSync(dataFile());
-  const pages = pagesInUse(whole);
+  await createFilledStore();
+  const original = readFileSync(dataFile());
+  const pages = countUsedPages(original);
   for (const length of [
     1,
     4095,
@@ -85,53 +105,55 @@ test('S18 a data file truncated anywhere is not opened, the message states the r
     ...[0.1, 0.25, 0.5, 0.75, 0.9].map((part) => Math.floor(pages * part) * 4096),
     (pages - 1) * 4096,
   ]) {
-    writeFileSync(dataFile(), whole);
+    writeFileSync(dataFile(), original);
     truncateSync(dataFile(), length);
-    const fault = await faultOf(openOwnerStore(folder.path));
-    expect(fault.code, `cut to ${length}`).toBe('store_corrupt');
+    const fault = await expectFault(openOwnerStore(folder.path));
+    expect(fault.code, `truncated to ${length}`).toBe('store_corrupt');
     expect(fault.message).toContain(dataFile());
     expect(fault.message).toMatch(/[Rr]estore/);
     expect(statSync(dataFile()).size).toBe(length);
   }
-  writeFileSync(dataFile(), whole);
+  writeFileSync(dataFile(), original);
   const store = await openOwnerStore(folder.path);
   expect(await store.grants.read('g100')).toBeDefined();
   await store.close();
 });
 
-test('S18 garbage in a data file refuses to open', async () => {
-  await filledStore();
-  const whole = readFileSync(dataFile());
-  const pages = pagesInUse(whole);
+test('S18 a data file with garbage is not opened', async () => {
+  await createFilledStore();
+  const original = readFileSync(dataFile());
+  const pages = countUsedPages(original);
   for (const [from, length] of [
     [0, 4096],
     [4096, 4096],
     [8192, (pages - 2) * 4096],
     [Math.floor(pages / 2) * 4096, Math.floor(pages / 4) * 4096],
-    [0, whole.length],
+    [0, original.length],
   ] as const) {
-    const damaged = Buffer.from(whole);
+    const damaged = Buffer.from(original);
     damaged.fill(0xa5, from, from + length);
     writeFileSync(dataFile(), damaged);
-    expect((await faultOf(openOwnerStore(folder.path))).code, `garbage from ${from}`).toBe('store_corrupt');
+    expect((await expectFault(openOwnerStore(folder.path))).code, `garbage from ${from}`).toBe(
+      'store_corrupt',
+    );
   }
 });
 
-test('S18 a file that is something else refuses to open', async () => {
-  await filledStore(10);
+test('S18 a file that is not a store is not opened', async () => {
+  await createFilledStore(10);
   writeFileSync(dataFile(), 'this is not a store\n'.repeat(1000));
-  expect((await faultOf(openOwnerStore(folder.path))).code).toBe('store_corrupt');
+  expect((await expectFault(openOwnerStore(folder.path))).code).toBe('store_corrupt');
 });
 
 test('S18 a missing or emptied data file is never treated as a new store', async () => {
-  await filledStore(10);
+  await createFilledStore(10);
   rmSync(dataFile());
-  expect((await faultOf(openOwnerStore(folder.path))).message).toContain('missing');
+  expect((await expectFault(openOwnerStore(folder.path))).message).toContain('missing');
   writeFileSync(dataFile(), '');
-  expect((await faultOf(openOwnerStore(folder.path))).code).toBe('store_corrupt');
+  expect((await expectFault(openOwnerStore(folder.path))).code).toBe('store_corrupt');
 });
 
-test('S18 a record of an unknown format is a fault, and never "not there"', async () => {
+test('S18 a record of an unknown format is an error, never "not found"', async () => {
   const store = await openOwnerStore(folder.path);
   await store.notes.create('n', { mark: 'here-it-is' }, Number.MAX_SAFE_INTEGER);
   await store.close();
@@ -140,19 +162,19 @@ test('S18 a record of an unknown format is a fault, and never "not there"', asyn
   for (let at = bytes.indexOf(old); at >= 0; at = bytes.indexOf(old, at + 1)) bytes.write('{"v":2', at);
   writeFileSync(dataFile(), bytes);
   const newer = await openOwnerStore(folder.path);
-  for (const act of [
+  for (const operation of [
     newer.notes.read('n'),
     newer.notes.create('n', { mark: 'again' }, Number.MAX_SAFE_INTEGER),
   ])
-    await expect(act).rejects.toMatchObject({ code: 'store_record_unreadable' });
+    await expect(operation).rejects.toMatchObject({ code: 'store_record_unreadable' });
   await newer.close();
 });
 
-test('S19 a second owner is rejected with the folder and the remedy, in this process and in another', async () => {
+test('S19 a second owner is rejected with the folder and the remedy, in the same process and in another', async () => {
   const store = await openOwnerStore(folder.path);
-  const here = await faultOf(openOwnerStore(folder.path));
-  const there = await startStoreChild('try-to-own', folder.path).nextLine();
-  for (const output of [`${here.code} ${here.message}`, there]) {
+  const sameProcess = await expectFault(openOwnerStore(folder.path));
+  const otherProcess = await startStoreChild('try-to-own', folder.path).nextLine();
+  for (const output of [`${sameProcess.code} ${sameProcess.message}`, otherProcess]) {
     expect(output).toContain('store_locked');
     expect(output).toContain(folder.path);
     expect(output).toContain('store.path');
@@ -162,17 +184,17 @@ test('S19 a second owner is rejected with the folder and the remedy, in this pro
   expect(await startStoreChild('try-to-own', folder.path).nextLine()).toBe('open');
 });
 
-test('S19 kill -9 of the owner frees the store at once', async () => {
+test('S19 kill -9 of the owner releases the store at once', async () => {
   const owner = startStoreChild('hold', folder.path);
   expect(await owner.nextLine()).toBe('open');
-  expect((await faultOf(openOwnerStore(folder.path))).code).toBe('store_locked');
+  expect((await expectFault(openOwnerStore(folder.path))).code).toBe('store_locked');
   await owner.kill();
   const store = await openOwnerStore(folder.path);
   await store.close();
 });
 
-test('S19 workers share the store of its owner, and make none themselves', async () => {
-  const asWorker = () =>
+test('S19 workers share the store of the owner, and never create one', async () => {
+  const openAsWorker = () =>
     openEmbeddedStore({
       path: folder.path,
       mapSize: 2 ** 30,
@@ -180,16 +202,16 @@ test('S19 workers share the store of its owner, and make none themselves', async
       now: () => NOW,
       authenticator: testAuthenticator(),
     });
-  expect((await faultOf(asWorker())).code).toBe('store_unavailable');
+  expect((await expectFault(openAsWorker())).code).toBe('store_unavailable');
   const owner = await openOwnerStore(folder.path);
-  const worker = await asWorker();
+  const worker = await openAsWorker();
   await owner.grants.create('a', testGrant(), LATER);
   expect(await worker.grants.read('a')).toBeDefined();
   await worker.close();
   await owner.close();
 });
 
-test('S20 the folder and its files are for their owner only', async () => {
+test('S20 the folder and its files are accessible to their owner only', async () => {
   const path = join(folder.path, 'deep', 'store');
   const store = await openOwnerStore(path);
   await store.grants.create('a', testGrant(), LATER);
@@ -201,7 +223,7 @@ test('S20 the folder and its files are for their owner only', async () => {
 });
 
 test('S20 files readable by others are restricted, and this is logged', async () => {
-  await filledStore(10);
+  await createFilledStore(10);
   chmodSync(folder.path, 0o755);
   chmodSync(dataFile(), 0o644);
   const store = await openOwnerStore(folder.path);
@@ -212,24 +234,24 @@ test('S20 files readable by others are restricted, and this is logged', async ()
   await store.close();
 });
 
-test('S20 a folder, or a file in it, that belongs to someone else is refused', async (context) => {
-  if (process.geteuid?.() !== 0) return context.skip('only root can give files away');
-  await filledStore(10);
+test('S20 a folder, or a file in it, that belongs to another user is refused', async (context) => {
+  if (process.geteuid?.() !== 0) return context.skip('only root can change the owner of files');
+  await createFilledStore(10);
   chownSync(dataFile(), 12_345, 12_345);
-  const file = await faultOf(openOwnerStore(folder.path));
+  const file = await expectFault(openOwnerStore(folder.path));
   expect(file.code).toBe('store_unavailable');
   expect(file.message).toContain('12345');
   chownSync(dataFile(), 0, 0);
   chownSync(folder.path, 12_345, 12_345);
-  expect((await faultOf(openOwnerStore(folder.path))).message).toContain(folder.path);
+  expect((await expectFault(openOwnerStore(folder.path))).message).toContain(folder.path);
 });
 
-test('S20 a data file that is a link to elsewhere is refused', async () => {
-  await filledStore(10);
+test('S20 a data file that is a symbolic link is refused', async () => {
+  await createFilledStore(10);
   copyFileSync(dataFile(), join(folder.path, 'elsewhere'));
   rmSync(dataFile());
   symlinkSync('elsewhere', dataFile());
-  expect((await faultOf(openOwnerStore(folder.path))).message).toContain('not a regular file');
+  expect((await expectFault(openOwnerStore(folder.path))).message).toContain('not a regular file');
 });
 
 test('S22 on a read-only file system the error names the folder', async (context) => {
@@ -246,7 +268,7 @@ test('S22 on a read-only file system the error names the folder', async (context
     await store.close();
     execFileSync('mount', ['-o', 'remount,ro', path]);
     for (const at of [path, join(path, 'new')]) {
-      const fault = await faultOf(openOwnerStore(at));
+      const fault = await expectFault(openOwnerStore(at));
       expect(fault.code).toBe('store_unavailable');
       expect(fault.message).toContain(at);
       expect(fault.message).toContain('read-only');
@@ -262,7 +284,7 @@ test('S22 a folder that is a file, or is below one, is rejected by name', async 
   writeSync(fd, 'x');
   closeSync(fd);
   for (const at of [path, join(path, 'store')]) {
-    const fault = await faultOf(openOwnerStore(at));
+    const fault = await expectFault(openOwnerStore(at));
     expect(fault.code).toBe('store_unavailable');
     expect(fault.message).toContain(at);
   }

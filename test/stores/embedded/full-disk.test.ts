@@ -11,8 +11,8 @@ import { testAuthenticator } from '../../support/record-keys.ts';
 import { LATER, NOW, openOwnerStore, storeTempFolder, testGrant } from '../../support/store-fixtures.ts';
 import { until } from '../../support/until.ts';
 
-/** A small file system of its own; undefined when this user may not mount. */
-function smallDisk(size = '2m'): { readonly path: string } | undefined {
+/** Mounts a small file system; undefined if this user may not mount. */
+function mountSmallDisk(size = '2m'): { readonly path: string } | undefined {
   const folder = storeTempFolder();
   try {
     execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${size},mode=0700`, 'tmpfs', folder.path], {
@@ -29,28 +29,28 @@ function smallDisk(size = '2m'): { readonly path: string } | undefined {
   return { path: folder.path };
 }
 
-const codeOf = async (act: Promise<unknown>): Promise<string> => {
+const getResult = async (operation: Promise<unknown>): Promise<string> => {
   try {
-    await act;
-    return 'fine';
+    await operation;
+    return 'ok';
   } catch (error) {
     return error instanceof Fault ? error.code : String(error);
   }
 };
 
-/** Writes until that fails. */
-const fill = async (store: Store): Promise<void> => {
+/** Creates grants until it fails. */
+const fillStore = async (store: Store): Promise<void> => {
   for (let count = 0; count < 20_000; count += 1)
     await store.grants.create(`fill-${count}`, testGrant(), LATER);
 };
 
 test('S16 on a full disk writes fail with a clear error, nothing acknowledged is lost, reads continue, and writes work again when there is space', async (context) => {
-  const disk = smallDisk();
+  const disk = mountSmallDisk();
   if (disk === undefined) return context.skip('this user may not mount a tmpfs');
-  const stray: unknown[] = [];
-  const onStray = (reason: unknown): void => void stray.push(reason);
-  process.on('unhandledRejection', onStray);
-  onTestFinished(() => void process.off('unhandledRejection', onStray));
+  const unhandled: unknown[] = [];
+  const onUnhandled = (reason: unknown): void => void unhandled.push(reason);
+  process.on('unhandledRejection', onUnhandled);
+  onTestFinished(() => void process.off('unhandledRejection', onUnhandled));
   const path = join(disk.path, 'store');
   const ballast = join(disk.path, 'ballast');
   writeFileSync(ballast, Buffer.alloc(900 * 1024));
@@ -63,40 +63,46 @@ test('S16 on a full disk writes fail with a clear error, nothing acknowledged is
     await Promise.all(
       Array.from({ length: 20 }, async (_, index) => {
         const id = `g${count + index}`;
-        const code = await codeOf(store.grants.create(id, testGrant({ id }), LATER));
-        if (code === 'fine') written.push(id);
+        const code = await getResult(store.grants.create(id, testGrant({ id }), LATER));
+        if (code === 'ok') written.push(id);
         else faults.add(code);
       }),
     );
   expect([...faults]).toEqual(['store_full']);
   expect(written.length).toBeGreaterThan(100);
-  await until('the probe sees it', async () => (await codeOf(store.probe())) === 'store_full');
+  await until(
+    'the probe reports the full disk',
+    async () => (await getResult(store.probe())) === 'store_full',
+  );
   for (const id of written) expect((await store.grants.read(id))?.record.id).toBe(id);
 
   await store.close();
   store = await openOwnerStore(path, () => time);
   for (const id of written) expect(await store.grants.read(id)).toBeDefined();
-  await until('it is still full', async () => (await codeOf(fill(store))) === 'store_full');
-  await until('the probe sees it', async () => (await codeOf(store.probe())) === 'store_full');
+  await until('the disk is still full', async () => (await getResult(fillStore(store))) === 'store_full');
+  await until(
+    'the probe reports the full disk',
+    async () => (await getResult(store.probe())) === 'store_full',
+  );
   await store.revocations.announce({ of: 'grant', grantId: 'g0', belowGeneration: 9, keepUntil: LATER });
 
   rmSync(ballast);
   time += 60;
   await until(
     'writing works again',
-    async () => (await codeOf(store.grants.create('after', testGrant(), LATER))) === 'fine',
+    async () => (await getResult(store.grants.create('after', testGrant(), LATER))) === 'ok',
   );
-  await until('the probe sees that', async () => (await codeOf(store.probe())) === 'fine');
+  await until('the probe succeeds', async () => (await getResult(store.probe())) === 'ok');
   await store.close();
 
-  const again = await openOwnerStore(path);
-  for (const id of [...written, 'after']) expect(await again.grants.read(id)).toBeDefined();
-  await again.close();
-  expect(stray).toEqual([]);
+  const reopened = await openOwnerStore(path);
+  for (const id of [...written, 'after']) expect(await reopened.grants.read(id)).toBeDefined();
+  await reopened.close();
+  expect(unhandled).toEqual([]);
 });
 
-test('S16 a full store empties itself: what has ended is swept without any space left on the disk', async (context) => {
-  const disk = smallDisk('24m');
+test('S16 a full store recovers on its own: expired records are swept without any free space on the disk', async (context) => {
+  const disk = mountSmallDisk('24m');
   if (disk === undefined) return context.skip('this user may not mount a tmpfs');
   let time = NOW;
   const store = await openOwnerStore(join(disk.path, 'store'), () => time);
@@ -104,7 +110,7 @@ test('S16 a full store empties itself: what has ended is swept without any space
     for (let count = 0; ; count += 50) {
       const codes = await Promise.all(
         Array.from({ length: 50 }, (_, index) =>
-          codeOf(store.grants.create(`g${count + index}`, testGrant(), time + 100)),
+          getResult(store.grants.create(`g${count + index}`, testGrant(), time + 100)),
         ),
       );
       if (codes.includes('store_full')) return count;
@@ -113,26 +119,26 @@ test('S16 a full store empties itself: what has ended is swept without any space
   expect(await createMany()).toBeGreaterThan(1000);
   let revoked = 0;
   for (let isFull = false; !isFull; revoked += 50) {
-    const some = Array.from({ length: 50 }, (_, index) => codeOf(announce(store, `r${revoked + index}`)));
-    isFull = (await Promise.all(some)).some((code) => code !== 'fine');
+    const some = Array.from({ length: 50 }, (_, index) => getResult(announce(store, `r${revoked + index}`)));
+    isFull = (await Promise.all(some)).some((code) => code !== 'ok');
   }
   expect(revoked).toBeGreaterThan(100);
   time += 100;
   expect(await store.sweep()).toBeGreaterThan(1000);
-  await until('there is room again', async () => (await codeOf(announce(store, 'more'))) === 'fine');
+  await until('writing works again', async () => (await getResult(announce(store, 'more'))) === 'ok');
   await store.close();
 });
 
-test('S16 when there is no space for rotations any more, grants can still be ended', async (context) => {
-  const disk = smallDisk('24m');
+test('S16 when there is no more space for rotations, grants can still be revoked', async (context) => {
+  const disk = mountSmallDisk('24m');
   if (disk === undefined) return context.skip('this user may not mount a tmpfs');
   const store = await openOwnerStore(join(disk.path, 'store'));
   const refreshUntil = LATER;
-  let made = 0;
-  for (let isFull = false; !isFull; made += 50) {
+  let createdCount = 0;
+  for (let isFull = false; !isFull; createdCount += 50) {
     const some = Array.from({ length: 50 }, (_, index) => {
-      const id = `g${made + index}`;
-      return codeOf(store.grants.create(id, testGrant({ id, refreshUntil }), LATER));
+      const id = `g${createdCount + index}`;
+      return getResult(store.grants.create(id, testGrant({ id, refreshUntil }), LATER));
     });
     isFull = (await Promise.all(some)).includes('store_full');
   }
@@ -143,15 +149,15 @@ test('S16 when there is no space for rotations any more, grants can still be end
     await store.grants.replace(id, found.version, grown, LATER);
   };
   let rotated = 100;
-  for (let code = 'fine'; code === 'fine' && rotated < made; rotated += 1)
-    code = await codeOf(rotate(`g${rotated}`));
-  expect(rotated).toBeLessThan(made);
+  for (let code = 'ok'; code === 'ok' && rotated < createdCount; rotated += 1)
+    code = await getResult(rotate(`g${rotated}`));
+  expect(rotated).toBeLessThan(createdCount);
   const log = createLogger({ level: 'error', format: 'json', write: () => {} });
   for (let index = 0; index < 20; index += 1) {
     const id = `g${index}`;
-    expect(await codeOf(rotate(`g${made - 100}`))).toBe('store_full');
+    expect(await getResult(rotate(`g${createdCount - 100}`))).toBe('store_full');
     const grant = testGrant({ id, refreshUntil });
-    expect(await codeOf(revokeGrant({ store, now: () => NOW, log }, grant))).toBe('fine');
+    expect(await getResult(revokeGrant({ store, now: () => NOW, log }, grant))).toBe('ok');
     expect((await store.grants.read(id))?.record.revokedAt).toBeDefined();
   }
   await store.close();
@@ -160,18 +166,18 @@ test('S16 when there is no space for rotations any more, grants can still be end
 const announce = (store: Store, grantId: string): Promise<void> =>
   store.revocations.announce({ of: 'grant', grantId, belowGeneration: 9, keepUntil: LATER });
 
-test('S16 a store that cannot be created for lack of space reports it', async (context) => {
-  const disk = smallDisk();
+test('S16 a store that cannot be created for lack of space fails with store_full', async (context) => {
+  const disk = mountSmallDisk();
   if (disk === undefined) return context.skip('this user may not mount a tmpfs');
   try {
     writeFileSync(join(disk.path, 'ballast'), Buffer.alloc(2 * 2 ** 20));
   } catch {
-    // Full is what it should be.
+    // The disk is full, as intended.
   }
-  expect(await codeOf(openOwnerStore(join(disk.path, 'store')))).toBe('store_full');
+  expect(await getResult(openOwnerStore(join(disk.path, 'store')))).toBe('store_full');
 });
 
-test('a store at its configured limit refuses new grants, and still revokes and replaces', async () => {
+test('a store at its configured limit refuses new grants, but still accepts revocations and updates', async () => {
   const folder = storeTempFolder();
   onTestFinished(() => folder.remove());
   let time = NOW;
@@ -187,14 +193,14 @@ test('a store at its configured limit refuses new grants, and still revokes and 
     codes.push(
       ...(await Promise.all(
         Array.from({ length: 50 }, (_, index) =>
-          codeOf(store.grants.create(`g${codes.length + index}`, testGrant(), LATER)),
+          getResult(store.grants.create(`g${codes.length + index}`, testGrant(), LATER)),
         ),
       )),
     );
-  expect(new Set(codes)).toEqual(new Set(['fine', 'store_full']));
+  expect(new Set(codes)).toEqual(new Set(['ok', 'store_full']));
   expect(codes.indexOf('store_full')).toBeGreaterThan(500);
   const found = await store.grants.read('g0');
-  if (found === undefined) throw new Error('gone');
+  if (found === undefined) throw new Error('grant not found');
   expect(await store.grants.replace('g0', found.version, testGrant({ revokedAt: NOW }), LATER)).toBe(
     'replaced',
   );
@@ -203,8 +209,8 @@ test('a store at its configured limit refuses new grants, and still revokes and 
   time = LATER;
   await store.sweep();
   await until(
-    'there is room again',
-    async () => (await codeOf(store.grants.create('new', testGrant(), LATER + 9))) === 'fine',
+    'writing works again',
+    async () => (await getResult(store.grants.create('new', testGrant(), LATER + 9))) === 'ok',
   );
   await store.close();
 });

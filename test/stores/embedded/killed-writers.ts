@@ -1,7 +1,7 @@
 import { expect, onTestFinished } from 'vitest';
 import { openOwnerStore, startStoreChild, storeTempFolder } from '../../support/store-fixtures.ts';
 
-/** Kills a writer with SIGKILL so often, and reads what it had acknowledged. */
+/** Kills a writer with SIGKILL `rounds` times, and checks that all acknowledged writes are in the store. */
 export async function killWriters(rounds: number): Promise<void> {
   const folder = storeTempFolder();
   onTestFinished(() => folder.remove());
@@ -10,10 +10,10 @@ export async function killWriters(rounds: number): Promise<void> {
     const child = startStoreChild('write-until-killed', folder.path, `r${round}`);
     onTestFinished(() => child.kill());
     const printed: string[] = [];
-    const enough = 50 + ((round * 137) % 400);
-    while (printed.length < enough) {
+    const lineCount = 50 + ((round * 137) % 400);
+    while (printed.length < lineCount) {
       const line = await child.nextLine();
-      if (line === undefined) throw new Error('the writer ended by itself');
+      if (line === undefined) throw new Error('the writer exited');
       printed.push(line);
     }
     const killed = child.kill();
@@ -23,7 +23,7 @@ export async function killWriters(rounds: number): Promise<void> {
     const store = await openOwnerStore(folder.path);
     for (const line of printed) {
       const [what, id = '', generation] = line.split(' ');
-      // The last line may be cut off by the kill; it is then not known what it said.
+      // The kill may truncate the last line; it is ignored then.
       if (!/^(grant \S+-\d+ [12]|revoked \S+-\d+)$/.test(line)) continue;
       acknowledged += 1;
       if (what === 'grant') {

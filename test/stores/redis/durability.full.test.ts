@@ -4,6 +4,6 @@ import { partitionAndPromote } from './replicated-redis.ts';
 const ROUNDS = Number(process.env['ROUNDS'] ?? 20);
 
 test.for(Array.from({ length: ROUNDS }, (_, round) => round + 1))(
-  'S08 partition and promotion lose nothing that was acknowledged, round %i',
+  'S08 a partition and promotion lose no acknowledged write, round %i',
   partitionAndPromote,
 );

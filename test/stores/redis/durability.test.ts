@@ -9,16 +9,16 @@ import { until } from '../../support/serve-process.ts';
 import { testGrant } from '../../support/store-fixtures.ts';
 import { type Reply, startGateway } from '../../support/test-gateway.ts';
 import {
-  end,
   endWaits,
   later,
   openReplicated,
   partitionAndPromote,
-  replicatedRedis,
+  revoke,
+  startReplicatedRedis,
 } from './replicated-redis.ts';
 
-test('a write succeeds once the replica holds it; otherwise it is a fault, and repeating it converges', async () => {
-  const { primary, replica, atPrimary, atReplica } = await replicatedRedis();
+test('a write succeeds once the replica has it; otherwise it fails, and a retry converges', async () => {
+  const { primary, replica, atPrimary, atReplica } = await startReplicatedRedis();
   const store = await openReplicated(primary.url);
   await Promise.all(
     Array.from({ length: 200 }, (_, index) => store.grants.create(`g${index}`, testGrant(), later)),
@@ -29,9 +29,9 @@ test('a write succeeds once the replica holds it; otherwise it is a fault, and r
   if (found === undefined) throw new Error('g0 is missing');
   replica.pause();
   onTestFinished(() => replica.resume());
-  const unconfirmed = async (work: Promise<unknown>): Promise<Fault> => {
+  const expectUnconfirmed = async (work: Promise<unknown>): Promise<Fault> => {
     const settled = work.then(
-      () => new Error('it was confirmed'),
+      () => new Error('the write was confirmed'),
       (error: unknown) => error,
     );
     let outcome: unknown;
@@ -44,20 +44,20 @@ test('a write succeeds once the replica holds it; otherwise it is a fault, and r
     return outcome;
   };
   expect(
-    await unconfirmed(store.grants.replace('g0', found.version, testGrant({ generation: 2 }), later)),
+    await expectUnconfirmed(store.grants.replace('g0', found.version, testGrant({ generation: 2 }), later)),
   ).toMatchObject({ code: 'store_unavailable', message: expect.stringMatching(/0 of 1 replicas/) });
   const id = randomGrantId();
-  expect(await unconfirmed(end(store, id))).toMatchObject({ code: 'store_unavailable' });
-  // Reading does not wait for replicas.
+  expect(await expectUnconfirmed(revoke(store, id))).toMatchObject({ code: 'store_unavailable' });
+  // Reads do not wait for replicas.
   expect((await store.grants.read('g0'))?.record.generation).toBe(2);
   replica.resume();
-  await end(store, id);
+  await revoke(store, id);
   expect(await atReplica.zscore('{gh}:rev', `g:${id}`)).toBe(String(later));
   expect(await store.grants.create('after', testGrant(), later)).toBe('created');
 });
 
-test('a refresh repeated after an unconfirmed write gets tokens only when that write is confirmed', async () => {
-  const { primary, replica, atReplica } = await replicatedRedis();
+test('a refresh retried after an unconfirmed write gets tokens only once that write is confirmed', async () => {
+  const { primary, replica, atReplica } = await startReplicatedRedis();
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-durable-'));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   const keys = join(folder, 'keys.json');
@@ -68,13 +68,13 @@ test('a refresh repeated after an unconfirmed write gets tokens only when that w
     keys: { file: keys },
   }));
   onTestFinished(() => gateway.close());
-  /** Repeats a temporary error as docs/storage.md asks of clients; every other response is the outcome. */
-  const persistently = (send: () => Promise<Reply>): Promise<Reply> =>
+  /** Retries temporary errors as docs/storage.md asks of clients. */
+  const retryTemporaryErrors = (send: () => Promise<Reply>): Promise<Reply> =>
     until('a response that is not temporary', async () => {
       const reply = await send();
       return reply.headers['retry-after'] === undefined && reply;
     });
-  const granted = await persistently(() =>
+  const granted = await retryTemporaryErrors(() =>
     gateway.post(
       '/Authorize/Certificate',
       { client_id: 'report-runner', scope: 'files:read' },
@@ -82,7 +82,7 @@ test('a refresh repeated after an unconfirmed write gets tokens only when that w
     ),
   );
   const token = String(granted.json['refresh_token']);
-  const generation = async (): Promise<number> => {
+  const readGeneration = async (): Promise<number> => {
     const [key = ''] = await atReplica.keys('gh:*:g');
     const value = (await atReplica.get(key)) ?? '';
     return (JSON.parse(value.slice(value.indexOf('{'))) as { r: { generation: number } }).r.generation;
@@ -94,12 +94,12 @@ test('a refresh repeated after an unconfirmed write gets tokens only when that w
     expect([status, json['Error']]).toEqual([400, 'invalid_request']);
   }
   replica.resume();
-  const refreshed = await persistently(() => gateway.refresh(token));
+  const refreshed = await retryTemporaryErrors(() => gateway.refresh(token));
   expect(refreshed.status).toBe(200);
-  expect(await generation()).toBe(2);
-  const repeated = await persistently(() => gateway.refresh(token));
+  expect(await readGeneration()).toBe(2);
+  const repeated = await retryTemporaryErrors(() => gateway.refresh(token));
   expect(repeated.json['refresh_token']).toBe(refreshed.json['refresh_token']);
   expect(gateway.auditEvents('refresh_reuse')).toEqual([]);
 });
 
-test('S08 partition and promotion lose nothing that was acknowledged', partitionAndPromote);
+test('S08 a partition and promotion lose no acknowledged write', partitionAndPromote);

@@ -1,94 +1,107 @@
 import { expect, test } from 'vitest';
-import { call, gatewaysOnRedis, revoke, soon, through } from '../../support/gateways-on-redis.ts';
+import { call, eventually, gatewaysOnRedis, redisUrl, revoke } from '../../support/gateways-on-redis.ts';
 import type { Reply, TokenGrant } from '../../support/test-gateway.ts';
 
-const { common, serve, at, openOn, wayTo, pairOf } = gatewaysOnRedis();
+const { common, startServer, connectTo, startGatewayOn, startRelay, startPair } = gatewaysOnRedis();
 
-test('S04 two gateways leave a primary that was demoted: the first refresh afterwards succeeds', async () => {
-  const { primary, replica } = await pairOf();
-  const relays = [await wayTo(primary.port), await wayTo(primary.port)] as const;
-  const [one, other] = [await openOn(through(relays[0])), await openOn(through(relays[1]))];
-  const [kept, ended] = [await one.grant(), await one.grant()];
-  expect((await revoke(other, ended)).status).toBe(200);
-  await soon(async () => {
-    const [here, there] = [await at(primary.port).dbsize(), await at(replica.port).dbsize()];
-    expect(there).toBe(here);
+test('S04 two gateways switch away from a demoted primary: the first refresh afterwards succeeds', async () => {
+  const { primary, replica } = await startPair();
+  const relays = [await startRelay(primary.port), await startRelay(primary.port)] as const;
+  const [first, other] = [
+    await startGatewayOn(redisUrl(relays[0])),
+    await startGatewayOn(redisUrl(relays[1])),
+  ];
+  const [validGrant, revokedGrant] = [await first.grant(), await first.grant()];
+  expect((await revoke(other, revokedGrant)).status).toBe(200);
+  await eventually(async () => {
+    const [atPrimary, atReplica] = [
+      await connectTo(primary.port).dbsize(),
+      await connectTo(replica.port).dbsize(),
+    ];
+    expect(atReplica).toBe(atPrimary);
   });
 
   for (const relay of relays) relay.redirectNewConnections(replica.port);
-  await at(replica.port).replicaof('NO', 'ONE');
-  await at(primary.port).replicaof('127.0.0.1', replica.port);
-  const next = (await one.refresh(kept.refresh_token)) as Reply & { json: TokenGrant };
+  await connectTo(replica.port).replicaof('NO', 'ONE');
+  await connectTo(primary.port).replicaof('127.0.0.1', replica.port);
+  const next = (await first.refresh(validGrant.refresh_token)) as Reply & { json: TokenGrant };
   expect(next.status).toBe(200);
-  const again = await soon(async () => {
+  const retried = await eventually(async () => {
     const reply = await other.refresh(next.json.refresh_token);
     expect(reply.status).toBe(200);
     return reply;
   });
-  expect(await call(one, again.json as unknown as TokenGrant)).toBe(200);
-  const late = await one.grant();
-  await soon(async () => expect((await revoke(other, late)).status).toBe(200));
-  expect([await call(one, late), await call(one, ended), await call(other, ended)]).toEqual([401, 401, 401]);
-  expect(one.auditEvents('refresh_reuse')).toEqual([]);
+  expect(await call(first, retried.json as unknown as TokenGrant)).toBe(200);
+  const late = await first.grant();
+  await eventually(async () => expect((await revoke(other, late)).status).toBe(200));
+  expect([await call(first, late), await call(first, revokedGrant), await call(other, revokedGrant)]).toEqual(
+    [401, 401, 401],
+  );
+  expect(first.auditEvents('refresh_reuse')).toEqual([]);
 });
 
-test('S09 of two primaries the old one confirms no beat: a gateway that still uses it accepts no token, and later learns what it missed', async () => {
-  const { primary, replica } = await pairOf();
-  const old = at(primary.port);
+test('S09 with two primaries the old one confirms no heartbeat: a gateway that still uses it accepts no token, and later catches up', async () => {
+  const { primary, replica } = await startPair();
+  const old = connectTo(primary.port);
   await old.config('SET', 'min-replicas-to-write', '1');
   await old.config('SET', 'min-replicas-max-lag', '1');
-  const relayA = await wayTo(primary.port);
-  const relayB = await wayTo(primary.port);
-  const [a, b] = [await openOn(through(relayA), { maxStaleness: '3s' }), await openOn(through(relayB))];
-  const [kept, ended] = [await a.grant(), await a.grant()];
-  await soon(async () => expect(await at(replica.port).dbsize()).toBe(await old.dbsize()));
-  await at(replica.port).replicaof('NO', 'ONE');
-  relayB.redirect(replica.port);
-  const reply = await soon(async () => {
-    const response = await revoke(b, ended);
+  const staleRelay = await startRelay(primary.port);
+  const currentRelay = await startRelay(primary.port);
+  const [staleGateway, currentGateway] = [
+    await startGatewayOn(redisUrl(staleRelay), { maxStaleness: '3s' }),
+    await startGatewayOn(redisUrl(currentRelay)),
+  ];
+  const [validGrant, revokedGrant] = [await staleGateway.grant(), await staleGateway.grant()];
+  await eventually(async () => expect(await connectTo(replica.port).dbsize()).toBe(await old.dbsize()));
+  await connectTo(replica.port).replicaof('NO', 'ONE');
+  currentRelay.redirect(replica.port);
+  const reply = await eventually(async () => {
+    const response = await revoke(currentGateway, revokedGrant);
     expect(response.status).toBe(200);
     return response;
   });
   expect(reply.json).toEqual({});
-  await soon(async () => expect(await call(a, kept)).toBe(503));
-  const refresh = await a.refresh(kept.refresh_token);
+  await eventually(async () => expect(await call(staleGateway, validGrant)).toBe(503));
+  const refresh = await staleGateway.refresh(validGrant.refresh_token);
   expect([refresh.status, refresh.json['Error']]).toEqual([400, 'invalid_request']);
-  expect(await call(b, kept)).toBe(200);
-  relayA.redirect(replica.port);
-  await soon(async () => expect(await call(a, kept)).toBe(200));
-  expect(await call(a, ended)).toBe(401);
+  expect(await call(currentGateway, validGrant)).toBe(200);
+  staleRelay.redirect(replica.port);
+  await eventually(async () => expect(await call(staleGateway, validGrant)).toBe(200));
+  expect(await call(staleGateway, revokedGrant)).toBe(401);
 });
 
-test('S10 after Redis was emptied no grant is reported as unknown before the loss is logged, and no revoked token is accepted', async () => {
-  const own = await serve();
-  const [one, other] = [await openOn(through(own)), await openOn(through(own))];
-  const [kept, ended] = [await one.grant(), await one.grant()];
-  await revoke(one, ended);
-  await at(own.port).flushall();
-  const alarmed = (): boolean => one.log.some(({ event }) => event === 'store_alert');
-  const refused = await soon(async () => {
-    const { status, json } = await one.refresh(kept.refresh_token);
+test('S10 after Redis was flushed, no grant is reported as unknown before the loss is logged, and no revoked token is accepted', async () => {
+  const server = await startServer();
+  const [first, other] = [await startGatewayOn(redisUrl(server)), await startGatewayOn(redisUrl(server))];
+  const [validGrant, revokedGrant] = [await first.grant(), await first.grant()];
+  await revoke(first, revokedGrant);
+  await connectTo(server.port).flushall();
+  const hasAlert = (): boolean => first.log.some(({ event }) => event === 'store_alert');
+  const refused = await eventually(async () => {
+    const { status, json } = await first.refresh(validGrant.refresh_token);
     expect(status).toBe(400);
-    if (!alarmed()) expect(json['Error']).toBe('invalid_request');
+    if (!hasAlert()) expect(json['Error']).toBe('invalid_request');
     expect(json['Error']).toBe('invalid_grant');
     return json;
   });
   expect(refused['Error']).toBe('invalid_grant');
-  expect(alarmed()).toBe(true);
-  expect([await call(one, kept), await call(other, kept)]).toEqual([200, 200]);
-  expect([await call(one, ended), await call(other, ended)]).toEqual([401, 401]);
-  const fresh = await soon(() => other.grant());
-  expect(await call(one, fresh)).toBe(200);
+  expect(hasAlert()).toBe(true);
+  expect([await call(first, validGrant), await call(other, validGrant)]).toEqual([200, 200]);
+  expect([await call(first, revokedGrant), await call(other, revokedGrant)]).toEqual([401, 401]);
+  const fresh = await eventually(() => other.grant());
+  expect(await call(first, fresh)).toBe(200);
 });
 
-test('S13 a slow Redis delays grants, but no bearer check', async () => {
-  const relay = await wayTo(common().port);
+test('S13 a slow Redis delays grants, but not the verification of tokens', async () => {
+  const relay = await startRelay(common().port);
   const store = { prefix: 'slow' };
-  const patient = await openOn(through(relay), store);
-  const gateway = await openOn(through(relay), store, undefined, 250);
-  const grant = await patient.grant();
+  const withLongTimeout = await startGatewayOn(redisUrl(relay), store);
+  const gateway = await startGatewayOn(redisUrl(relay), store, undefined, 250);
+  const grant = await withLongTimeout.grant();
   relay.delayResponses(20, 40);
-  const refreshed = await Promise.all(Array.from({ length: 20 }, () => patient.refresh(grant.refresh_token)));
+  const refreshed = await Promise.all(
+    Array.from({ length: 20 }, () => withLongTimeout.refresh(grant.refresh_token)),
+  );
   expect(new Set(refreshed.map(({ status }) => status))).toEqual(new Set([200]));
   expect(new Set(refreshed.map(({ json }) => json['refresh_token'])).size).toBe(1);
   relay.set('black hole');

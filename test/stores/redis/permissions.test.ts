@@ -11,15 +11,15 @@ import { startRedisCluster } from '../../support/redis-server.ts';
 import { testGrant } from '../../support/store-fixtures.ts';
 import { ALICE, type TestGateway } from '../../support/test-gateway.ts';
 
-const { closeLater, serve, at, openOn, pairOf } = gatewaysOnRedis();
+const { closeLater, startServer, connectTo, startGatewayOn, startPair } = gatewaysOnRedis();
 
 const PAGE = readFileSync(join(import.meta.dirname, '../../../docs/storage.md'), 'utf8');
-/** The rules after the name, as docs/storage.md has them. */
-const rulesOf = (more = ''): readonly string[] =>
+/** The ACL rules of docs/storage.md, without the user name. */
+const readRules = (more = ''): readonly string[] =>
   `${/^ACL SETUSER gatehouse (on .*)$/m.exec(PAGE)?.[1] ?? ''}${more}`.split(' ');
 
-describe('S11 with exactly the rights that are documented', () => {
-  const everything = async (gateway: TestGateway): Promise<void> => {
+describe('S11 with exactly the documented permissions', () => {
+  const useGateway = async (gateway: TestGateway): Promise<void> => {
     const grant = await gateway.grant();
     const next = await gateway.refresh(grant.refresh_token);
     expect(next.status).toBe(200);
@@ -41,8 +41,8 @@ describe('S11 with exactly the rights that are documented', () => {
     await gateway.server.store.probe();
     await gateway.close();
   };
-  /** As docs/storage.md lists them: every key that is there must be one of these. */
-  const documented = [...PAGE.matchAll(/^\| `(\{?gh[^`]*)` \|/gm)].map(
+  /** The key patterns in docs/storage.md; every key must match one of them. */
+  const documentedKeys = [...PAGE.matchAll(/^\| `(\{?gh[^`]*)` \|/gm)].map(
     ([, key = '']) =>
       new RegExp(
         `^${key
@@ -51,25 +51,27 @@ describe('S11 with exactly the rights that are documented', () => {
           .join('.+')}$`,
       ),
   );
-  const undocumented = async (port: number): Promise<readonly string[]> =>
-    (await at(port).keys('*')).filter((key) => !documented.some((form) => form.test(key)));
-  const rated = (settings: SettingsInput): SettingsInput => ({ ...settings, limits: {} });
-  const denied = async (port: number): Promise<readonly unknown[]> =>
-    (await at(port).call('ACL', 'LOG')) as readonly unknown[];
+  const listUndocumentedKeys = async (port: number): Promise<readonly string[]> =>
+    (await connectTo(port).keys('*')).filter((key) => !documentedKeys.some((pattern) => pattern.test(key)));
+  const withRateLimits = (settings: SettingsInput): SettingsInput => ({ ...settings, limits: {} });
+  const getDeniedCommands = async (port: number): Promise<readonly unknown[]> =>
+    (await connectTo(port).call('ACL', 'LOG')) as readonly unknown[];
 
   test('one server', async () => {
-    const own = await serve();
-    await at(own.port).call('ACL', 'SETUSER', 'gatehouse', ...rulesOf());
-    await everything(await openOn(`redis://gatehouse:PASSWORD@127.0.0.1:${own.port}`, {}, rated));
-    expect(documented).toHaveLength(15);
-    expect(await undocumented(own.port)).toEqual([]);
-    expect(await at(own.port).dbsize()).toBeGreaterThan(8);
-    expect(await denied(own.port)).toEqual([]);
+    const server = await startServer();
+    await connectTo(server.port).call('ACL', 'SETUSER', 'gatehouse', ...readRules());
+    await useGateway(
+      await startGatewayOn(`redis://gatehouse:PASSWORD@127.0.0.1:${server.port}`, {}, withRateLimits),
+    );
+    expect(documentedKeys).toHaveLength(15);
+    expect(await listUndocumentedKeys(server.port)).toEqual([]);
+    expect(await connectTo(server.port).dbsize()).toBeGreaterThan(8);
+    expect(await getDeniedCommands(server.port)).toEqual([]);
   });
 
   test('a primary and its replica, every write confirmed', async () => {
-    const { primary } = await pairOf();
-    await at(primary.port).call('ACL', 'SETUSER', 'gatehouse', ...rulesOf());
+    const { primary } = await startPair();
+    await connectTo(primary.port).call('ACL', 'SETUSER', 'gatehouse', ...readRules());
     const store = await openRedisStore({
       url: `redis://gatehouse:PASSWORD@127.0.0.1:${primary.port}`,
       authenticator: testAuthenticator(),
@@ -82,22 +84,22 @@ describe('S11 with exactly the rights that are documented', () => {
     const keepUntil = Math.floor(Date.now() / 1_000) + 3_600;
     expect(await store.grants.create('a', testGrant(), keepUntil)).toBe('created');
     const found = await store.grants.read('a');
-    if (found === undefined) throw new Error('the grant is missing');
+    if (found === undefined) throw new Error('grant not found');
     expect(await store.grants.replace('a', found.version, testGrant(), keepUntil)).toBe('replaced');
     await store.revocations.announce({ of: 'grant', grantId: 'a', belowGeneration: 2, keepUntil });
     await store.waitUntilDurable?.();
     await store.sweep();
     await store.probe();
-    expect(await denied(primary.port)).toEqual([]);
+    expect(await getDeniedCommands(primary.port)).toEqual([]);
   });
 
   test('a cluster', async () => {
     const cluster = await startRedisCluster();
     closeLater(() => cluster.stop());
     for (const { port } of cluster.nodes)
-      await at(port).call('ACL', 'SETUSER', 'gatehouse', ...rulesOf(' +cluster'));
+      await connectTo(port).call('ACL', 'SETUSER', 'gatehouse', ...readRules(' +cluster'));
     const url = cluster.url.replace('://', '://gatehouse:PASSWORD@');
-    await everything(await openOn(url, {}, rated));
-    for (const { port } of cluster.nodes) expect(await denied(port)).toEqual([]);
+    await useGateway(await startGatewayOn(url, {}, withRateLimits));
+    for (const { port } of cluster.nodes) expect(await getDeniedCommands(port)).toEqual([]);
   });
 });

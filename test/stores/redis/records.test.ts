@@ -13,21 +13,21 @@ type Grants = RecordStore<ReturnType<typeof testGrant>>;
 
 const LATER = Date.now() / 1_000 + 3_600;
 const TIMEOUT = 250;
-/** For tests that are not about it: a busy machine is slow. */
+/** For tests that are not about the timeout, on a busy machine. */
 const LONG_TIMEOUT = 1_000;
 
-const codeOf = (work: Promise<unknown>): Promise<string> =>
+const getFaultCode = (work: Promise<unknown>): Promise<string> =>
   work.then(
     () => 'no fault',
     (error: Fault) => error.code,
   );
-const messageOf = (work: Promise<unknown>): Promise<string> =>
+const getFaultMessage = (work: Promise<unknown>): Promise<string> =>
   work.then(
     () => 'no fault',
     (error: Fault) => error.message,
   );
 
-async function grantsAt(
+async function connectGrants(
   url: string,
   commandTimeout = TIMEOUT,
 ): Promise<{ readonly client: RedisClient; readonly grants: Grants }> {
@@ -38,8 +38,8 @@ async function grantsAt(
   };
 }
 
-/** Asks until it is answered; fails with the last fault. */
-const comesBack = (work: () => Promise<unknown>): Promise<unknown> =>
+/** Retries until it succeeds; fails with the last fault. */
+const retryUntilSuccess = (work: () => Promise<unknown>): Promise<unknown> =>
   vi.waitFor(work, { timeout: 10_000, interval: 20 });
 
 describe('when the connection to Redis fails', () => {
@@ -53,9 +53,9 @@ describe('when the connection to Redis fails', () => {
   afterAll(() => server.stop());
   beforeEach(async () => {
     relay = await startFaultyRelay(server.port);
-    ({ client, grants } = await grantsAt(`redis://127.0.0.1:${relay.port}`, LONG_TIMEOUT));
+    ({ client, grants } = await connectGrants(`redis://127.0.0.1:${relay.port}`, LONG_TIMEOUT));
     await client.execute((redis) => redis.flushall());
-    // The server knows the scripts from here on: what is lost below is the answer and not a NOSCRIPT.
+    // Load the scripts now, so that the reply lost below is not a NOSCRIPT error.
     await grants.create('warm', testGrant(), LATER);
     const warm = await grants.read('warm');
     if (warm !== undefined) await grants.replace('warm', warm.version, testGrant(), LATER);
@@ -75,54 +75,56 @@ describe('when the connection to Redis fails', () => {
 
   test('S14 a replace whose reply was lost is sent again, happens once, and reports it', async () => {
     await grants.create('a', testGrant(), LATER);
-    const seen = await grants.read('a');
-    if (seen === undefined) throw new Error('gone');
+    const found = await grants.read('a');
+    if (found === undefined) throw new Error('grant not found');
     relay.set('drop response');
-    expect(await grants.replace('a', seen.version, testGrant({ generation: 2 }), LATER)).toBe('replaced');
+    expect(await grants.replace('a', found.version, testGrant({ generation: 2 }), LATER)).toBe('replaced');
     expect(relay.lostResponses()).toBe(1);
-    expect(await grants.replace('a', seen.version, testGrant({ generation: 3 }), LATER)).toBe('stale');
+    expect(await grants.replace('a', found.version, testGrant({ generation: 3 }), LATER)).toBe('stale');
     expect((await grants.read('a'))?.record.generation).toBe(2);
   });
 
-  test('S14 fifty writers of one version while replies are lost: at most one wins, and its write has happened', async () => {
+  test('S14 of fifty concurrent writers of one version, while replies are lost, at most one wins, and its write is stored', async () => {
     for (let attempt = 0; attempt < 10; attempt += 1) {
-      await comesBack(() => grants.create(`w${attempt}`, testGrant(), LATER));
-      const seen = await grants.read(`w${attempt}`);
-      if (seen === undefined) throw new Error('gone');
+      await retryUntilSuccess(() => grants.create(`w${attempt}`, testGrant(), LATER));
+      const found = await grants.read(`w${attempt}`);
+      if (found === undefined) throw new Error('grant not found');
       relay.set('drop response');
       const outcomes = await Promise.allSettled(
         Array.from({ length: 50 }, (_, index) =>
-          grants.replace(`w${attempt}`, seen.version, testGrant({ generation: 100 + index }), LATER),
+          grants.replace(`w${attempt}`, found.version, testGrant({ generation: 100 + index }), LATER),
         ),
       );
       const winners = outcomes.flatMap((outcome, index) =>
         outcome.status === 'fulfilled' && outcome.value === 'replaced' ? [100 + index] : [],
       );
       expect(winners.length).toBeLessThanOrEqual(1);
-      await comesBack(() => grants.read(`w${attempt}`));
+      await retryUntilSuccess(() => grants.read(`w${attempt}`));
       const { generation } = (await grants.read(`w${attempt}`))?.record ?? testGrant();
       if (winners.length === 1) expect(generation).toBe(winners[0]);
     }
   });
 
-  test('S02 while Redis is unreachable every operation is a fault and never "not found"; afterwards it recovers', async () => {
+  test('S02 while Redis is unreachable every operation fails and is never "not found"; afterwards it recovers', async () => {
     await grants.create('a', testGrant(), LATER);
     relay.set('refuse');
-    await comesBack(async () => expect(await codeOf(grants.read('a'))).toBe('store_unavailable'));
-    expect(await codeOf(grants.read('nobody'))).toBe('store_unavailable');
-    expect(await codeOf(grants.create('b', testGrant(), LATER))).toBe('store_unavailable');
+    await retryUntilSuccess(async () =>
+      expect(await getFaultCode(grants.read('a'))).toBe('store_unavailable'),
+    );
+    expect(await getFaultCode(grants.read('nobody'))).toBe('store_unavailable');
+    expect(await getFaultCode(grants.create('b', testGrant(), LATER))).toBe('store_unavailable');
     relay.set('pass');
-    await comesBack(() => grants.read('a'));
+    await retryUntilSuccess(() => grants.read('a'));
     expect((await grants.read('a'))?.record).toEqual(testGrant());
   });
 
   test('S03 a command without a reply fails after its timeout, and the connection is discarded', async () => {
-    const sent = vi.spyOn(client.redis.stream, 'write');
+    const written = vi.spyOn(client.redis.stream, 'write');
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     relay.set('black hole');
     let message = '';
-    const reading = messageOf(grants.read('a')).then((text) => (message = text));
-    while (sent.mock.calls.length === 0) await setImmediate();
+    const reading = getFaultMessage(grants.read('a')).then((text) => (message = text));
+    while (written.mock.calls.length === 0) await setImmediate();
     vi.advanceTimersByTime(LONG_TIMEOUT - 1);
     await setImmediate();
     expect(message).toBe('');
@@ -130,58 +132,62 @@ describe('when the connection to Redis fails', () => {
     expect(await reading).toMatch(/did not respond in time/);
     vi.advanceTimersByTime(3 * LONG_TIMEOUT);
     vi.useRealTimers();
-    // Without a connection there is nothing to wait for.
-    await comesBack(async () => expect(await messageOf(grants.read('a'))).toMatch(/connection is down/));
+    // Without a connection commands fail at once.
+    await retryUntilSuccess(async () =>
+      expect(await getFaultMessage(grants.read('a'))).toMatch(/connection is down/),
+    );
     relay.set('pass');
-    await comesBack(() => grants.read('a'));
+    await retryUntilSuccess(() => grants.read('a'));
   });
 
-  test('S05 scripts that the server forgot are given to it again', async () => {
+  test('S05 scripts are loaded again after the server has lost them', async () => {
     await grants.create('a', testGrant(), LATER);
     await client.execute((redis) => redis.script('FLUSH'));
     expect((await grants.read('a'))?.record).toEqual(testGrant());
   });
 
-  test('a record of a newer form is a fault and not a missing record', async () => {
+  test('a record of a newer format is an error, not a missing record', async () => {
     await client.execute((redis) => redis.set('t:{a}:g', `v1 0 ${JSON.stringify({ v: 2, r: {} })}`));
-    expect(await codeOf(grants.read('a'))).toBe('store_record_unreadable');
+    expect(await getFaultCode(grants.read('a'))).toBe('store_record_unreadable');
     expect(await grants.create('a', testGrant(), LATER)).toBe('taken');
   });
 
-  test('a gatehouse key that is not a string is a fault and not a missing record; other records are read', async () => {
+  test('a gatehouse key that is not a string is an error, not a missing record; other records are read', async () => {
     await grants.create('sound', testGrant(), LATER);
     await client.execute((redis) => redis.rpush('t:{list}:g', 'x'));
     await client.execute((redis) => redis.hset('t:{hash}:g', 'x', 'y'));
     const [list, hash, sound, none] = await Promise.all([
-      codeOf(grants.read('list')),
-      codeOf(grants.read('hash')),
+      getFaultCode(grants.read('list')),
+      getFaultCode(grants.read('hash')),
       grants.read('sound'),
       grants.read('none'),
     ]);
     expect([list, hash]).toEqual(['store_record_unreadable', 'store_record_unreadable']);
     expect([sound?.record, none]).toEqual([testGrant(), undefined]);
-    expect(await codeOf(grants.create('list', testGrant(), LATER))).toBe('store_unavailable');
+    expect(await getFaultCode(grants.create('list', testGrant(), LATER))).toBe('store_unavailable');
   });
 
   test('the server removes a record at its expiry', async () => {
     await grants.create('a', testGrant(), LATER);
-    const left = await client.execute((redis) => redis.pttl('t:{a}:g'));
-    expect(Math.abs(left - 3_600_000)).toBeLessThan(120_000);
+    const ttl = await client.execute((redis) => redis.pttl('t:{a}:g'));
+    expect(Math.abs(ttl - 3_600_000)).toBeLessThan(120_000);
   });
 });
 
 describe('when Redis itself fails', () => {
   test('S03 while the server hangs every command fails, and none is queued', async () => {
     const server = await startRedis();
-    const { client, grants } = await grantsAt(server.url);
+    const { client, grants } = await connectGrants(server.url);
     try {
       await grants.create('a', testGrant(), LATER);
       server.pause();
-      const codes = await Promise.all(Array.from({ length: 500 }, () => codeOf(grants.read('a'))));
+      const codes = await Promise.all(Array.from({ length: 500 }, () => getFaultCode(grants.read('a'))));
       expect(new Set(codes)).toEqual(new Set(['store_unavailable']));
-      await comesBack(async () => expect(await messageOf(grants.read('a'))).toMatch(/connection is down/));
+      await retryUntilSuccess(async () =>
+        expect(await getFaultMessage(grants.read('a'))).toMatch(/connection is down/),
+      );
       server.resume();
-      await comesBack(() => grants.read('a'));
+      await retryUntilSuccess(() => grants.read('a'));
     } finally {
       client.close();
       await server.stop();
@@ -190,13 +196,13 @@ describe('when Redis itself fails', () => {
 
   test('a reply that arrived in time is read, however long the event loop was blocked meanwhile', async () => {
     const server = await startRedis();
-    const { client, grants } = await grantsAt(server.url);
+    const { client, grants } = await connectGrants(server.url);
     try {
       await grants.create('a', testGrant(), LATER);
       const { stream } = client.redis;
       const write = stream.write.bind(stream);
-      const blocked = vi.spyOn(stream, 'write').mockImplementationOnce((...sent) => {
-        const done = write(...sent);
+      const blocked = vi.spyOn(stream, 'write').mockImplementationOnce((...written) => {
+        const done = write(...written);
         for (const end = performance.now() + 2 * TIMEOUT; performance.now() < end; );
         return done;
       });
@@ -210,15 +216,15 @@ describe('when Redis itself fails', () => {
 
   test('S04 a client whose connection was discarded opens a new one', async () => {
     const server = await startRedis();
-    const { client, grants } = await grantsAt(server.url);
+    const { client, grants } = await connectGrants(server.url);
     try {
       await grants.create('a', testGrant(), LATER);
-      // What the library does by itself when a failover is told while it connects.
+      // As the library does when it learns of a failover while it connects.
       client.redis.disconnect();
-      await comesBack(() => grants.read('a'));
+      await retryUntilSuccess(() => grants.read('a'));
       client.close();
-      await comesBack(async () => expect(client.redis.status).toBe('end'));
-      expect(await codeOf(grants.read('a'))).toBe('store_unavailable');
+      await retryUntilSuccess(async () => expect(client.redis.status).toBe('end'));
+      expect(await getFaultCode(grants.read('a'))).toBe('store_unavailable');
     } finally {
       client.close();
       await server.stop();
@@ -227,11 +233,11 @@ describe('when Redis itself fails', () => {
 
   test('S06 a full server refuses new records; existing ones are read', async () => {
     const server = await startRedis(['--maxmemory-policy', 'noeviction']);
-    const { client, grants } = await grantsAt(server.url);
+    const { client, grants } = await connectGrants(server.url);
     try {
       await grants.create('a', testGrant(), LATER);
       await client.execute((redis) => redis.config('SET', 'maxmemory', '1'));
-      expect(await codeOf(grants.create('b', testGrant(), LATER))).toBe('store_full');
+      expect(await getFaultCode(grants.create('b', testGrant(), LATER))).toBe('store_full');
       expect((await grants.read('a'))?.record).toEqual(testGrant());
     } finally {
       client.close();
@@ -239,21 +245,21 @@ describe('when Redis itself fails', () => {
     }
   });
 
-  test('S07 a server without its primary, without replicas or read-only is unavailable, and the fault names the reason', async () => {
+  test('S07 a server without its primary, without replicas or read-only is unavailable, and the error names the reason', async () => {
     const server = await startRedis(['--replica-serve-stale-data', 'no']);
-    const { client, grants } = await grantsAt(server.url);
+    const { client, grants } = await connectGrants(server.url);
     try {
       await grants.create('a', testGrant(), LATER);
       await client.execute((redis) => redis.config('SET', 'min-replicas-to-write', '1'));
-      expect(await messageOf(grants.create('b', testGrant(), LATER))).toMatch(/too few replicas/);
+      expect(await getFaultMessage(grants.create('b', testGrant(), LATER))).toMatch(/too few replicas/);
       await client.execute((redis) => redis.config('SET', 'min-replicas-to-write', '0'));
-      // Nobody listens on port 1: a replica that lost its primary.
+      // Port 1 refuses connections, so this is a replica that has lost its primary.
       await client.execute((redis) => redis.replicaof('127.0.0.1', 1));
-      expect(await messageOf(grants.read('a'))).toMatch(/primary is down/);
-      expect(await codeOf(grants.read('nobody'))).toBe('store_unavailable');
+      expect(await getFaultMessage(grants.read('a'))).toMatch(/primary is down/);
+      expect(await getFaultCode(grants.read('nobody'))).toBe('store_unavailable');
       await client.execute((redis) => redis.config('SET', 'replica-serve-stale-data', 'yes'));
-      expect(await codeOf(grants.create('c', testGrant(), LATER))).toBe('store_unavailable');
-      await comesBack(() => client.execute((redis) => redis.replicaof('NO', 'ONE')));
+      expect(await getFaultCode(grants.create('c', testGrant(), LATER))).toBe('store_unavailable');
+      await retryUntilSuccess(() => client.execute((redis) => redis.replicaof('NO', 'ONE')));
       expect(await grants.create('c', testGrant(), LATER)).toBe('created');
     } finally {
       client.close();
@@ -261,13 +267,13 @@ describe('when Redis itself fails', () => {
     }
   });
 
-  test('S01 a server that does not listen, or a wrong password, is reported plainly and without the password', async () => {
-    expect(await messageOf(grantsAt('redis://127.0.0.1:1'))).toMatch(/connection refused/);
+  test('S01 an unreachable server or a wrong password is reported clearly and without the password', async () => {
+    expect(await getFaultMessage(connectGrants('redis://127.0.0.1:1'))).toMatch(/connection refused/);
     const server = await startRedis(['--requirepass', 'right-horse']);
     try {
-      const { client } = await grantsAt(`redis://:right-horse@127.0.0.1:${server.port}`);
+      const { client } = await connectGrants(`redis://:right-horse@127.0.0.1:${server.port}`);
       client.close();
-      const refused = await grantsAt(`redis://:wrong-horse@127.0.0.1:${server.port}`).catch(
+      const refused = await connectGrants(`redis://:wrong-horse@127.0.0.1:${server.port}`).catch(
         (error: unknown) => error,
       );
       expect((refused as Fault).message).toMatch(/rejected the user name or password/);

@@ -13,35 +13,35 @@ export const later = Math.floor(Date.now() / 1_000) + 3_600;
 export interface ReplicatedRedis {
   readonly primary: RedisServer;
   readonly replica: RedisServer;
-  /** The network between the two. */
+  /** The connection between the two. */
   readonly relay: FaultyRelay;
   readonly atPrimary: Redis;
   readonly atReplica: Redis;
 }
 
-/** A primary that counts its replica as online. `master_link_status:up` on the replica alone comes before that. */
-export async function replicatedRedis(): Promise<ReplicatedRedis> {
+/** Starts a primary and waits until it lists its replica as online, which is later than `master_link_status:up`. */
+export async function startReplicatedRedis(): Promise<ReplicatedRedis> {
   const primary = await startRedis(['--repl-ping-replica-period', '1', '--repl-diskless-sync-delay', '0']);
   onTestFinished(() => primary.stop());
   const relay = await startFaultyRelay(primary.port);
   onTestFinished(() => relay.close());
   const replica = await startRedis(['--replicaof', '127.0.0.1', String(relay.port)]);
   onTestFinished(() => replica.stop());
-  const at = (port: number): Redis => {
+  const connectTo = (port: number): Redis => {
     const redis = new Redis(port, '127.0.0.1', { retryStrategy: () => null }).on('error', () => {});
     onTestFinished(() => redis.disconnect());
     return redis;
   };
-  const [atPrimary, atReplica] = [at(primary.port), at(replica.port)];
+  const [atPrimary, atReplica] = [connectTo(primary.port), connectTo(replica.port)];
   await until(
-    'the primary knows its replica',
+    'the replica is online',
     async () => /state=online/.test(await atPrimary.info('replication')),
     30,
   );
   return { primary, replica, relay, atPrimary, atReplica };
 }
 
-/** Time-outs are generous: `endWaits` ends a WAIT where a test needs one to end unconfirmed. */
+/** Timeouts are long; `endWaits` ends a WAIT where a test needs an unconfirmed write. */
 export async function openReplicated(
   url: string,
   changes: Partial<RedisStoreOptions> = {},
@@ -59,14 +59,14 @@ export async function openReplicated(
   return store;
 }
 
-/** Ends every WAIT that blocks at this server, as if its time-out had passed. */
+/** Ends every pending WAIT on this server, as if its timeout had passed. */
 export async function endWaits(redis: Redis): Promise<void> {
   const clients = String(await redis.client('LIST')).split('\n');
   for (const client of clients.filter((line) => / cmd=wait(?: |$)/.test(line)))
     await redis.client('UNBLOCK', Number(/\bid=(\d+)/.exec(client)?.[1]));
 }
 
-export const end = (store: RedisStore, grantId: string): Promise<void> =>
+export const revoke = (store: RedisStore, grantId: string): Promise<void> =>
   store.revocations.announce({
     of: 'grant',
     grantId,
@@ -76,19 +76,19 @@ export const end = (store: RedisStore, grantId: string): Promise<void> =>
 
 /** Eight writers, then a partition, then the replica is promoted and the old primary killed. */
 export async function partitionAndPromote(): Promise<void> {
-  const { primary, relay, atPrimary, atReplica } = await replicatedRedis();
+  const { primary, relay, atPrimary, atReplica } = await startReplicatedRedis();
   const store = await openReplicated(primary.url);
   const grants: string[] = [];
   const revoked: string[] = [];
   let refused = 0;
-  let going = true;
+  let isRunning = true;
   const writing = Array.from({ length: 8 }, async () => {
     for (;;) {
-      if (!going) return;
+      if (!isRunning) return;
       const id = randomGrantId();
       try {
         if ((await store.grants.create(id, testGrant({ id }), later)) === 'created') grants.push(id);
-        await end(store, id);
+        await revoke(store, id);
         revoked.push(id);
       } catch {
         refused += 1;
@@ -107,10 +107,10 @@ export async function partitionAndPromote(): Promise<void> {
   );
   await atReplica.replicaof('NO', 'ONE');
   await primary.kill();
-  going = false;
+  isRunning = false;
   await Promise.all(writing);
-  const isThere = await Promise.all(grants.map((id) => atReplica.exists(`gh:{${id}}:g`)));
-  expect(isThere.filter((there) => there === 0)).toEqual([]);
+  const exists = await Promise.all(grants.map((id) => atReplica.exists(`gh:{${id}}:g`)));
+  expect(exists.filter((count) => count === 0)).toEqual([]);
   const scores = await Promise.all(revoked.map((id) => atReplica.zscore('{gh}:rev', `g:${id}`)));
   expect(scores.filter((score) => score === null)).toEqual([]);
 }

@@ -7,32 +7,33 @@ import { testAuthenticator } from '../../support/record-keys.ts';
 import { type RedisServer, startRedis } from '../../support/redis-server.ts';
 
 export const ENDED = Number.POSITIVE_INFINITY;
-/** Seconds without a beat after which a replica is not waited for; more than that, for its last one may be under way. */
-export const CUT_OFF = 10;
+/** Seconds after which announcements no longer wait for a partitioned replica, with a margin for its last heartbeat. */
+export const PARTITION_SECONDS = 10;
 
-export const faultOf = (work: () => unknown): Promise<Fault> =>
+export const expectFault = (work: () => unknown): Promise<Fault> =>
   (async () => work())().then(
     () => {
-      throw new Error('there was no fault');
+      throw new Error('expected a fault');
     },
     (error: Fault) => error,
   );
-export const soon = <T>(check: () => T): Promise<T> => vi.waitFor(check, { timeout: 15_000, interval: 10 });
+export const eventually = <T>(check: () => T): Promise<T> =>
+  vi.waitFor(check, { timeout: 15_000, interval: 10 });
 
-/** Stores on a Redis of its own for each test, with a clock that can be moved. */
+/** Stores on a Redis server per test, with a clock that can be advanced. */
 export function revocationsOnRedis() {
   let server: RedisServer;
   let relay: FaultyRelay;
   let admin: RedisClient;
-  const opened: RedisStore[] = [];
-  /** Seconds that the clock of Redis in a test is moved by. */
-  let moved = 0;
+  const openStores: RedisStore[] = [];
+  /** Seconds by which the clocks are advanced. */
+  let advancedBy = 0;
   const monotonic = performance.now.bind(performance);
-  const now = (): number => Date.now() / 1_000 + moved;
+  const now = (): number => Date.now() / 1_000 + advancedBy;
   const later = (): number => Math.floor(now()) + 3_600;
 
   const closeAll = async (): Promise<void> =>
-    void (await Promise.all(opened.splice(0).map((store) => store.close())));
+    void (await Promise.all(openStores.splice(0).map((store) => store.close())));
   beforeEach(async () => {
     server = await startRedis();
     relay = await startFaultyRelay(server.port);
@@ -40,7 +41,7 @@ export function revocationsOnRedis() {
   });
   afterEach(async () => {
     vi.useRealTimers();
-    moved = 0;
+    advancedBy = 0;
     vi.restoreAllMocks();
     await closeAll();
     admin?.close();
@@ -58,7 +59,7 @@ export function revocationsOnRedis() {
       commandTimeout: 10_000,
       ...changes,
     });
-    opened.push(store);
+    openStores.push(store);
     return store;
   };
   const bearer = (grantId: string, issuedAt = Math.floor(now()) + 60) => ({
@@ -70,25 +71,25 @@ export function revocationsOnRedis() {
   });
   return {
     server: () => server,
-    way: () => relay,
+    relay: () => relay,
     admin: () => admin,
     now,
-    /** Moves the clock of Redis and that of this process; no event comes in between. */
-    skip: (seconds: number): void => {
-      moved += seconds;
-      vi.spyOn(performance, 'now').mockImplementation(() => monotonic() + moved * 1_000);
+    /** Advances the clock of Redis and of this process at once, without running any timer. */
+    advance: (seconds: number): void => {
+      advancedBy += seconds;
+      vi.spyOn(performance, 'now').mockImplementation(() => monotonic() + advancedBy * 1_000);
     },
     later,
     open,
-    throughWay: (changes: Partial<RedisStoreOptions> = {}): Promise<RedisStore> =>
+    openThroughRelay: (changes: Partial<RedisStoreOptions> = {}): Promise<RedisStore> =>
       open({ url: `redis://127.0.0.1:${relay.port}`, ...changes }),
     closeAll,
     bearer,
-    end: (store: RedisStore, grantId: string): Promise<void> =>
+    revoke: (store: RedisStore, grantId: string): Promise<void> =>
       store.revocations.announce({ of: 'grant', grantId, belowGeneration: ENDED, keepUntil: later() }),
-    refuses: (store: RedisStore, grantId: string): boolean => store.revocations.isRevoked(bearer(grantId)),
-    /** As if it had been used for long: a new store rejects tokens that were issued before it. */
-    aged: (): Promise<unknown> =>
+    isRefused: (store: RedisStore, grantId: string): boolean => store.revocations.isRevoked(bearer(grantId)),
+    /** Makes Redis look as if it had been used before: a new store rejects tokens that were issued before it. */
+    markAsUsed: (): Promise<unknown> =>
       admin.execute((redis) => redis.hset('{gh}:head', { epoch: 'first', floor: '0' })),
   };
 }

@@ -1,96 +1,96 @@
 import { describe, expect, test, vi } from 'vitest';
 import { randomGrantId } from '../../../src/grants/issue.ts';
-import { ENDED, revocationsOnRedis, soon } from './revocation-harness.ts';
+import { ENDED, eventually, revocationsOnRedis } from './revocation-harness.ts';
 
-const { way, admin, now, later, open, throughWay, bearer, end, refuses } = revocationsOnRedis();
+const { relay, admin, now, later, open, openThroughRelay, bearer, revoke, isRefused } = revocationsOnRedis();
 
 describe('a revocation applies on every replica', () => {
-  test('V06 once it is acknowledged no replica accepts the token', async () => {
+  test('V06 once a revocation is acknowledged no replica accepts the token', async () => {
     const stores = [await open(), await open(), await open()] as const;
     const accepted: string[] = [];
     const ids = Array.from({ length: 300 }, randomGrantId);
     await Promise.all(
       ids.map(async (id, index) => {
-        await end(stores[index % 3] ?? stores[0], id);
-        for (const store of stores) if (!refuses(store, id)) accepted.push(id);
+        await revoke(stores[index % 3] ?? stores[0], id);
+        for (const store of stores) if (!isRefused(store, id)) accepted.push(id);
       }),
     );
     expect(accepted).toEqual([]);
-    expect(refuses(stores[0], randomGrantId())).toBe(false);
+    expect(isRefused(stores[0], randomGrantId())).toBe(false);
   });
 
-  test('V13 whole clients and identities, and superseded generations, apply everywhere', async () => {
-    const [one, two] = [await open(), await open()];
+  test('V13 revocations of clients, identities and superseded generations apply everywhere', async () => {
+    const [first, second] = [await open(), await open()];
     const issuedAt = Math.floor(now()) + 60;
     const id = randomGrantId();
-    await one.revocations.announce({ of: 'grant', grantId: id, belowGeneration: 3, keepUntil: later() });
-    await one.revocations.announce({
+    await first.revocations.announce({ of: 'grant', grantId: id, belowGeneration: 3, keepUntil: later() });
+    await first.revocations.announce({
       of: 'client',
       clientId: 'gone',
       notBefore: issuedAt,
       keepUntil: later(),
     });
-    await one.revocations.announce({
+    await first.revocations.announce({
       of: 'identity',
       identity: 'left',
       notBefore: issuedAt,
       keepUntil: later(),
     });
-    const three = await open();
-    for (const store of [one, two, three]) {
-      const revoked = (changes: object): boolean =>
+    const third = await open();
+    for (const store of [first, second, third]) {
+      const isRevoked = (changes: object): boolean =>
         store.revocations.isRevoked({ ...bearer(id, issuedAt), generation: 3, ...changes });
-      expect(revoked({})).toBe(false);
-      expect(revoked({ generation: 2 })).toBe(true);
-      expect(revoked({ clientId: 'gone', issuedAt: issuedAt - 1 })).toBe(true);
-      expect(revoked({ clientId: 'gone' })).toBe(false);
-      expect(revoked({ identity: 'left', issuedAt: issuedAt - 1 })).toBe(true);
+      expect(isRevoked({})).toBe(false);
+      expect(isRevoked({ generation: 2 })).toBe(true);
+      expect(isRevoked({ clientId: 'gone', issuedAt: issuedAt - 1 })).toBe(true);
+      expect(isRevoked({ clientId: 'gone' })).toBe(false);
+      expect(isRevoked({ identity: 'left', issuedAt: issuedAt - 1 })).toBe(true);
     }
   });
 
-  test('V08 a replica that starts late knows all that was revoked before, and what is revoked while it starts', async () => {
-    const one = await open();
+  test('V08 a replica that starts late knows all earlier revocations, and those during its start', async () => {
+    const first = await open();
     const before = Array.from({ length: 1_500 }, randomGrantId);
-    await Promise.all(before.map((id) => end(one, id)));
+    await Promise.all(before.map((id) => revoke(first, id)));
     const meanwhile: string[] = [];
-    let starting = true;
+    let isStarting = true;
     const revoking = (async () => {
       for (;;) {
-        if (!starting) return;
+        if (!isStarting) return;
         const id = randomGrantId();
-        await end(one, id);
-        if (starting) meanwhile.push(id);
+        await revoke(first, id);
+        if (isStarting) meanwhile.push(id);
       }
     })();
-    // Longer than a revocation takes, so that some fall into its start.
-    way().delayResponses(10, 20);
-    const two = await throughWay();
-    starting = false;
-    const known = [...meanwhile];
-    const missed = [...before, ...known].filter((id) => !refuses(two, id));
+    // Longer than a revocation takes, so that some happen during the start.
+    relay().delayResponses(10, 20);
+    const second = await openThroughRelay();
+    isStarting = false;
+    const expectedIds = [...meanwhile];
+    const missed = [...before, ...expectedIds].filter((id) => !isRefused(second, id));
     await revoking;
-    expect(known.length).toBeGreaterThan(0);
+    expect(expectedIds.length).toBeGreaterThan(0);
     expect(missed).toEqual([]);
   });
 
-  test('a replica that stops is not waited for', async () => {
-    const [one, two] = [await open(), await open()];
-    await two.close();
+  test('a revocation does not wait for a stopped replica', async () => {
+    const [first, second] = [await open(), await open()];
+    await second.close();
     expect(await admin().execute((redis) => redis.hlen('{gh}:replicas'))).toBe(1);
-    await end(one, randomGrantId());
+    await revoke(first, randomGrantId());
   });
 });
 
 test('V12 expired entries are removed from Redis by a sweep every ten seconds', async () => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
-  const one = await open();
+  const first = await open();
   const past = Math.floor(now()) - 1;
-  await one.revocations.announce({ of: 'grant', grantId: 'old', belowGeneration: ENDED, keepUntil: past });
-  await one.revocations.announce({ of: 'client', clientId: 'old', notBefore: 5, keepUntil: past });
-  await end(one, 'young');
+  await first.revocations.announce({ of: 'grant', grantId: 'old', belowGeneration: ENDED, keepUntil: past });
+  await first.revocations.announce({ of: 'client', clientId: 'old', notBefore: 5, keepUntil: past });
+  await revoke(first, 'young');
   vi.advanceTimersByTime(10_000);
   vi.useRealTimers();
-  await soon(async () => {
+  await eventually(async () => {
     expect(await admin().execute((redis) => redis.zrange('{gh}:rev', '0', '-1'))).toEqual(['g:young']);
     expect(await admin().execute((redis) => redis.hlen('{gh}:lim'))).toBe(0);
   });

@@ -29,11 +29,11 @@ afterEach(async () => {
 });
 
 test('V06 a revocation waits for a replica that sends heartbeats and has not applied it yet', async () => {
-  // The clock of Redis stands still, so that the beat stays recent.
-  const beat = (applied: string): Promise<unknown> =>
+  // The clock of Redis is fixed, so that the heartbeat stays recent.
+  const sendHeartbeat = (applied: string): Promise<unknown> =>
     redis.hset('{gh}:replicas', 'slow', `${applied} ${NOW * 1_000} 60000`);
-  await beat('0-0');
-  let acknowledged = false;
+  await sendHeartbeat('0-0');
+  let isAcknowledged = false;
   const announcing = store.revocations
     .announce({
       of: 'grant',
@@ -42,14 +42,14 @@ test('V06 a revocation waits for a replica that sends heartbeats and has not app
       keepUntil: LATER,
     })
     .then(() => {
-      acknowledged = true;
+      isAcknowledged = true;
     });
-  // The announcer asks again and again who has applied it.
-  const looks = async (): Promise<number> =>
+  // The announcer polls which replicas have applied the revocation.
+  const countPolls = async (): Promise<number> =>
     Number(/cmdstat_hgetall:calls=(\d+)/.exec(await redis.info('commandstats'))?.[1] ?? 0);
-  const before = await looks();
-  await until('it has looked several times', async () => (await looks()) > before + 5);
-  expect(acknowledged).toBe(false);
-  await beat((await redis.hget('{gh}:head', 'last')) ?? '');
+  const before = await countPolls();
+  await until('the announcer has polled several times', async () => (await countPolls()) > before + 5);
+  expect(isAcknowledged).toBe(false);
+  await sendHeartbeat((await redis.hget('{gh}:head', 'last')) ?? '');
   await announcing;
 });

@@ -20,12 +20,12 @@ afterEach(async () => {
   await Promise.all(servers.splice(0).map((server) => server.stop()));
 });
 
-const serve = async (...settings: string[]): Promise<RedisServer> => {
+const startServer = async (...settings: string[]): Promise<RedisServer> => {
   const server = await startRedis(settings);
   servers.push(server);
   return server;
 };
-const open = async (url: string, changes: Partial<RedisStoreOptions> = {}): Promise<RedisStore> => {
+const openTestStore = async (url: string, changes: Partial<RedisStoreOptions> = {}): Promise<RedisStore> => {
   const store = await openRedisStore({
     url,
     authenticator: testAuthenticator(),
@@ -36,7 +36,7 @@ const open = async (url: string, changes: Partial<RedisStoreOptions> = {}): Prom
   stores.push(store);
   return store;
 };
-const problemsOf = async (opening: Promise<unknown>): Promise<string> => {
+const getProblems = async (opening: Promise<unknown>): Promise<string> => {
   try {
     await opening;
   } catch (error) {
@@ -46,7 +46,7 @@ const problemsOf = async (opening: Promise<unknown>): Promise<string> => {
   return 'none';
 };
 
-/** What docs/storage.md tells operators to allow, to the letter and no more. */
+/** Exactly the permissions that docs/storage.md documents. */
 const PAGE = readFileSync(join(import.meta.dirname, '../../../docs/storage.md'), 'utf8');
 const [, ALLOWED = ''] =
   /^ACL SETUSER gatehouse on >PASSWORD ~gh:\* ~\{gh\}:\* (-@all .*)$/m.exec(PAGE) ?? [];
@@ -59,29 +59,33 @@ const setUser = async (server: RedisServer, rules: string): Promise<string> => {
   return `redis://gh:pw@127.0.0.1:${server.port}`;
 };
 
-test('S06 a server that may evict records is rejected, with the name of the setting', async () => {
-  const server = await serve('--maxmemory-policy', 'allkeys-lru');
-  expect(await problemsOf(open(server.url))).toMatch(/maxmemory-policy is allkeys-lru.*set it to noeviction/);
+test('S06 a server that may evict records is rejected, and the message names the setting', async () => {
+  const server = await startServer('--maxmemory-policy', 'allkeys-lru');
+  expect(await getProblems(openTestStore(server.url))).toMatch(
+    /maxmemory-policy is allkeys-lru.*set it to noeviction/,
+  );
 });
 
-test('S11 a user that lacks commands is refused, and every one of them is named', async () => {
-  const server = await serve();
+test('S11 a user without permission for some commands is refused, and the message names each of them', async () => {
+  const server = await startServer();
   const url = await setUser(server, `${ALLOWED} -xread -xadd -zadd`);
-  const problems = await problemsOf(open(url));
+  const problems = await getProblems(openTestStore(url));
   expect(problems).toMatch(/may not run XREAD/);
   expect(problems).toMatch(/may not run XADD/);
   expect(problems).toMatch(/may not run ZADD/);
   expect(problems).not.toMatch(/may not run (?:GET|SET|HSET|EVALSHA)\b/);
-  expect(await problemsOf(open(await setUser(server, `${ALLOWED} -evalsha`)))).toMatch(/may not run EVALSHA/);
+  expect(await getProblems(openTestStore(await setUser(server, `${ALLOWED} -evalsha`)))).toMatch(
+    /may not run EVALSHA/,
+  );
 });
 
-test('S11 the commands we name are enough for everything a store does', async () => {
-  const store = await open(await setUser(await serve(), ALLOWED));
+test('S11 the documented commands suffice for all operations of a store', async () => {
+  const store = await openTestStore(await setUser(await startServer(), ALLOWED));
   const id = randomGrantId();
   const later = Math.floor(Date.now() / 1_000) + 60;
   expect(await store.grants.create(id, testGrant(), later)).toBe('created');
   const found = await store.grants.read(id);
-  if (found === undefined) throw new Error('gone');
+  if (found === undefined) throw new Error('grant not found');
   expect(await store.grants.replace(id, found.version, testGrant(), later)).toBe('replaced');
   await store.revocations.announce({ of: 'grant', grantId: id, belowGeneration: 3, keepUntil: later });
   expect(await store.isEmpty()).toBe(false);
@@ -89,44 +93,46 @@ test('S11 the commands we name are enough for everything a store does', async ()
 });
 
 test('S15 differing clocks are reported, and rejected when the difference is large', async () => {
-  const { url } = await serve();
-  const shifted = (seconds: number) => () => Date.now() / 1_000 + seconds;
-  expect((await open(url, { wallTime: shifted(0) })).notices.join()).not.toMatch(/clock/);
-  expect((await open(url, { wallTime: shifted(-5) })).notices.join()).toMatch(
+  const { url } = await startServer();
+  const createShiftedClock = (seconds: number) => () => Date.now() / 1_000 + seconds;
+  expect((await openTestStore(url, { wallTime: createShiftedClock(0) })).notices.join()).not.toMatch(/clock/);
+  expect((await openTestStore(url, { wallTime: createShiftedClock(-5) })).notices.join()).toMatch(
     /clocks of Redis and this host differ by [45]/,
   );
   for (const hour of [3_600, -3_600])
-    expect(await problemsOf(open(url, { wallTime: shifted(hour) }))).toMatch(
+    expect(await getProblems(openTestStore(url, { wallTime: createShiftedClock(hour) }))).toMatch(
       /clocks of Redis and this host differ by 3[56]\d\d s/,
     );
   let step = 0;
-  const store = await open(url, { wallTime: () => Date.now() / 1_000 + step });
+  const store = await openTestStore(url, { wallTime: () => Date.now() / 1_000 + step });
   await store.probe();
   step = 3_600;
   await expect(store.probe()).rejects.toThrow(/differ/);
 });
 
-test('S01 a wrong password, or a URL of no known form, is refused at once and without the password', async () => {
-  const server = await serve('--requirepass', 'right-horse');
-  const problems = await problemsOf(open(`redis://:wrong-horse@127.0.0.1:${server.port}`));
+test('S01 a wrong password or an unsupported URL is refused at once, and the message does not contain the password', async () => {
+  const server = await startServer('--requirepass', 'right-horse');
+  const problems = await getProblems(openTestStore(`redis://:wrong-horse@127.0.0.1:${server.port}`));
   expect(problems).toMatch(/rejected the user name or password/);
   expect(problems).not.toMatch(/horse/);
-  expect(await problemsOf(open('redis+sentinel://secret-horse@127.0.0.1'))).toMatch(/unsupported URL format/);
+  expect(await getProblems(openTestStore('redis+sentinel://secret-horse@127.0.0.1'))).toMatch(
+    /unsupported URL format/,
+  );
 });
 
-test('S06 a connection lost in the middle of the start is waited for, as one that was never made', async () => {
-  const { port } = await serve();
-  let isCut = false;
+test('S06 a start whose connection is lost waits for Redis, like one that never connected', async () => {
+  const { port } = await startServer();
+  let isDisconnected = false;
   const relay = await startFaultyRelay(port, (bytes) => {
-    // The note on a move is read last.
-    if (isCut || !bytes.includes('{move}')) return;
-    isCut = true;
+    // The migration note is read last.
+    if (isDisconnected || !bytes.includes('{move}')) return;
+    isDisconnected = true;
     relay.set('refuse');
   });
   onTestFinished(() => relay.close());
   const folder = storeTempFolder();
   onTestFinished(() => folder.remove());
-  const waitingFor: string[] = [];
+  const reportedCodes: string[] = [];
   const store = await openStore({
     settings: writeAndLoadSettings(folder.path, {
       ...baseSettings(1),
@@ -138,11 +144,11 @@ test('S06 a connection lost in the middle of the start is waited for, as one tha
     authenticator: testAuthenticator(),
     role: 'standalone',
     async onUnreachable({ code }) {
-      waitingFor.push(code);
+      reportedCodes.push(code);
       relay.set('pass');
     },
   });
   onTestFinished(() => store.close());
-  expect(waitingFor).toEqual(['store_unavailable']);
+  expect(reportedCodes).toEqual(['store_unavailable']);
   expect(await store.isEmpty()).toBe(true);
 });

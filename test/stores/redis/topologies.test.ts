@@ -18,18 +18,18 @@ const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
   for (const close of cleanups.splice(0).toReversed()) await close();
 });
-const serve = async (...settings: string[]): Promise<RedisServer> => {
+const startServer = async (...settings: string[]): Promise<RedisServer> => {
   const server = await startRedis(settings);
   cleanups.push(() => server.stop());
   return server;
 };
-const at = async (server: RedisServer): Promise<RedisClient> => {
+const connectTo = async (server: RedisServer): Promise<RedisClient> => {
   const client = await connectRedis({ url: server.url, name: 'test', commandTimeout: 5_000 });
   cleanups.push(() => client.close());
   return client;
 };
-const open = async (url: string, changes: Partial<RedisStoreOptions> = {}): Promise<RedisStore> => {
-  // What is tested here is where it connects to, not how quickly a busy machine answers.
+const openStore = async (url: string, changes: Partial<RedisStoreOptions> = {}): Promise<RedisStore> => {
+  // A long timeout: these tests are not about slow responses.
   const store = await openRedisStore({
     url,
     authenticator: testAuthenticator(),
@@ -41,54 +41,56 @@ const open = async (url: string, changes: Partial<RedisStoreOptions> = {}): Prom
   cleanups.push(() => store.close());
   return store;
 };
-const end = (store: RedisStore, grantId: string): Promise<void> =>
+const revoke = (store: RedisStore, grantId: string): Promise<void> =>
   store.revocations.announce({
     of: 'grant',
     grantId,
     belowGeneration: Number.POSITIVE_INFINITY,
     keepUntil: later,
   });
-const refuses = (store: RedisStore, grantId: string): boolean =>
+const isRefused = (store: RedisStore, grantId: string): boolean =>
   store.revocations.isRevoked({ grantId, generation: 1, clientId: 'c', identity: 'i', issuedAt: later });
-const soon = <T>(check: () => T): Promise<T> => vi.waitFor(check, { timeout: 30_000, interval: 50 });
+const eventually = <T>(check: () => T): Promise<T> => vi.waitFor(check, { timeout: 30_000, interval: 50 });
 
-test('a cluster of three: records are on all of its nodes, revocations apply on every replica', async () => {
+test('on a cluster of three nodes, records are on all nodes and revocations apply on every replica', async () => {
   const cluster = await startRedisCluster();
   cleanups.push(() => cluster.stop());
   const { url, nodes } = cluster;
-  const clients = await Promise.all(nodes.map(at));
-  const [one, two] = [await open(url), await open(url)];
+  const clients = await Promise.all(nodes.map(connectTo));
+  const [first, second] = [await openStore(url), await openStore(url)];
   const ids = Array.from({ length: 120 }, randomGrantId);
   expect(
-    new Set(await Promise.all(ids.map((id) => one.grants.create(id, testGrant({ id }), later)))),
+    new Set(await Promise.all(ids.map((id) => first.grants.create(id, testGrant({ id }), later)))),
   ).toEqual(new Set(['created']));
-  expect(await two.grants.create(ids[0] ?? '', testGrant(), later)).toBe('taken');
+  expect(await second.grants.create(ids[0] ?? '', testGrant(), later)).toBe('taken');
   for (const id of ids) {
-    const found = await two.grants.read(id);
-    if (found === undefined) throw new Error('gone');
-    expect(await two.grants.replace(id, found.version, testGrant({ id, generation: 2 }), later)).toBe(
+    const found = await second.grants.read(id);
+    if (found === undefined) throw new Error('grant not found');
+    expect(await second.grants.replace(id, found.version, testGrant({ id, generation: 2 }), later)).toBe(
       'replaced',
     );
   }
-  const held = { identity: testGrant().identity, limit: 50 };
-  expect((await everyGrant(two.grantIndex, held)).map(({ id }) => id)).toEqual(ids.toSorted());
-  expect(await everyGrant(two.grantIndex, { clientId: testGrant().clientId, limit: 50 })).toHaveLength(120);
+  const query = { identity: testGrant().identity, limit: 50 };
+  expect((await everyGrant(second.grantIndex, query)).map(({ id }) => id)).toEqual(ids.toSorted());
+  expect(await everyGrant(second.grantIndex, { clientId: testGrant().clientId, limit: 50 })).toHaveLength(
+    120,
+  );
   for (const client of clients) expect(await client.execute((redis) => redis.dbsize())).toBeGreaterThan(10);
   for (const id of ids.slice(0, 30)) {
-    await end(one, id);
-    expect(refuses(two, id)).toBe(true);
+    await revoke(first, id);
+    expect(isRefused(second, id)).toBe(true);
   }
-  expect(refuses(two, ids[100] ?? '')).toBe(false);
+  expect(isRefused(second, ids[100] ?? '')).toBe(false);
 });
 
-test('Sentinels name the primary, and the next one after a failover; nothing confirmed is lost, nothing is restarted', async () => {
-  const primary = await serve('--repl-diskless-sync-delay', '0');
-  const replica = await serve('--replicaof', '127.0.0.1', String(primary.port));
+test('Sentinels report the primary, also after a failover; no confirmed write is lost, and no restart is needed', async () => {
+  const primary = await startServer('--repl-diskless-sync-delay', '0');
+  const replica = await startServer('--replicaof', '127.0.0.1', String(primary.port));
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-sentinel-'));
   cleanups.push(() => rmSync(folder, { recursive: true, force: true }));
-  const atReplica = await at(replica);
-  const atPrimary = await at(primary);
-  await soon(async () =>
+  const atReplica = await connectTo(replica);
+  const atPrimary = await connectTo(primary);
+  await eventually(async () =>
     expect(await atPrimary.execute((redis) => redis.info('replication'))).toMatch(/state=online/),
   );
   const sentinels: RedisServer[] = [];
@@ -98,7 +100,7 @@ test('Sentinels name the primary, and the next one after a failover; nothing con
       file,
       [
         `sentinel monitor house 127.0.0.1 ${primary.port} 2`,
-        // A slow machine must not look like a dead primary: the failover is started below.
+        // A slow machine must not look like a failed primary; the test starts the failover explicitly.
         'sentinel down-after-milliseconds house 60000',
         'sentinel failover-timeout house 5000',
         '',
@@ -110,61 +112,63 @@ test('Sentinels name the primary, and the next one after a failover; nothing con
   }
   const clients = sentinels.map(({ port }) => new Redis(port, '127.0.0.1', { enableReadyCheck: false }));
   cleanups.push(() => clients.forEach((client) => client.disconnect()));
-  // They find each other sooner, and a pause of this machine neither suspends a Sentinel (TILT) nor rules out the replica.
+  // Sentinels find each other sooner, and a pause of the machine neither triggers TILT mode nor excludes the replica.
   for (const client of clients)
     await client.call('SENTINEL', 'DEBUG', 'PUBLISH-PERIOD', '200', 'TILT-TRIGGER', '60000');
-  await soon(async () => {
+  await eventually(async () => {
     for (const client of clients) expect(await client.info('sentinel')).toMatch(/slaves=1,sentinels=3/);
   });
   const url = `redis+sentinel://${sentinels.map(({ port }) => `127.0.0.1:${port}`).join(',')}/house`;
-  const store = await open(url, { replicas: 1 });
-  const [kept, revoked] = [randomGrantId(), randomGrantId()];
-  expect(await store.grants.create(kept, testGrant({ id: kept }), later)).toBe('created');
-  await end(store, revoked);
+  const store = await openStore(url, { replicas: 1 });
+  const [grantId, revoked] = [randomGrantId(), randomGrantId()];
+  expect(await store.grants.create(grantId, testGrant({ id: grantId }), later)).toBe('created');
+  await revoke(store, revoked);
   await primary.kill();
   await clients[0]?.call('SENTINEL', 'FAILOVER', 'house');
-  await soon(async () => expect((await store.grants.read(kept))?.record.id).toBe(kept));
+  await eventually(async () => expect((await store.grants.read(grantId))?.record.id).toBe(grantId));
   expect(await atReplica.execute((redis) => redis.info('replication'))).toMatch(/role:master/);
-  expect(refuses(store, revoked)).toBe(true);
-  // There is no replica left to hold a write, and so none is confirmed. Writes have a connection of their own, which
-  // finds the new primary in its own time: that of reading says nothing about it.
-  await soon(() =>
+  expect(isRefused(store, revoked)).toBe(true);
+  // Without a replica no write is confirmed. Writes use a separate connection, which may find the new primary later
+  // than the connection for reads.
+  await eventually(() =>
     expect(store.grants.create(randomGrantId(), testGrant(), later)).rejects.toThrow(/0 of 1 replicas/),
   );
-  const another = await soon(() => open(url));
-  expect(refuses(another, revoked)).toBe(true);
+  const another = await eventually(() => openStore(url));
+  expect(isRefused(another, revoked)).toBe(true);
 });
 
-test('S12 TLS with a client certificate; without one, or to a server of another authority, it is unavailable', async () => {
-  const [ca, outsider] = [await createCa(), await createCa()];
-  const [own, client] = [await issueServer(ca), await issue(ca, { commonName: 'gatehouse' })];
+test('S12 TLS with a client certificate works; without one, or with a server of another CA, the store is unavailable', async () => {
+  const [ca, otherCa] = [await createCa(), await createCa()];
+  const [serverCertificate, client] = [await issueServer(ca), await issue(ca, { commonName: 'gatehouse' })];
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-redis-tls-'));
   cleanups.push(() => rmSync(folder, { recursive: true, force: true }));
-  const file = (name: string, text: string): string => {
+  const writePem = (name: string, text: string): string => {
     writeFileSync(join(folder, name), text);
     return join(folder, name);
   };
   const server = await startRedis(
     [
       '--tls-cert-file',
-      file('server.pem', own.pem),
+      writePem('server.pem', serverCertificate.pem),
       '--tls-key-file',
-      file('server-key.pem', own.keyPem),
+      writePem('server-key.pem', serverCertificate.keyPem),
       '--tls-ca-cert-file',
-      file('ca.pem', ca.pem),
+      writePem('ca.pem', ca.pem),
     ],
     { tls: true },
   );
   cleanups.push(() => server.stop());
   const url = `rediss://127.0.0.1:${server.port}`;
   const tls = { ca: ca.pem, cert: client.pem, key: client.keyPem, servername: 'localhost' };
-  const store = await open(url, { connection: { tls } });
+  const store = await openStore(url, { connection: { tls } });
   expect(await store.grants.create('a', testGrant(), later)).toBe('created');
-  await expect(open(url, { connection: { tls: { ca: ca.pem, servername: 'localhost' } } })).rejects.toThrow(
+  await expect(
+    openStore(url, { connection: { tls: { ca: ca.pem, servername: 'localhost' } } }),
+  ).rejects.toThrow(/^Redis:/);
+  await expect(openStore(url, { connection: { tls: { ...tls, ca: otherCa.pem } } })).rejects.toThrow(
     /^Redis:/,
   );
-  await expect(open(url, { connection: { tls: { ...tls, ca: outsider.pem } } })).rejects.toThrow(/^Redis:/);
-  await expect(open(url, { connection: { tls: { ...tls, servername: 'other.test' } } })).rejects.toThrow(
+  await expect(openStore(url, { connection: { tls: { ...tls, servername: 'other.test' } } })).rejects.toThrow(
     /^Redis:/,
   );
 });
@@ -209,6 +213,6 @@ test.each([
   ['redis://%zz@h', undefined],
   ['http://h', undefined],
   ['redis://', undefined],
-])('the URL %s is parsed as intended', (url, place) => {
-  expect(parseRedisUrl(url)).toEqual(place);
+])('the URL %s is parsed', (url, expected) => {
+  expect(parseRedisUrl(url)).toEqual(expected);
 });

@@ -19,15 +19,15 @@ afterEach(async () => {
 });
 
 const PASSWORD = 'the-password-of-redis';
-const keyFile = (): string => {
-  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-away-'));
+const createKeyFile = (): string => {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-unreachable-'));
   cleanups.push(() => rmSync(folder, { recursive: true, force: true }));
   const file = join(folder, 'keys.json');
   writeKeyringFile(file, createKeyringFile('EdDSA'), { replace: false });
   return file;
 };
 
-test('a Redis that becomes unreachable and comes back: one log line each, with its address', async () => {
+test('a Redis that becomes unreachable and recovers: one log line each, with its address', async () => {
   const server = await startRedis(['--requirepass', PASSWORD]);
   cleanups.push(() => server.stop());
   const relay = await startFaultyRelay(server.port);
@@ -35,57 +35,59 @@ test('a Redis that becomes unreachable and comes back: one log line each, with i
   const gateway = await startGateway((settings) => ({
     ...settings,
     store: { type: 'redis', url: `redis://:${PASSWORD}@127.0.0.1:${relay.port}` },
-    keys: { file: keyFile() },
+    keys: { file: createKeyFile() },
   }));
   cleanups.push(() => gateway.close());
-  const of = (event: string) => gateway.log.filter((line) => line.event === event);
-  const soon = <T>(check: () => T): Promise<T> => vi.waitFor(check, { timeout: 30_000, interval: 25 });
+  const findEvents = (event: string) => gateway.log.filter((line) => line.event === event);
+  const eventually = <T>(check: () => T): Promise<T> => vi.waitFor(check, { timeout: 30_000, interval: 25 });
 
   relay.set('refuse');
-  await soon(() => expect(of('store_unreachable')).toHaveLength(1));
-  // Several beats fail meanwhile; nothing more is logged.
-  await soon(() => expect(gateway.server.store.revocationLag?.()).toBeGreaterThan(1.5));
+  await eventually(() => expect(findEvents('store_unreachable')).toHaveLength(1));
+  // Several heartbeats fail meanwhile; nothing more is logged.
+  await eventually(() => expect(gateway.server.store.revocationLag?.()).toBeGreaterThan(1.5));
   expect(
-    [of('store_unreachable'), of('store_reachable'), of('store_error')].map(({ length }) => length),
+    [findEvents('store_unreachable'), findEvents('store_reachable'), findEvents('store_error')].map(
+      ({ length }) => length,
+    ),
   ).toEqual([1, 0, 0]);
 
   relay.set('pass');
-  await soon(() => expect(of('store_reachable')).toHaveLength(1));
-  expect(of('store_unreachable')).toHaveLength(1);
+  await eventually(() => expect(findEvents('store_reachable')).toHaveLength(1));
+  expect(findEvents('store_unreachable')).toHaveLength(1);
   const address = `127.0.0.1:${relay.port}`;
-  const [unreachable] = of('store_unreachable');
+  const [unreachable] = findEvents('store_unreachable');
   expect(unreachable).toMatchObject({ level: 'error', address });
   expect(unreachable?.['reason']).toMatch(
     /^(?:the connection is down|connection refused|it does not answer)/,
   );
   expect(unreachable).not.toHaveProperty('stack');
-  const [back] = of('store_reachable');
-  expect(back).toMatchObject({ level: 'warn', address });
-  expect(back?.['unreachable_s']).toBeGreaterThanOrEqual(1);
+  const [recovered] = findEvents('store_reachable');
+  expect(recovered).toMatchObject({ level: 'warn', address });
+  expect(recovered?.['unreachable_s']).toBeGreaterThanOrEqual(1);
   expect(gateway.logLines.join('')).not.toContain(PASSWORD);
 });
 
-test('a Redis that is unreachable at the start is logged in the same way', async () => {
+test('a Redis that is unreachable at start is logged in the same way', async () => {
   const server = await startRedis();
   cleanups.push(() => server.stop());
-  let calls = 0;
-  let isThere = false;
-  const front = createServer((socket) => {
-    calls += 1;
-    if (!isThere) return void socket.destroy();
+  let connections = 0;
+  let isReachable = false;
+  const relay = createServer((socket) => {
+    connections += 1;
+    if (!isReachable) return void socket.destroy();
     const redis = connect(server.port, '127.0.0.1');
     pipeline(socket, redis, socket, () => {});
   }).listen(0, '127.0.0.1');
-  cleanups.push(() => void front.close());
-  await once(front, 'listening');
-  const { port } = front.address() as AddressInfo;
+  cleanups.push(() => void relay.close());
+  await once(relay, 'listening');
+  const { port } = relay.address() as AddressInfo;
   const opening = startGateway((settings) => ({
     ...settings,
     store: { type: 'redis', url: `redis://127.0.0.1:${port}` },
-    keys: { file: keyFile() },
+    keys: { file: createKeyFile() },
   }));
-  await vi.waitFor(() => expect(calls).toBeGreaterThan(2), { timeout: 30_000 });
-  isThere = true;
+  await vi.waitFor(() => expect(connections).toBeGreaterThan(2), { timeout: 30_000 });
+  isReachable = true;
   const gateway = await opening;
   cleanups.push(() => gateway.close());
   const events = gateway.log.filter(({ event }) => event.startsWith('store_') && event !== 'store_warning');
@@ -100,13 +102,13 @@ test('a Redis that is unreachable at the start is logged in the same way', async
   expect(events[0]).not.toHaveProperty('stack');
 });
 
-test('a Redis that becomes unreachable while the keys are compared with it is logged once, and waited for', async () => {
+test('a Redis that becomes unreachable while the keys are verified is logged once, and the start waits for it', async () => {
   const server = await startRedis();
   cleanups.push(() => server.stop());
-  let cuts = 0;
+  let disconnects = 0;
   const relay = await startFaultyRelay(server.port, (bytes) => {
-    if (!bytes.includes('{keys}:n') || cuts > 0) return;
-    cuts += 1;
+    if (!bytes.includes('{keys}:n') || disconnects > 0) return;
+    disconnects += 1;
     relay.set('refuse');
     setTimeout(() => relay.set('pass'), 1_000);
   });
@@ -114,7 +116,7 @@ test('a Redis that becomes unreachable while the keys are compared with it is lo
   const gateway = await startGateway((settings) => ({
     ...settings,
     store: { type: 'redis', url: `redis://127.0.0.1:${relay.port}` },
-    keys: { file: keyFile() },
+    keys: { file: createKeyFile() },
   }));
   cleanups.push(() => gateway.close());
   const events = gateway.log.filter(({ event }) => event === 'store_unreachable_at_start');
@@ -126,59 +128,59 @@ test('a Redis that becomes unreachable while the keys are compared with it is lo
 
 describe('the log of an unreachable server', () => {
   const down = new Fault('store_unavailable', 'Redis: the connection is down');
-  const createPresenceLog = (): {
+  const createMonitor = (): {
     readonly lines: string[];
     at: number;
-    there: ReturnType<typeof createAvailabilityMonitor>;
+    monitor: ReturnType<typeof createAvailabilityMonitor>;
   } => {
     const lines: string[] = [];
     const state = { lines, at: 0 };
-    const there = createAvailabilityMonitor({
-      onUnreachable: (why, seconds) => lines.push(`away ${seconds} ${why}`),
-      onReachable: (seconds) => lines.push(`back ${seconds}`),
+    const monitor = createAvailabilityMonitor({
+      onUnreachable: (why, seconds) => lines.push(`unreachable ${seconds} ${why}`),
+      onReachable: (seconds) => lines.push(`reachable ${seconds}`),
       onFault: ({ code }) => lines.push(code),
       now: () => state.at,
     });
-    return Object.assign(state, { there });
+    return Object.assign(state, { monitor });
   };
 
-  test('has a line at once, one every minute, and one when it is back', () => {
-    const state = createPresenceLog();
-    for (; state.at <= 150_000; state.at += 500) state.there.reportFailure(down);
+  test('has a line at once, one every minute, and one on recovery', () => {
+    const state = createMonitor();
+    for (; state.at <= 150_000; state.at += 500) state.monitor.reportFailure(down);
     const recovered = state.at;
-    for (; state.at <= recovered + 10_000; state.at += 500) state.there.reportSuccess();
+    for (; state.at <= recovered + 10_000; state.at += 500) state.monitor.reportSuccess();
     expect(state.lines).toEqual([
-      'away 0 the connection is down',
-      'away 60 the connection is down',
-      'away 120 the connection is down',
-      'back 150.5',
+      'unreachable 0 the connection is down',
+      'unreachable 60 the connection is down',
+      'unreachable 120 the connection is down',
+      'reachable 150.5',
     ]);
-    state.there.reportFailure(down);
-    expect(state.lines.at(-1)).toBe('away 0 the connection is down');
+    state.monitor.reportFailure(down);
+    expect(state.lines.at(-1)).toBe('unreachable 0 the connection is down');
   });
 
-  test('does not report it as back while one of its connections still fails', () => {
-    const state = createPresenceLog();
+  test('does not report recovery while one of its connections still fails', () => {
+    const state = createMonitor();
     for (; state.at < 30_000; state.at += 500) {
-      state.there.reportFailure(down);
-      state.there.reportSuccess();
+      state.monitor.reportFailure(down);
+      state.monitor.reportSuccess();
     }
-    expect(state.lines).toEqual(['away 0 the connection is down']);
+    expect(state.lines).toEqual(['unreachable 0 the connection is down']);
     const last = state.at - 500;
     state.at = last + STABLE_MS;
-    state.there.reportSuccess();
-    expect(state.lines.slice(1)).toEqual(['back 29.5']);
+    state.monitor.reportSuccess();
+    expect(state.lines.slice(1)).toEqual(['reachable 29.5']);
   });
 
   test('does not report other faults as unreachable', () => {
-    const state = createPresenceLog();
-    state.there.reportFailure(new Fault('store_full', 'Redis has no memory left'));
-    state.there.reportSuccess();
+    const state = createMonitor();
+    state.monitor.reportFailure(new Fault('store_full', 'Redis has no memory left'));
+    state.monitor.reportSuccess();
     expect(state.lines).toEqual(['store_full']);
   });
 });
 
-test('its address in the log holds neither user nor password', () => {
+test('the address in the log contains neither user name nor password', () => {
   expect(formatRedisAddress('redis://gh:pw@[::1]:7000/2')).toBe('[::1]:7000');
   expect(formatRedisAddress('rediss+cluster://gh:pw@a,b:7001')).toBe('a:6379, b:7001');
   expect(formatRedisAddress('redis+sentinel://gh:pw@a,b:1/main')).toBe('main (Sentinels a:26379, b:1)');

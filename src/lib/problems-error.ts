@@ -1,10 +1,10 @@
-/** Why gatehouse cannot start, or cannot apply a new configuration: one actionable line per problem. */
-export class StartError extends Error {
+/** Several problems at once, one actionable line for each. */
+export class ProblemsError extends Error {
   readonly problems: readonly string[];
 
   constructor(problems: readonly string[], options?: ErrorOptions) {
     super(problems.join('; '), options);
-    this.name = 'StartError';
+    this.name = new.target.name;
     this.problems = problems;
   }
 }
