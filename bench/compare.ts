@@ -1,5 +1,5 @@
 /**
- * What a change costs: CPU per request of this checkout and of another commit, in interleaved rounds of one run.
+ * Measures the cost of a change: CPU per request of this checkout and of another commit, in interleaved rounds.
  * `npm run bench:compare -- --base <commit>`.
  */
 import { execFileSync } from 'node:child_process';
@@ -27,7 +27,7 @@ const { values: given } = parseArgs({
   },
 });
 const { base } = given;
-if (base === undefined) throw new Error('--base names the commit to compare with');
+if (base === undefined) throw new Error('--base <commit> is required');
 if (availableParallelism() < 2)
   throw new Error('needs two cores: one for the server, one for load and upstream');
 const ROUNDS = Number(given.rounds);
@@ -68,7 +68,7 @@ for (const [path, fastPath] of Object.entries(PATHS))
     const gateway = await startBenchGateway({
       upstream: upstream.port,
       core: 0,
-      // Types are stripped when a program is loaded: its sources run as the built program does.
+      // Types are stripped when a module is loaded, so the sources run as fast as the built program.
       entry: join(source, 'src/main.ts'),
       fastPath,
       fastPathName: readFileSync(join(source, 'src/config/sections/listen.ts'), 'utf8').includes('fastPath')
@@ -86,7 +86,10 @@ for (const candidate of candidates) {
 const get = { warmSeconds: 0.3 } as const;
 const post = { ...get, method: 'POST', path: '/reports/1k', bodyBytes: 1_024 } as const;
 const cases = candidates
-  .flatMap((one) => [createCase(one, get), createCase(one, post, `${one.name}, POST`)])
+  .flatMap((candidate) => [
+    createCase(candidate, get),
+    createCase(candidate, post, `${candidate.name}, POST`),
+  ])
   .filter(({ name }) => given.only === '' || name.startsWith(given.only));
 const retryBudget = { retries: 20, quietSeconds: 60 };
 const samples = await runRounds(cases, { environment, rounds: ROUNDS, seconds: SECONDS, log, retryBudget });

@@ -1,8 +1,8 @@
 /**
- * What grants cost: `npm run bench:grants`, or with `-- --quick` for a first impression.
+ * Measures the cost of grants: `npm run bench:grants`, or a rough estimate with `-- --quick`.
  *
- * Server and load have a core each. Candidates take turns within a round, so that whatever else the machine does
- * meets all of them; a ratio is taken within its round and the median over the rounds is told.
+ * The server and the load run on separate cores. All candidates are measured in every round, so that other load on the
+ * machine affects them alike. Ratios are computed within a round; the median over all rounds is reported.
  */
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -25,12 +25,12 @@ const { values: given } = parseArgs({
 const GRANTS = Number(given.grants ?? (given.quick ? 100_000 : 1_000_000));
 const ROUNDS = Number(given.rounds ?? (given.quick ? 3 : 7));
 const SECONDS = Number(given.seconds ?? (given.quick ? 2 : 3));
-/** The grants that are used: as many in the small store as in the large one. */
+/** Grants in use: the same number in the small and in the large store. */
 const ACTIVE = 10_000;
 const CONNECTIONS = 32;
 const CONCURRENCY = 256;
 const STARTS = 5;
-/** Until then the compiler is at work beside the server, on the same core. */
+/** Until then, V8 is compiling on the same core. */
 const WARM_UP_REQUESTS = given.quick ? 10_000 : 60_000;
 const WARM_UP_SECONDS = 60;
 const SERVER_CORE = 0;
@@ -87,7 +87,7 @@ const result = {
     CONNECTIONS,
     LANES: CONCURRENCY,
   },
-  figures: figures.map((one) => ({ ...one, met: isMet(one) })),
+  figures: figures.map((entry) => ({ ...entry, met: isMet(entry) })),
 };
 mkdirSync(join(root, 'bench/results'), { recursive: true });
 const file = join(root, 'bench/results', `grants-${result.date.replaceAll(':', '')}.json`);
@@ -96,7 +96,7 @@ copyFileSync(file, join(root, 'bench/results/grants.json'));
 process.stdout.write(`${table(figures)}\n`);
 log(`written to ${file}`);
 
-/** From the start of the built program to its `ready` line. */
+/** Time from the start of the built program to its `ready` line. */
 async function measureStarts(): Promise<void> {
   log('starting the built program');
   const ready = async (folder: BenchFolder): Promise<number> => {
@@ -121,7 +121,7 @@ interface CoreResult {
   readonly cpuMicros: number;
 }
 
-/** The grant core without HTTP: flushed writes, signatures and audit lines included. */
+/** The grant core without HTTP, including flushed writes, signatures and audit lines. */
 async function measureCore(): Promise<void> {
   const run = (folder: BenchFolder, operation: Operation): Promise<CoreResult> =>
     measure(
@@ -140,23 +140,23 @@ async function measureCore(): Promise<void> {
     figures.push(
       figure(
         `core: ${operation}`,
-        rounds.map((one) => one.small.perSecond),
+        rounds.map((round) => round.small.perSecond),
         '/s',
         aim,
       ),
       figure(
         `core: ${operation}, CPU`,
-        rounds.map((one) => one.small.cpuMicros),
+        rounds.map((round) => round.small.cpuMicros),
         'µs',
       ),
       figure(
         `core: ${operation} with ${GRANTS.toLocaleString('en')} grants`,
-        rounds.map((one) => one.large.perSecond),
+        rounds.map((round) => round.large.perSecond),
         '/s',
       ),
       figure(
         `core: ${operation}, CPU with ${GRANTS.toLocaleString('en')} grants, relative to ${ACTIVE.toLocaleString('en')}`,
-        rounds.map((one) => one.large.cpuMicros / one.small.cpuMicros),
+        rounds.map((round) => round.large.cpuMicros / round.small.cpuMicros),
         '×',
         { is: 'at most', value: 1.1 },
       ),
@@ -164,10 +164,10 @@ async function measureCore(): Promise<void> {
   }
 }
 
-/** Over HTTPS, as CPU time of the server for each request, beside a bare server that only signs. */
+/** CPU time of the server per HTTPS request, compared with a baseline server that only signs. */
 async function measureHttps(): Promise<void> {
   const programs = {
-    peer: await startBaselineServer(emptyFolder.path, SERVER_CORE),
+    baseline: await startBaselineServer(emptyFolder.path, SERVER_CORE),
     small: await startGatehouse({ folder: small.path, entry, core: SERVER_CORE }),
     large: await startGatehouse({ folder: large.path, entry, core: SERVER_CORE }),
   } as const;
@@ -181,7 +181,7 @@ async function measureHttps(): Promise<void> {
     warmUpSeconds = 0.5,
   ): Promise<LoadResult> => {
     const { port, pid } = programs[name];
-    const state = (name === 'peer' ? emptyFolder : stores[name]).file('tokens.json');
+    const state = (name === 'baseline' ? emptyFolder : stores[name]).file('tokens.json');
     const load: Load = {
       port,
       pid,
@@ -190,9 +190,9 @@ async function measureHttps(): Promise<void> {
       warmUpSeconds,
       seconds,
       state,
-      ca: (name === 'peer' ? emptyFolder : stores[name]).file('ca.pem'),
-      certificate: (name === 'peer' ? emptyFolder : stores[name]).file('alice.pem'),
-      key: (name === 'peer' ? emptyFolder : stores[name]).file('alice-key.pem'),
+      ca: (name === 'baseline' ? emptyFolder : stores[name]).file('ca.pem'),
+      certificate: (name === 'baseline' ? emptyFolder : stores[name]).file('alice.pem'),
+      key: (name === 'baseline' ? emptyFolder : stores[name]).file('alice-key.pem'),
     };
     return measure(LOAD_CORE, 'load.ts', [JSON.stringify(load)], emptyFolder.path);
   };
@@ -209,7 +209,7 @@ async function measureHttps(): Promise<void> {
     for (let round = 0; round < ROUNDS; round += 1) {
       log(`HTTPS, ${operation}, round ${round + 1} of ${ROUNDS}`);
       rounds.push({
-        peer: await run('peer', operation, SECONDS),
+        baseline: await run('baseline', operation, SECONDS),
         small: await run('small', operation, SECONDS),
         large: await run('large', operation, SECONDS),
       });
@@ -219,39 +219,39 @@ async function measureHttps(): Promise<void> {
     figures.push(
       figure(
         `${name}, CPU`,
-        rounds.map((one) => one.small.cpuMicros),
+        rounds.map((round) => round.small.cpuMicros),
         'µs',
       ),
       figure(
-        `${name}, CPU of the bare server`,
-        rounds.map((one) => one.peer.cpuMicros),
+        `${name}, CPU of the baseline server`,
+        rounds.map((round) => round.baseline.cpuMicros),
         'µs',
       ),
       figure(
-        `${name}, CPU relative to the bare server`,
-        rounds.map((one) => one.small.cpuMicros / one.peer.cpuMicros),
+        `${name}, CPU relative to the baseline server`,
+        rounds.map((round) => round.small.cpuMicros / round.baseline.cpuMicros),
         '×',
         { is: 'at most', value: 1.5 },
       ),
       figure(
         `${name}, CPU ${many}, relative to ${ACTIVE.toLocaleString('en')}`,
-        rounds.map((one) => one.large.cpuMicros / one.small.cpuMicros),
+        rounds.map((round) => round.large.cpuMicros / round.small.cpuMicros),
         '×',
         { is: 'at most', value: 1.1 },
       ),
       figure(
         `${name}, on one core`,
-        rounds.map((one) => one.small.perSecond),
+        rounds.map((round) => round.small.perSecond),
         '/s',
       ),
       figure(
-        `${name}, half of the answers within`,
-        rounds.map((one) => one.small.p50),
+        `${name}, p50 latency`,
+        rounds.map((round) => round.small.p50),
         'ms',
       ),
       figure(
-        `${name}, 99 % of the answers within`,
-        rounds.map((one) => one.small.p99),
+        `${name}, p99 latency`,
+        rounds.map((round) => round.small.p99),
         'ms',
       ),
     );
@@ -275,7 +275,7 @@ async function measureHttps(): Promise<void> {
   for (const program of Object.values(programs)) await program.stop();
 }
 
-/** RssAnon: what the process really takes. Pages of the store's file belong to the kernel's cache. */
+/** RssAnon: excludes mapped pages of the store's file, which belong to the page cache. */
 function anonymousMegabytes({ pid }: Program): number {
   const [, kilobytes = '0'] = /RssAnon:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? [];
   return (Number(kilobytes) * 1_024) / 1e6;

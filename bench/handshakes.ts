@@ -1,7 +1,7 @@
 /**
- * What a TLS connection costs before anything is asked on it: `npm run bench:handshakes`, with `-- --quick` for a first
- * impression. Whole and resumed handshakes, with and without a client certificate, beside HAProxy; and clients that come back
- * to two workers, with tickets of each process and with shared ones.
+ * Measures TLS handshakes: `npm run bench:handshakes`, or a rough estimate with `-- --quick`. Full and resumed handshakes,
+ * with and without a client certificate, compared with HAProxy; and clients that return to two workers, with tickets per
+ * process and with shared tickets.
  */
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
@@ -34,15 +34,15 @@ const CONNECTIONS = Number(given.connections ?? (given.quick ? 300 : 1_000));
 const WARM_UP = 300;
 const SERVER_CORE = 0;
 const LOAD_CORE = 1;
-/** More of one core than this, used by others, spoils a sample. */
+/** A sample is disturbed if other processes used more than this share of one core. */
 const MAX_OTHER_CPU = 0.1;
 
 const root = join(import.meta.dirname, '..');
 const log = (text: string): void => void process.stderr.write(`${text}\n`);
-// Before this process keeps to one of them.
+// Read before this process is pinned to one core.
 const cores = availableParallelism();
 if (cores < 2) throw new Error('needs two cores: one for the server, one for the clients');
-// Type stripping is done when a program is loaded: its sources run as the built program does.
+// Types are stripped when a module is loaded, so the sources run as fast as the built program.
 const entry = join(root, 'src/main.ts');
 execFileSync('taskset', ['-cp', String(LOAD_CORE), String(process.pid)], { stdio: 'ignore' });
 const loadBefore = loadAverage();
@@ -52,7 +52,7 @@ const startedServers: BenchServer[] = [];
 process.once('exit', () => {
   for (const folder of folders) folder.remove();
 });
-async function gatehouse(
+async function startServer(
   listen: SettingsInput['listen'] = {},
 ): Promise<{ server: BenchServer; folder: string }> {
   const folder = await createBenchFolder((settings) => ({
@@ -75,10 +75,10 @@ async function gatehouse(
 }
 
 const startTwoWorkers = (sessionTickets: 'process' | 'shared') =>
-  gatehouse({ workers: 2, tls: { certificate: 'server.pem', key: 'server-key.pem', sessionTickets } });
+  startServer({ workers: 2, tls: { certificate: 'server.pem', key: 'server-key.pem', sessionTickets } });
 
 log('starting');
-const oneProcess = await gatehouse();
+const oneProcess = await startServer();
 const targets: Record<string, { server: BenchServer; folder: string }> = { gatehouse: oneProcess };
 const { haproxy } = findTools(log);
 if (haproxy !== undefined) {
@@ -97,7 +97,7 @@ const cases: { readonly name: string; readonly run: HandshakeRun }[] = Object.en
       ),
     ),
 );
-// What browsers and Node offer first by now, and the HAProxy of many distributions does not have yet.
+// Browsers and Node offer this group first; HAProxy in many distributions does not support it yet.
 for (const kind of ['full', 'resumed'] as const)
   cases.push({
     name: `gatehouse, TLSv1.3, client certificate, X25519MLKEM768, ${kind}`,
@@ -105,7 +105,7 @@ for (const kind of ['full', 'resumed'] as const)
   });
 for (const tickets of ['process', 'shared'] as const)
   cases.push({
-    name: `gatehouse, 2 workers, TLSv1.3, client certificate, clients that come back, sessionTickets: ${tickets}`,
+    name: `gatehouse, 2 workers, TLSv1.3, client certificate, returning clients, sessionTickets: ${tickets}`,
     run: {
       ...(await startTwoWorkers(tickets)),
       version: 'TLSv1.3',

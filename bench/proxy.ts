@@ -1,9 +1,9 @@
 /**
- * What the data plane costs: `npm run bench`, with `-- --quick` for a first impression, `-- --only fronts,growth` for
- * some of it, `-- --profile` for where the time of a request goes.
+ * Measures the data plane: `npm run bench`. `-- --quick` gives a rough estimate, `-- --only fronts,growth` measures some
+ * groups only, `-- --profile` records a CPU profile.
  *
- * The server has one core, load and upstream another. Candidates take turns within a round, so that whatever else the
- * machine does meets all of them; a ratio is taken within its round and the median over the rounds is told.
+ * The server has one core; load and upstream share another. All candidates are measured in every round, so that other load
+ * on the machine affects them alike. Ratios are computed within a round; the median over all rounds is reported.
  */
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, globSync, mkdirSync, writeFileSync } from 'node:fs';
@@ -44,24 +44,24 @@ const { values: given } = parseArgs({
 const { quick } = given;
 const SECONDS = Number(given.seconds ?? (quick ? 2 : 4));
 const ROUNDS = Number(given.rounds ?? (quick ? 3 : 5));
-const LEAST_ROUNDS = 3;
-/** Where a bound is below ten per cent, chance must be smaller: many short rounds tell more than few long ones. */
+const MIN_ROUNDS = 3;
+/** Bounds below 10 % need less variance: many short rounds are more precise than a few long ones. */
 const NARROW_ROUNDS = Number(given.rounds ?? (quick ? 3 : 21));
 const NARROW_SECONDS = Math.min(SECONDS, 1);
 const MANY = quick ? 100_000 : 1_000_000;
 const CONNECTIONS = quick ? 1_000 : 5_000;
 const COLD = quick ? 4_000 : 12_000;
 const WARM_UP_SECONDS = quick ? 4 : 8;
-/** With think time: enough for the server to have something to do, and not so many that requests queue. */
+/** With think time: enough to keep the server busy, but not so many that requests queue. */
 const PACED_PER_SECOND = 1_500;
-/** Those that also carry large bodies, POST requests and HTTP/2. */
+/** Candidates that are also measured with large bodies, POST requests and HTTP/2. */
 const FEW = ['gatehouse', 'gatehouse, full path', 'nginx', 'HAProxy', 'http-proxy-3'];
 const FEW_GROUPS = ['bodies', 'posts', 'h2'];
-/** Those whose latency is compared where nobody has to wait for anybody else. */
+/** Candidates whose latency is compared on a single connection. */
 const SINGLE = ['gatehouse', 'HAProxy, JWT HS256', 'nginx + auth_request to return 204', 'http-proxy-3'];
 const CORES = availableParallelism();
 const SERVER_CORE = 0;
-/** Two workers have a core each only where the load still has its own. */
+/** Two workers get a core each only if another core is left for the load. */
 const PAIR_CORES = CORES >= 4 ? '0,1' : SERVER_CORE;
 const LOAD_CORE = CORES >= 4 ? `2-${CORES - 1}` : 1;
 
@@ -70,10 +70,10 @@ const results = join(root, 'bench/results');
 const entry = join(root, 'dist/main.js');
 const wanted = given.only?.split(',').map((name) => name.trim().toLowerCase());
 const isWanted = (group: string, name = ''): boolean =>
-  wanted === undefined || wanted.some((word) => group === word || name.toLowerCase().includes(word));
-/** Nothing of the comparison with others was asked for. */
-const onlyGrowth = (): boolean =>
-  wanted?.every((word) => word === 'growth' || word === 'connections') === true;
+  wanted === undefined || wanted.some((filter) => group === filter || name.toLowerCase().includes(filter));
+/** Whether no comparison with other servers was requested. */
+const isOnlyGrowth = (): boolean =>
+  wanted?.every((filter) => filter === 'growth' || filter === 'connections') === true;
 const skipped: string[] = [];
 const log = (text: string): void => {
   if (text.startsWith('skipped:')) skipped.push(text.slice('skipped: '.length));
@@ -126,16 +126,16 @@ const startGateway = async (options: Partial<BenchGatewayOptions> = {}): Promise
   return gateway;
 };
 
-/** The compiler is done before the first round. A server that cannot answer shows it here. */
+/** Lets V8 finish compiling before the first round, and detects servers that do not respond. */
 async function warmUp(candidates: readonly Candidate[]): Promise<void> {
-  for (const one of candidates) {
-    log(`warming up ${one.name}`);
+  for (const candidate of candidates) {
+    log(`warming up ${candidate.name}`);
     try {
-      await runLoad(loadEnvironment, createLoadRun(one), WARM_UP_SECONDS);
+      await runLoad(loadEnvironment, createLoadRun(candidate), WARM_UP_SECONDS);
     } catch (error) {
-      log(`  ${one.name}: ${(error as Error).message}`);
+      log(`  ${candidate.name}: ${(error as Error).message}`);
     }
-    one.truncateLog?.();
+    candidate.truncateLog?.();
   }
 }
 
@@ -155,21 +155,23 @@ type Measure = (sample: Sample) => number;
 const cpu: Measure = ({ cpuMicros }) => cpuMicros;
 const atMost = (value: number): NonNullable<Figure['aim']> => ({ is: 'at most', value });
 
-/** Of the rounds in which others left both alone, where there are enough of them; else of all, and it is said. */
+/** Uses only rounds without other load if there are enough of them; otherwise all rounds, marked as disturbed. */
 function compare(
   samples: ReadonlyMap<string, readonly Sample[]>,
   [name, base]: readonly [string, string],
   aim?: Figure['aim'],
-  [label, of]: readonly [string, Measure] = ['CPU', cpu],
+  [label, read]: readonly [string, Measure] = ['CPU', cpu],
 ): void {
   const [own, other] = [samples.get(name), samples.get(base)];
   if (own === undefined || other === undefined) return;
   const pairs = own.flatMap((sample, round) => {
     const beside = other[round];
-    return beside === undefined ? [] : [{ ratio: of(sample) / of(beside), quiet: isQuiet(sample, beside) }];
+    return beside === undefined
+      ? []
+      : [{ ratio: read(sample) / read(beside), quiet: isQuiet(sample, beside) }];
   });
   const quiet = pairs.filter((pair) => pair.quiet);
-  const enough = quiet.length >= Math.min(LEAST_ROUNDS, pairs.length);
+  const enough = quiet.length >= Math.min(MIN_ROUNDS, pairs.length);
   ratios.push(
     figure(
       `${label}: ${name} / ${base}${enough ? '' : ' (disturbed)'}`,
@@ -186,7 +188,7 @@ const stopAll = async (candidates: readonly Candidate[]): Promise<void> => {
 
 if (given.profile) await profile();
 else {
-  if (!onlyGrowth()) await measureServers();
+  if (!isOnlyGrowth()) await measureServers();
   await measureGrowth();
   await measureConnections();
   writeResults();
@@ -221,7 +223,11 @@ async function measureServers(): Promise<void> {
         ...createCase(gatehouse, {}, 'gatehouse, uncached tokens'),
         createRun: () => createLoadRun(gatehouse, { cold: main.folder.file(`cold-${file++ % coldFiles}`) }),
       }));
-    const samples = await measure('fronts', [...named.map((one) => createCase(one)), ...cold], ROUNDS);
+    const samples = await measure(
+      'fronts',
+      [...named.map((candidate) => createCase(candidate)), ...cold],
+      ROUNDS,
+    );
     compare(samples, ['gatehouse', 'http-proxy-3'], atMost(1 / 3.6));
     compare(samples, ['gatehouse', 'nginx + auth_request to return 204'], atMost(1 / 1.3));
     compare(samples, ['gatehouse', 'HAProxy, JWT RS256'], atMost(1 / 1.4));
@@ -246,15 +252,13 @@ async function measureServers(): Promise<void> {
         ({ perSecond }) => perSecond,
       ]);
     else
-      log(
-        'skipped: requests per second of two workers: a core each and one for the load are needed, they shared one',
-      );
+      log('skipped: requests per second of two workers: needs a core for each worker and one for the load');
   }
   if (isWanted('single')) {
     const singleName = (name: string): string => `${name}, one connection`;
     const cases = all
       .filter(({ name }) => SINGLE.includes(name))
-      .map((one) => createCase(one, { connections: 1 }, singleName(one.name)));
+      .map((candidate) => createCase(candidate, { connections: 1 }, singleName(candidate.name)));
     const samples = await measure('single', cases, ROUNDS);
     for (const other of SINGLE.slice(1))
       compare(
@@ -271,20 +275,21 @@ async function measureServers(): Promise<void> {
   ] as const) {
     if (!isWanted(group)) continue;
     const supported: Candidate[] = [];
-    for (const one of few) {
-      // HTTP/2 takes the full path in any case.
-      if (group === 'h2' && one.name === 'gatehouse, full path') continue;
-      if (group !== 'h2') supported.push(one);
-      else if (more.h2load !== undefined && (await supportsHttp2(one.front.port))) supported.push(one);
-      else log(`skipped: HTTP/2 of ${one.name}: its listener does not offer it`);
+    for (const candidate of few) {
+      // HTTP/2 always takes the full path.
+      if (group === 'h2' && candidate.name === 'gatehouse, full path') continue;
+      if (group !== 'h2') supported.push(candidate);
+      else if (more.h2load !== undefined && (await supportsHttp2(candidate.front.port)))
+        supported.push(candidate);
+      else log(`skipped: HTTP/2 of ${candidate.name}: its listener does not offer it`);
     }
     if (supported.length === 0) continue;
     const groupName = (name: string): string => `${name}, ${label}`;
-    const cases = supported.map((one) => createCase(one, overrides, groupName(one.name)));
+    const cases = supported.map((candidate) => createCase(candidate, overrides, groupName(candidate.name)));
     const beside = 'gatehouse, GET 1 KiB';
-    // What a body adds is told by the same server in the same rounds.
+    // The cost of a body is relative to GET requests to the same server in the same rounds.
     const gets = supported.filter(({ name }) => group === 'posts' && name === 'gatehouse');
-    cases.push(...gets.map((one) => createCase(one, {}, beside)));
+    cases.push(...gets.map((candidate) => createCase(candidate, {}, beside)));
     const samples = await measure(group, cases, Math.min(3, ROUNDS));
     compare(samples, [groupName('gatehouse'), beside], atMost(1.15));
     compare(samples, [groupName('gatehouse'), groupName('http-proxy-3')]);
@@ -296,7 +301,7 @@ async function measureServers(): Promise<void> {
   await main.stop();
 }
 
-/** One thing grows, everything else stays as it is in the first. */
+/** Each candidate differs from the first in one respect only. */
 async function measureGrowth(): Promise<void> {
   if (!isWanted('growth')) return;
   const many = MANY.toLocaleString('en');
@@ -315,7 +320,7 @@ async function measureGrowth(): Promise<void> {
   await warmUp(all);
   const samples = await measure(
     'growth',
-    all.map((one) => createCase(one)),
+    all.map((candidate) => createCase(candidate)),
     NARROW_ROUNDS,
     NARROW_SECONDS,
   );
@@ -323,18 +328,18 @@ async function measureGrowth(): Promise<void> {
   await stopAll(all);
 }
 
-/** The same number of requests in a second, from few connections and from many. */
+/** The same request rate from few and from many connections. */
 async function measureConnections(): Promise<void> {
   if (!isWanted('connections')) return;
-  const one = toCandidate('gatehouse', await startGateway());
-  await warmUp([one]);
+  const candidate = toCandidate('gatehouse', await startGateway());
+  await warmUp([candidate]);
   const from = (connections: number): Case =>
     createCase(
-      one,
+      candidate,
       {
         connections,
         thinkMilliseconds: Math.round((connections / PACED_PER_SECOND) * 1_000),
-        // Each connection begins with a handshake, and those are not what is measured.
+        // Excludes the handshakes of all connections from the measurement.
         warmSeconds: 2 + connections / 250,
       },
       `gatehouse, ${connections.toLocaleString('en')} connections`,
@@ -342,21 +347,21 @@ async function measureConnections(): Promise<void> {
   const [few, thousand, lots] = [from(64), from(1_000), from(CONNECTIONS)];
   const samples = await measure('connections', [few, thousand, ...(CONNECTIONS > 1_000 ? [lots] : [])], 3);
   compare(samples, [lots.name, few.name], atMost(1.25));
-  // Of the first round: what more connections took is not given back at once.
+  // From the first round: memory taken by more connections is not released at once.
   const resident = samples.get(thousand.name)?.[0]?.residentMegabytes;
   if (resident !== undefined)
     ratios.push(figure(`RSS of one process: ${thousand.name}, first round`, [resident], 'MB', atMost(130)));
-  await stopAll([one]);
+  await stopAll([candidate]);
 }
 
-/** Where the time of a request goes: the profile itself lies beside the results. */
+/** Prints the CPU time by part and function; the profile is written to bench/results. */
 async function profile(): Promise<void> {
   const gateway = await startGateway({
     fastPath: !given['full-path'],
     nodeOptions: ['--cpu-prof', '--cpu-prof-dir', common.path],
   });
-  const one = toCandidate('gatehouse', gateway);
-  await runLoad(loadEnvironment, createLoadRun(one), WARM_UP_SECONDS);
+  const candidate = toCandidate('gatehouse', gateway);
+  await runLoad(loadEnvironment, createLoadRun(candidate), WARM_UP_SECONDS);
   await gateway.stop();
   for (const file of globSync(join(common.path, '*.cpuprofile'))) {
     const { functions, parts } = readCosts(file, root);
@@ -365,7 +370,7 @@ async function profile(): Promise<void> {
   }
 }
 
-/** Which program this was; with a mark when files were changed since. */
+/** The measured commit, marked `-dirty` if files have changed since. */
 function commit(): string {
   try {
     return execFileSync('git', ['describe', '--always', '--dirty'], { cwd: root, encoding: 'utf8' }).trim();
@@ -396,7 +401,7 @@ function writeResults(): void {
       connections: 64,
     },
     rows,
-    ratios: ratios.map((one) => ({ ...one, met: isMet(one) })),
+    ratios: ratios.map((ratio) => ({ ...ratio, met: isMet(ratio) })),
     skipped,
   };
   const file = join(results, `proxy-${date.replaceAll(':', '')}.json`);

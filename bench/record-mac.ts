@@ -1,6 +1,6 @@
 /**
- * What the MAC of records adds to a refresh, which verifies one and computes one: `node bench/record-mac.ts`. In a loop, on
- * one grant, without a store.
+ * Measures what record MACs add to a refresh, which verifies one and computes one: `node bench/record-mac.ts`. Runs in a loop
+ * on one grant, without a store.
  */
 
 import { createKeyringFile } from '../src/tokens/keyring-file.ts';
@@ -35,7 +35,7 @@ const refresh = (count: number): void => {
   const context = `abcdefghijklmnop${count} 1807862400000`;
   const place = { kind: 'grants', id: 'abcdefghijklmnopqrstuv', context } as const;
   const sealed = mac.seal(place, json);
-  if (mac.check(place, sealed, true, false) !== 'authentic') throw new Error('its own MAC is wrong');
+  if (mac.check(place, sealed, true, false) !== 'authentic') throw new Error('the MAC does not verify');
 };
 
 const rounds = Array.from({ length: ROUNDS }, () => {

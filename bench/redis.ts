@@ -1,9 +1,9 @@
 /**
- * What many replicas on one Redis cost: `npm run bench:redis`, with `-- --quick` for a first impression and
- * `-- --only core,hot,start,sizes,move` for some of it.
+ * Measures many replicas on one Redis: `npm run bench:redis`. `-- --quick` gives a rough estimate,
+ * `-- --only core,hot,start,sizes,migrate` measures some groups only.
  *
- * Redis has one core, the measured process another. Candidates take turns within a round; a ratio is taken within its
- * round and the median over the rounds is told. What sizes are derived from is written to tools/sizing-constants.json.
+ * Redis has one core, the measured process another. All candidates are measured in every round. Ratios are computed within a
+ * round; the median over all rounds is reported. The constants for sizing are written to tools/sizing-constants.json.
  */
 import { execFileSync } from 'node:child_process';
 import {
@@ -63,7 +63,8 @@ const figures: Figure[] = [];
 const constants: Record<string, number> = {};
 const loadBefore = loadAverage();
 
-if (availableParallelism() < 2) throw new Error('needs two cores: one for Redis, one for what is measured');
+if (availableParallelism() < 2)
+  throw new Error('needs two cores: one for Redis, one for the measured process');
 if (!given['no-build']) {
   logProgress('building');
   execFileSync('npm', ['run', '--silent', 'build'], { cwd: root, stdio: ['ignore', 'ignore', 'inherit'] });
@@ -85,8 +86,8 @@ const createRedisFolder = async (): Promise<BenchFolder> => {
 };
 
 const LABELS = {
-  raw: 'compare-and-swap by bare ioredis',
-  pair: 'read and compare-and-swap by bare ioredis',
+  raw: 'compare-and-swap with plain ioredis',
+  pair: 'read and compare-and-swap with plain ioredis',
   refresh: 'refresh, signature included',
   unsigned: 'refresh, without signature',
   bare: 'refresh, without signature and audit line',
@@ -118,14 +119,14 @@ const result = {
   date: new Date().toISOString(),
   machine,
   settings: { quick, rounds: ROUNDS, seconds: SECONDS, concurrency: CONCURRENCY },
-  figures: figures.map((one) => ({ ...one, met: isMet(one) })),
+  figures: figures.map((entry) => ({ ...entry, met: isMet(entry) })),
   constants,
 };
 mkdirSync(join(root, 'bench/results'), { recursive: true });
 const file = join(root, 'bench/results', `redis-${result.date.replaceAll(':', '')}.json`);
 writeFileSync(file, `${JSON.stringify(result, null, 2)}\n`);
 copyFileSync(file, join(root, 'bench/results/redis.json'));
-// What was not measured now stays as it was measured before.
+// Constants that were not measured now keep their previous values.
 const constantsFile = join(root, 'tools/sizing-constants.json');
 if (!quick) {
   const before = existsSync(constantsFile)
@@ -148,7 +149,7 @@ interface CoreResult {
   readonly count: number;
 }
 
-/** The grant core of one process, beside bare ioredis doing one compare-and-swap for each operation. */
+/** The grant core of one process, compared with plain ioredis doing one compare-and-swap per operation. */
 async function measureCore(): Promise<void> {
   const folder = await createRedisFolder();
   const state = folder.file('tokens.json');
@@ -156,7 +157,7 @@ async function measureCore(): Promise<void> {
   writeFileSync(state, JSON.stringify(await fillRedis(folder.path, ACTIVE, ACTIVE)));
   const modes = ['raw', 'pair', 'refresh', 'unsigned', 'bare', 'signing'] as const;
   type Mode = (typeof modes)[number];
-  const one = (mode: Mode): Promise<CoreResult> =>
+  const runMode = (mode: Mode): Promise<CoreResult> =>
     measure(
       GATEHOUSE_CORE,
       'redis-core.ts',
@@ -167,31 +168,31 @@ async function measureCore(): Promise<void> {
   const net: { readonly input: number; readonly output: number; readonly cpu: number }[] = [];
   for (let round = 0; round < ROUNDS; round += 1) {
     logProgress(`core, round ${round + 1} of ${ROUNDS}`);
-    const [raw, pair] = [await one('raw'), await one('pair')];
+    const [raw, pair] = [await runMode('raw'), await runMode('pair')];
     const from = await readTraffic();
-    const refresh = await one('refresh');
+    const refresh = await runMode('refresh');
     const to = await readTraffic();
     net.push({
       input: (to.input - from.input) / refresh.count,
       output: (to.output - from.output) / refresh.count,
       cpu: ((to.cpu - from.cpu) * 1e6) / refresh.count,
     });
-    const [unsigned, bare] = [await one('unsigned'), await one('bare')];
-    rounds.push({ raw, pair, refresh, unsigned, bare, signing: await one('signing') });
+    const [unsigned, bare] = [await runMode('unsigned'), await runMode('bare')];
+    rounds.push({ raw, pair, refresh, unsigned, bare, signing: await runMode('signing') });
   }
   const rate = (mode: Mode): number[] => rounds.map((round) => round[mode].perSecond);
   figures.push(
-    figure('compare-and-swap by bare ioredis', rate('raw'), '/s'),
+    figure('compare-and-swap with plain ioredis', rate('raw'), '/s'),
     figure('refreshes of the grant core, signatures included', rate('refresh'), '/s'),
     figure('refreshes of the grant core, without signatures', rate('unsigned'), '/s'),
     figure(
-      'refreshes without signatures, relative to bare ioredis',
+      'refreshes without signatures, relative to plain ioredis',
       rounds.map(({ raw, unsigned }) => unsigned.perSecond / raw.perSecond),
       '×',
       { is: 'at least', value: 0.6 },
     ),
     figure(
-      'the same by CPU time, whatever else the machine does',
+      'the same by CPU time',
       rounds.map(({ raw, unsigned }) => raw.cpuMicros / unsigned.cpuMicros),
       '×',
       { is: 'at least', value: 0.6 },
@@ -222,7 +223,7 @@ async function measureCore(): Promise<void> {
   await redis.admin.flushall();
 }
 
-/** A bearer check asks nobody, whichever store it is: the same CPU for each request. */
+/** Checking a bearer token does not access the store, so the CPU per request must not depend on it. */
 async function measureHotPath(): Promise<void> {
   const { nginx, wrk } = findTools(logProgress);
   if (nginx === undefined || wrk === undefined) return logProgress('skipped: hot path: needs nginx and wrk');
@@ -252,18 +253,18 @@ async function measureHotPath(): Promise<void> {
   };
   const [embedded, shared] = [await open(), await open({ type: 'redis', url: redis.url })];
   const candidates = [toCandidate('embedded', embedded), toCandidate('redis', shared)];
-  for (const one of candidates) {
-    logProgress(`warming up ${one.name}`);
-    await runLoad(environment, createLoadRun(one), quick ? 2 : 8);
+  for (const candidate of candidates) {
+    logProgress(`warming up ${candidate.name}`);
+    await runLoad(environment, createLoadRun(candidate), quick ? 2 : 8);
   }
   const samples = await runRounds(
-    candidates.map((one) => createCase(one)),
+    candidates.map((candidate) => createCase(candidate)),
     {
       environment,
       rounds: ROUNDS,
       seconds: SECONDS,
       log: logProgress,
-      // On a busy machine the rounds are over in about four minutes, and say that they were disturbed.
+      // On a busy machine, the rounds end after about four minutes and are reported as disturbed.
       retryBudget: { retries: quick ? 3 : 6, quietSeconds: quick ? 10 : 30 },
     },
   );
@@ -285,7 +286,7 @@ async function measureHotPath(): Promise<void> {
   await redis.admin.flushall();
 }
 
-/** From the start of the built program to its `ready` line, with no revocations and with many. */
+/** Time from the start of the built program to its `ready` line, with no revocations and with many. */
 async function measureStart(): Promise<void> {
   const folder = await createRedisFolder();
   const starts = async (what: string): Promise<{ readonly seconds: number[]; readonly cpu: number[] }> => {
@@ -317,7 +318,7 @@ async function measureStart(): Promise<void> {
   await redis.admin.flushall();
 }
 
-/** What things take up, and what large things take time. */
+/** Memory per grant and revocation, and the time to restore revocations. */
 async function measureSizes(): Promise<void> {
   const folder = await createRedisFolder();
   const memory = (): Promise<number> => redis.infoValue('used_memory');
@@ -335,15 +336,15 @@ async function measureSizes(): Promise<void> {
   constants['revocationLogBytes'] = log;
   constants['revocationBytes'] = ((await memory()) - before - log) / MANY;
   constants['viewBytes'] = store.revocations.view.bytes() / MANY;
-  logProgress('emptied, and put back');
+  logProgress('flushing Redis and waiting until the revocations are restored');
   await redis.admin.flushall();
   const began = performance.now();
   while ((await redis.admin.zcard('{gh}:rev')) < MANY) {
-    if (performance.now() - began > 300_000) throw new Error('they were not put back');
+    if (performance.now() - began > 300_000) throw new Error('the revocations were not restored');
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
   const seconds = (performance.now() - began) / 1_000;
-  figures.push({ name: `put ${MANY.toLocaleString('en')} revocations back`, value: seconds, unit: 's' });
+  figures.push({ name: `restore ${MANY.toLocaleString('en')} revocations`, value: seconds, unit: 's' });
   constants['republishSecondsPerMillion'] = (seconds * 1e6) / MANY;
   await store.close();
   await redis.admin.flushall();
@@ -352,11 +353,11 @@ async function measureSizes(): Promise<void> {
   figures.push(
     ...(
       [
-        ['memory of Redis for a grant and its place in the index', 'grantBytes', 'B'],
+        ['memory of Redis for a grant and its index entry', 'grantBytes', 'B'],
         ['memory of Redis for a revocation', 'revocationBytes', 'B'],
         ['memory of each process for a revocation', 'viewBytes', 'B'],
-        ['a replica that has nothing to do, to Redis', 'idleBytesToRedis', 'B/s'],
-        ['a replica that has nothing to do, from Redis', 'idleBytesFromRedis', 'B/s'],
+        ['an idle replica, to Redis', 'idleBytesToRedis', 'B/s'],
+        ['an idle replica, from Redis', 'idleBytesFromRedis', 'B/s'],
         ['a revocation, from Redis to each replica', 'revocationBytesToFollower', 'B'],
         ['a revocation, from each replica to Redis', 'revocationBytesFromFollower', 'B'],
       ] as const
@@ -364,7 +365,7 @@ async function measureSizes(): Promise<void> {
   );
 }
 
-/** What following the log costs on the wire: with few replicas and with more, so that the difference is theirs. */
+/** Network traffic of replicas that follow the revocation log: the difference between few and more replicas. */
 async function measureFollowers(): Promise<void> {
   const IDLE_SECONDS = quick ? 3 : 10;
   const ONE_BY_ONE = quick ? 200 : 1_000;
@@ -382,7 +383,7 @@ async function measureFollowers(): Promise<void> {
         keepUntil: Math.floor(Date.now() / 1_000) + 86_400,
       });
     const c = await readTraffic();
-    await Promise.all(stores.map((one) => one.close()));
+    await Promise.all(stores.map((store) => store.close()));
     await redis.admin.flushall();
     return {
       idleTo: (b.input - a.input) / IDLE_SECONDS,
@@ -393,7 +394,7 @@ async function measureFollowers(): Promise<void> {
       idleCpu: ((b.cpu - a.cpu) * 1e6) / IDLE_SECONDS,
     };
   };
-  logProgress('replicas that follow');
+  logProgress('replicas that follow the revocation log');
   const [few, more] = [await cost(2), await cost(10)];
   const each = (name: keyof typeof few): number => Math.max(0, (more[name] - few[name]) / 8);
   constants['idleBytesToRedis'] = each('idleTo');
@@ -404,14 +405,14 @@ async function measureFollowers(): Promise<void> {
   constants['revocationRedisCpuMicrosPerFollower'] = each('cpu');
 }
 
-/** The move of many grants from the embedded store. */
+/** Migration of many grants from the embedded store. */
 async function measureMigration(folder: BenchFolder): Promise<void> {
-  logProgress(`moving ${MANY} grants: filling the embedded store`);
+  logProgress(`migrating ${MANY} grants: filling the embedded store`);
   const embedded = await createBenchFolder();
   folders.push(embedded);
   await fillStore(embedded.path, MANY, 0);
   const from = loadSettingsIn(embedded.path);
-  const opened = await openEmbeddedStore({
+  const embeddedStore = await openEmbeddedStore({
     path: from.store.path,
     mapSize: from.store.mapSize,
     role: 'owner',
@@ -419,8 +420,8 @@ async function measureMigration(folder: BenchFolder): Promise<void> {
     authenticator: createAuthenticator(from),
   });
   const backup = join(scratch, 'migrate.backup');
-  await opened.backup(backup);
-  await opened.close();
+  await embeddedStore.backup(backup);
+  await embeddedStore.close();
   const settings = loadSettingsIn(folder.path);
   const run = async (): Promise<number> => {
     const began = performance.now();
@@ -430,12 +431,12 @@ async function measureMigration(folder: BenchFolder): Promise<void> {
     });
     return (performance.now() - began) / 1_000;
   };
-  logProgress('moving');
+  logProgress('migrating');
   const first = await run();
   const again = await run();
   figures.push(
-    { name: `move ${MANY.toLocaleString('en')} grants from the embedded store`, value: first, unit: 's' },
-    { name: 'the same again, when all are there', value: again, unit: 's' },
+    { name: `migrate ${MANY.toLocaleString('en')} grants from the embedded store`, value: first, unit: 's' },
+    { name: 'the same again, when all grants exist', value: again, unit: 's' },
   );
   constants['migrateSecondsPerMillionGrants'] = (first * 1e6) / MANY;
   await redis.admin.flushall();

@@ -1,6 +1,6 @@
 /**
- * What a large certificate revocation list costs a running gateway: `npm run bench:crl`, with `-- --entries 100000` for
- * another size. The event loop is watched while the list is loaded, left unchanged by a reload, and replaced.
+ * Measures a running gateway with a large CRL: `npm run bench:crl`, or with `-- --entries 100000` for another size. The event
+ * loop is measured while the CRL is loaded, left unchanged by a reload, and replaced.
  */
 import { writeFileSync } from 'node:fs';
 import { arch, cpus } from 'node:os';
@@ -20,7 +20,7 @@ const ENTRIES = Number(given.entries);
 const gateway = await startGateway();
 const revoked = await issue(gateway.ca, { commonName: 'alice' });
 const { access_token: token } = await gateway.grant();
-const lists = (settings: SettingsInput): SettingsInput => ({
+const withCrl = (settings: SettingsInput): SettingsInput => ({
   ...settings,
   certificates: { ...settings.certificates, crls: ['large.crl'] },
 });
@@ -29,7 +29,7 @@ const write = async (entries: number, form: 'PEM' | 'DER'): Promise<void> => {
   writeFileSync(join(gateway.folder, 'large.crl'), form === 'DER' ? der : toPem('X509 CRL', der));
 };
 
-/** With requests all the while. */
+/** Sends requests while `run` runs. */
 async function measure(what: string, run: () => Promise<unknown>): Promise<void> {
   const state = { isRunning: true };
   let longest = 0;
@@ -58,22 +58,22 @@ console.log(
 );
 console.log('|---|---|---|---|---|---|');
 await write(1, 'PEM');
-await gateway.reload(lists);
-/** Without loading the configuration, which is the same for every reload. */
+await gateway.reload(withCrl);
+/** Skips loading the configuration file, which takes the same time for every reload. */
 const reload = () => gateway.server.reload(gateway.server.settings());
 await measure('none (warm-up)', () => setTimeout(2_000));
 await measure('none', () => setTimeout(5_000));
-await measure('a list of one entry', reload);
+await measure('a CRL with one entry', reload);
 await write(ENTRIES, 'DER');
 await measure('DER, new', reload);
 await measure('DER, unchanged', reload);
 await write(ENTRIES + 1, 'PEM');
 await measure('PEM, replaced', reload);
 await measure('PEM, unchanged', reload);
-const refused = await gateway.post(
+const rejected = await gateway.post(
   '/Authorize/Certificate',
   { client_id: 'report-runner', scope: 'files:read' },
   { as: revoked },
 );
-if (refused.status !== 401) throw new Error(`a revoked certificate: status ${refused.status}`);
+if (rejected.status !== 401) throw new Error(`a revoked certificate got status ${rejected.status}`);
 await gateway.close();

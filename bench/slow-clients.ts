@@ -1,7 +1,7 @@
 /**
- * The latency of ordinary requests while slow clients are held: `npm run bench:slow`. 500 clients of each kind (bodies that
- * arrive byte by byte, uploads beyond the body buffer, responses that are not read) stay connected over HTTP/1.1 and HTTP/2, to a
- * plain and a TLS upstream, on both paths; ordinary requests come from the same address, without a token.
+ * Measures the latency of ordinary requests while slow clients are connected: `npm run bench:slow`. 500 clients of each kind
+ * (bodies sent byte by byte, uploads larger than the body buffer, responses that are not read) stay connected over HTTP/1.1 and
+ * HTTP/2, to a plain and a TLS upstream, on both paths. The ordinary requests come from the same address, without a token.
  */
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ const root = join(import.meta.dirname, '..');
 const log = (text: string): void => void process.stderr.write(`${text}\n`);
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** `bytes` of a body are sent at once, then one each second; without a body the response is not read. */
+/** The first `bytes` of a body are sent at once, then a few per second. Without a body, the response is not read. */
 const KINDS = {
   'GET bodies': { head: 'GET /public/small', length: 1_000_000, bytes: 1 },
   'POST bodies': { head: 'POST /public/small', length: 1_000_000, bytes: 1 },
@@ -68,7 +68,7 @@ interface RunningGateway {
   stop(): Promise<void>;
 }
 
-async function serve(pathKind: PathKind): Promise<RunningGateway> {
+async function startGateway(pathKind: PathKind): Promise<RunningGateway> {
   const isSecure = pathKind === 'HTTP/2';
   const folder = await createBenchFolder((settings) => ({
     ...settings,
@@ -104,7 +104,7 @@ interface SlowClient {
   close(): void;
 }
 
-function slowClient(pathKind: PathKind, { port, ca: trusted }: RunningGateway, kind: Kind): SlowClient {
+function createSlowClient(pathKind: PathKind, { port, ca: trusted }: RunningGateway, kind: Kind): SlowClient {
   const { head, length, bytes } = KINDS[kind];
   const [method = '', path = ''] = head.split(' ');
   if (pathKind === 'HTTP/2') {
@@ -140,7 +140,7 @@ interface Latency {
   readonly failed: number;
 }
 
-/** One after another, on connections that are kept. */
+/** Sequential requests on a keep-alive connection. */
 async function measureOrdinary(pathKind: PathKind, { port, ca: trusted }: RunningGateway): Promise<Latency> {
   const times: number[] = [];
   let failed = 0;
@@ -184,16 +184,16 @@ async function measureOrdinary(pathKind: PathKind, { port, ca: trusted }: Runnin
 }
 
 const rows: object[] = [];
-console.log(`| path | slow clients | median before | median beside them | ratio | p95 before | beside | worst | failed |
+console.log(`| path | slow clients | median before | median with slow clients | ratio | p95 before | p95 with slow clients | worst | failed |
 |---|---|---|---|---|---|---|---|---|`);
 for (const pathKind of PATH_KINDS) {
-  const gateway = await serve(pathKind);
+  const gateway = await startGateway(pathKind);
   await measureOrdinary(pathKind, gateway);
   for (const kind of Object.keys(KINDS) as Kind[]) {
     const before = await measureOrdinary(pathKind, gateway);
     const clients: SlowClient[] = [];
     for (let at = 0; at < CLIENTS; at += 1) {
-      clients.push(slowClient(pathKind, gateway, kind));
+      clients.push(createSlowClient(pathKind, gateway, kind));
       if (at % 50 === 49) await sleep(50);
     }
     const timer = setInterval(() => clients.forEach((client) => client.send()), 1_000);

@@ -1,6 +1,6 @@
 /**
- * Writes the last figures of `npm run bench` (bench/results/proxy.json, or the file that is named) into docs/performance.md,
- * between its two marks: `npm run bench:table`.
+ * Writes the latest figures of `npm run bench` (bench/results/proxy.json, or the given file) into docs/performance.md, between
+ * its two markers: `npm run bench:table`.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -53,7 +53,7 @@ ${END}`;
 
 const before = readFileSync(page, 'utf8');
 const [from, to] = [before.indexOf(BEGIN), before.indexOf(END)];
-if (from < 0 || to < from) throw new Error(`${page} has lost its marks for the figures`);
+if (from < 0 || to < from) throw new Error(`${page} lacks the markers for the figures`);
 writeFileSync(page, before.slice(0, from) + text + before.slice(to + END.length));
 process.stdout.write(
   `written to docs/performance.md: ${result.rows.length} rows, ${result.ratios.length} ratios\n`,

@@ -19,19 +19,19 @@ const LAYERS = [
 
 const SRC = fileURLToPath(new URL('../src', import.meta.url));
 
-const moduleOf = (file: string): string => file.split('/')[0] ?? file;
-const layerOf = (file: string): number => LAYERS.findIndex((modules) => modules.includes(moduleOf(file)));
-const isSameModule = (a: string, b: string): boolean => moduleOf(a) === moduleOf(b);
+const getModule = (file: string): string => file.split('/')[0] ?? file;
+const getLayer = (file: string): number => LAYERS.findIndex((modules) => modules.includes(getModule(file)));
+const isSameModule = (a: string, b: string): boolean => getModule(a) === getModule(b);
 
 /** Static, dynamic, type-only, side-effect imports and re-exports. */
-const importsOf = (text: string): string[] =>
+const listImports = (text: string): string[] =>
   [...text.matchAll(/\bfrom\s+'([^']+)'|\bimport\s*\(\s*'([^']+)'\s*\)|^import\s+'([^']+)'/gm)].map(
     ([, from, dynamic, bare]) => from ?? dynamic ?? bare ?? '',
   );
 
 const sources = globSync('**/*.ts', { cwd: SRC }).map((file) => ({
   file,
-  imports: importsOf(readFileSync(join(SRC, file), 'utf8')),
+  imports: listImports(readFileSync(join(SRC, file), 'utf8')),
 }));
 
 const layerViolations = (files: typeof sources): string[] =>
@@ -39,13 +39,13 @@ const layerViolations = (files: typeof sources): string[] =>
     imports
       .filter((to) => to.startsWith('.'))
       .map((to) => join(dirname(file), to))
-      .filter((to) => !isSameModule(to, file) && layerOf(to) >= layerOf(file))
+      .filter((to) => !isSameModule(to, file) && getLayer(to) >= getLayer(file))
       .map((to) => `${file} → ${to}`),
   );
 
 test('every source file belongs to a known module', () => {
   expect(sources.length).toBeGreaterThan(40);
-  expect(sources.map(({ file }) => file).filter((file) => layerOf(file) < 0)).toEqual([]);
+  expect(sources.map(({ file }) => file).filter((file) => getLayer(file) < 0)).toEqual([]);
 });
 
 test('modules import only from themselves or lower layers', () => {
@@ -53,7 +53,7 @@ test('modules import only from themselves or lower layers', () => {
 });
 
 test('an import from a higher or a sibling layer is detected', () => {
-  const up = importsOf("import { a } from '../proxy/a.ts';\nconst b = await import('../stores/b.ts');");
+  const up = listImports("import { a } from '../proxy/a.ts';\nconst b = await import('../stores/b.ts');");
   expect(layerViolations([{ file: 'grants/bad.ts', imports: up }])).toEqual([
     'grants/bad.ts → proxy/a.ts',
     'grants/bad.ts → stores/b.ts',
@@ -62,7 +62,7 @@ test('an import from a higher or a sibling layer is detected', () => {
 
 test('the domain imports only itself: no packages, not even Node', () => {
   const outside = sources
-    .filter(({ file }) => moduleOf(file) === 'domain')
+    .filter(({ file }) => getModule(file) === 'domain')
     .flatMap(({ file, imports }) =>
       imports.filter((to) => !to.startsWith('./')).map((to) => `${file} → ${to}`),
     );
@@ -71,7 +71,7 @@ test('the domain imports only itself: no packages, not even Node', () => {
 
 test('the domain reads no clock, no environment and no random numbers', () => {
   const impure = sources
-    .filter(({ file }) => moduleOf(file) === 'domain')
+    .filter(({ file }) => getModule(file) === 'domain')
     .filter(({ file }) =>
       /\b(?:Date\.now|new Date\(\)|performance\.now|Math\.random|process\.)/.test(
         readFileSync(join(SRC, file), 'utf8'),
@@ -80,7 +80,7 @@ test('the domain reads no clock, no environment and no random numbers', () => {
   expect(impure.map(({ file }) => file)).toEqual([]);
 });
 
-test('packages are named in package.json as dependencies', () => {
+test('imported packages are dependencies in package.json', () => {
   const { dependencies } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
     readonly dependencies: Readonly<Record<string, string>>;
   };
@@ -93,8 +93,8 @@ test('packages are named in package.json as dependencies', () => {
   expect(unknown).toEqual([]);
 });
 
-test('hooks of tests are registered by test files, or by functions that they call', () => {
-  // A worker loads a module once for all test files: hooks at its top level would run for the first file only.
+test('test hooks are registered by test files, or by functions that they call', () => {
+  // A worker loads a module once for all test files, so top-level hooks would run for the first file only.
   const test = new URL('.', import.meta.url);
   const early = readdirSync(test, { recursive: true, encoding: 'utf8' })
     .filter((file) => file.endsWith('.ts') && !/\.(?:test|chart|apiserver|image)\.ts$/.test(file))

@@ -4,12 +4,12 @@ import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 
 /**
- * Test titles begin with ids such as `R13 S17`, also as a list (`T15, T20:`) or a range (`U01-U04`). Case tables hold
- * titles as well, so every string literal is read; an attribute value in markup (`d="M13 …"`) is not.
+ * Test titles begin with ids such as `R13 S17`, also as a list (`T15, T20:`) or a range (`U01-U04`). Case tables contain
+ * titles as well, so every string literal is read, except attribute values in markup (`d="M13 …"`).
  */
 const ID = '[A-Z]\\d{1,2}';
 const LEADING_IDS = new RegExp(`(?<!=)['"\`](${ID}(?:(?:, | |-)${ID})*)(?=[ :,'"\`])`, 'g');
-/** An id further inside a title, where one digit could be anything (`B2`). */
+/** An id inside a title, which needs two digits, because one digit is ambiguous (`B2`). */
 const TITLE = /(?:\b(?:test|describe)|\]\)|skipIf\(.*\))\(\s*(['"`])(.+?)\1/g;
 const INNER_ID = /(?<![\w%./-])[A-Z]\d\d(?![\w-])/g;
 const DEFINITION = new RegExp(`^\\| (${ID}) \\|`, 'gm');

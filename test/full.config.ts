@@ -1,7 +1,7 @@
 import { defineConfig } from 'vitest/config';
 import { skippedFiles } from './set-up/programs.ts';
 
-/** The attack matrix on requests and responses, which must hold on either path: run once more without the fast path. */
+/** The attack tests on requests and responses, which are run again on the full path. */
 const BOTH_PATHS = [
   'framing',
   'paths',
@@ -11,7 +11,7 @@ const BOTH_PATHS = [
   'upstream-streams',
 ].map((name) => `test/attack/${name}.test.ts`);
 
-/** `npm run test:full`: the long matrices. */
+/** `npm run test:full`: the long tests. */
 export default defineConfig({
   test: {
     projects: [
@@ -32,8 +32,8 @@ export default defineConfig({
     testTimeout: 600_000,
     hookTimeout: 120_000,
     maxWorkers: 2,
-    // Node runs TypeScript itself, and each worker loads the sources once: with vite's module runner and a process for
-    // each file, loading took more than half of the run.
+    // Node strips types itself, and each worker loads the sources once. With vite's module runner and a process per file,
+    // loading took more than half of the run.
     isolate: false,
     experimental: { viteModuleRunner: false, nodeLoader: false },
   },

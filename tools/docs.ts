@@ -9,12 +9,12 @@ import { renderOpenApi } from './openapi.ts';
 import { renderSizing } from './sizing-page.ts';
 
 export interface GeneratedFile {
-  /** From the root of the repository. */
+  /** Relative to the root of the repository. */
   readonly file: string;
   readonly render: () => string;
 }
 
-/** Every file that is written by a program. A test compares them with what is committed. */
+/** All generated files. A test compares them with the committed ones. */
 export const GENERATED: readonly GeneratedFile[] = [
   { file: 'docs/configuration.md', render: renderReference },
   { file: 'docs/configuration.schema.json', render: renderJsonSchema },
@@ -22,7 +22,7 @@ export const GENERATED: readonly GeneratedFile[] = [
   { file: 'docs/observability.md', render: renderObservability },
   { file: 'docs/openapi.json', render: renderOpenApi },
   { file: 'docs/sizing.md', render: renderSizing },
-  // The one that is served: it must be part of the program.
+  // This copy is part of the package, which serves it.
   { file: 'src/oauth/openapi.json', render: renderOpenApi },
 ];
 

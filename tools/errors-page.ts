@@ -84,7 +84,7 @@ const REFRESH_REASONS = [
   'refresh_token_used',
   'refresh_token_reused',
   'certificate_binding_mismatch',
-  // Of a grant with `bindToCertificate`: the certificate is judged again.
+  // For grants with `bindToCertificate`, the certificate is validated again.
   'certificate_issuer_not_approved',
   'certificate_outside_validity',
   'certificate_revoked',
@@ -112,13 +112,13 @@ const SCOPE_REASONS = ['scope_missing', 'scope_malformed', 'scope_exceeds_integr
 
 export interface DocumentedOperation {
   readonly title: string;
-  /** Below the service path. */
+  /** Relative to the service path. */
   readonly paths: readonly string[];
   readonly table: ErrorTable;
   readonly reasons: readonly RefusalReason[];
 }
 
-/** Which reasons an operation can give. The tables have a row for all of them, so that none can be forgotten. */
+/** The reasons of each operation; the type check below fails if one is missing. */
 export const TOKEN_API = [
   {
     title: 'POST Authorize/Token, with a refresh_token',
@@ -168,7 +168,7 @@ export const TOKEN_API = [
 
 const OAUTH_REQUEST_REASONS = [...REQUEST_REASONS, 'client_authentication_unsupported'] as const;
 
-/** The same for the standard face. */
+/** The same for the OAuth endpoints. */
 export const OAUTH_ENDPOINTS = [
   {
     title: 'POST oauth2/token, refresh_token',
@@ -249,7 +249,7 @@ export const OAUTH_ENDPOINTS = [
 
 type DocumentedReason = (typeof TOKEN_API | typeof OAUTH_ENDPOINTS)[number]['reasons'][number];
 type AssertNever<T extends never> = T;
-/** Does not compile when a reason stands under no operation: a new refusal must be told about. */
+/** Does not compile if a reason is not documented for any operation. */
 export type UndocumentedReason = AssertNever<Exclude<RefusalReason, DocumentedReason>>;
 
 type ProxyReason = ProxyRefusal['reason'];
@@ -289,7 +289,7 @@ const TOKEN_FAULTS = Object.keys({
   certificate_rejected: true,
 } satisfies Record<TokenFault, true>);
 
-/** One case per token fault, since their descriptions differ. */
+/** One case per token fault, because their descriptions differ. */
 const expandTokenFaults = (facts: object): readonly object[] =>
   'fault' in facts ? TOKEN_FAULTS.map((fault) => ({ ...facts, fault })) : [facts];
 
@@ -303,7 +303,7 @@ const formatLogReason = (refusal: ProxyRefusal): string => {
   return refusal.reason === 'no_rule' ? `${plain}, \`no_rule (…)\`` : plain;
 };
 
-/** In the parentheses of `no_rule (…)`; a rule with another path is not mentioned. */
+/** The texts in the parentheses of `no_rule (…)`. */
 const MISMATCHES: { readonly [M in Exclude<Mismatch, 'path'>]: string } = {
   host: 'it is for another host',
   method: 'it is for other methods',
@@ -313,7 +313,7 @@ const MISMATCHES: { readonly [M in Exclude<Mismatch, 'path'>]: string } = {
   ambiguous_path: 'an upstream may read the path as one that another rule restricts',
 };
 
-/** Reasons at `/authsvc/check` that requests to the API have too, apart from the status. */
+/** Reasons at `/authsvc/check` that also apply to proxied requests, apart from the status. */
 const CHECKED: ReadonlySet<ProxyReason> = new Set([
   'malformed',
   'token_missing',
@@ -346,7 +346,7 @@ const FAULTS: { readonly [F in FaultCode]: string } = {
   overloaded: 'Too much is in progress at the same time.',
 };
 
-/** The confirmation pages respond with pages, not with codes. */
+/** Reasons of the confirmation pages, which respond with HTML instead of error codes. */
 const PAGES: Readonly<Record<string, string>> = {
   not_a_navigation:
     'The browser reports that a script or an embedded element sent the request (`Sec-Fetch-*`).',
@@ -358,7 +358,7 @@ const PAGES: Readonly<Record<string, string>> = {
   internal_error: 'An error of gatehouse; the log has `page_failed` with the same `request_id`.',
 };
 
-/** Reasons of requests that were served in part, or without a rule. */
+/** Reasons of requests that were served partially, or without a rule. */
 const OTHER_REASONS: Readonly<Record<string, string>> = {
   preflight: 'A CORS preflight.',
   asterisk: '`OPTIONS *`.',
@@ -401,7 +401,7 @@ const formatTable = (
   '',
 ];
 
-/** The codes an operation gives with each status. */
+/** The error codes of an operation by status. */
 export function listErrorCodes(
   operations: readonly DocumentedOperation[],
   path: string,

@@ -5,11 +5,11 @@ import * as seed from '../src/authsvc/schemas.ts';
 import * as standard from '../src/oauth/schemas.ts';
 import { type DocumentedOperation, listErrorCodes, OAUTH_ENDPOINTS, TOKEN_API } from './errors-page.ts';
 
-/** The service path by default. Whoever serves the document puts the configured one in its place. */
+/** The default service path; gatehouse replaces it with the configured one when it serves the document. */
 const SERVICE = '/authsvc';
 const FORM = 'application/x-www-form-urlencoded';
 
-/** Stands once among the components, and is named wherever it is used. */
+/** Defines the schema once in `components` and references it elsewhere. */
 const named = <S extends z.ZodType>(id: string, schema: S): S => schema.meta({ ...schema.meta(), id });
 
 const header = (description: string) => z.string().meta({ description });
@@ -33,7 +33,7 @@ const STATUS_DESCRIPTIONS: Readonly<Record<number, string>> = {
   503: 'A failure of our own; temporary.',
 };
 
-/** How one face writes its refusals. */
+/** The error format of the token API or of the OAuth endpoints. */
 interface ErrorFormat {
   readonly operations: readonly DocumentedOperation[];
   readonly body: (codes: readonly [string, ...string[]]) => z.ZodType;
@@ -55,7 +55,7 @@ interface OperationErrors {
   readonly hasBody: boolean;
 }
 
-/** Every refusal of an operation: those of its table, and those all operations have. */
+/** The error responses of an operation: those of its table, and those that all operations share. */
 function errorResponses({ format, path, fault, hasBody }: OperationErrors): ZodOpenApiResponsesObject {
   const codes = listErrorCodes(format.operations, path);
   const add = (status: number, code: string): void =>
@@ -90,7 +90,7 @@ const okResponse = (schema: z.ZodType, type = 'application/json'): ZodOpenApiRes
   },
 });
 
-/** HEAD is answered like GET, without a body. */
+/** HEAD has the same responses as GET, without a body. */
 const headOperation = ({
   responses,
   ...operation
@@ -159,7 +159,7 @@ const oauthPost = (
   },
 });
 
-/** What only tells something: open to everybody. */
+/** Public metadata, without authentication. */
 const publicGet = (
   operationId: string,
   summary: string,
@@ -231,7 +231,7 @@ const verify = tokenApiGet(
   named('VerifyResponse', seed.VerifyResponse),
 );
 
-/** `Head` ids differ; the same operation at another address needs another id as well. */
+/** Operation ids must be unique, so the same operation at another path or method gets a suffix. */
 const withIdSuffix = (operation: ZodOpenApiOperationObject, suffix: string): ZodOpenApiOperationObject => ({
   ...operation,
   operationId: `${operation.operationId}${suffix}`,

@@ -7,7 +7,7 @@ import { parseArgs } from 'node:util';
 
 /**
  * Runs `npm test` several times and reports the duration and the failures of each run:
- * `npm run test:repeat -- --times 10 --busy`. With `--busy`, one process per core computes all the time beside it.
+ * `npm run test:repeat -- --times 10 --busy`. With `--busy`, one process per core keeps the CPU busy.
  */
 const { values } = parseArgs({
   options: { times: { type: 'string', default: '5' }, busy: { type: 'boolean', default: false } },
@@ -22,7 +22,7 @@ interface Report {
 }
 
 const times = Number(values.times);
-if (!(times >= 1)) throw new RangeError('--times is a number of runs');
+if (!(times >= 1)) throw new RangeError('--times must be a positive number');
 const load = values.busy
   ? cpus().map(() =>
       spawn(process.execPath, ['-e', 'const parent = process.ppid; while (process.ppid === parent);'], {
@@ -31,13 +31,13 @@ const load = values.busy
     )
   : [];
 const folder = mkdtempSync(join(tmpdir(), 'gatehouse-repeat-'));
-const end = (): void => {
+const cleanUp = (): void => {
   for (const child of load) child.kill('SIGKILL');
   rmSync(folder, { recursive: true, force: true });
 };
 for (const signal of ['SIGINT', 'SIGTERM'] as const)
   process.once(signal, () => {
-    end();
+    cleanUp();
     running?.kill(signal);
     process.exit(1);
   });
@@ -59,7 +59,7 @@ try {
       stream.setEncoding('utf8').on('data', (text: string) => (output += text));
     const [code] = (await once(child, 'close')) as [number | null];
     const seconds = Math.round((performance.now() - begun) / 1_000);
-    if (!existsSync(file)) throw new Error(`npm test ended with ${code} before its first test:\n${output}`);
+    if (!existsSync(file)) throw new Error(`npm test exited with ${code} before its first test:\n${output}`);
     const { numPassedTests, numPendingTests, testResults } = JSON.parse(readFileSync(file, 'utf8')) as Report;
     const failed = testResults
       .flatMap(({ assertionResults }) => assertionResults)
@@ -73,6 +73,6 @@ try {
     console.error(output.slice(-20_000));
   }
 } finally {
-  end();
+  cleanUp();
 }
 process.exitCode = failedRuns === 0 ? 0 : 1;

@@ -1,4 +1,4 @@
-// npm run screenshots [folder]: every page and state, on a phone and on a desk, in light and in dark, and some in German.
+// npm run screenshots [folder]: every page state on a phone and a desktop, in light and dark mode, and some in German.
 import { mkdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -41,4 +41,4 @@ try {
   await browser.close();
   await pages.close();
 }
-console.log(`${taken} pictures in ${folder}`);
+console.log(`${taken} screenshots in ${folder}`);

@@ -1,7 +1,7 @@
 /**
- * What an installation on Redis takes, from what was measured: `npm run sizing -- --grants 100000000 --replicas 100`.
+ * Computes the resources of an installation on Redis: `npm run sizing -- --grants 100000000 --replicas 100`.
  *
- * The constants are those of `npm run bench:redis`, with the machine and the date they were measured on.
+ * The constants, with the machine and date of the measurement, come from `npm run bench:redis`.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,10 +14,10 @@ export interface Measurements {
 }
 
 export interface Constants {
-  /** Memory of Redis for a grant and its place in the index. */
+  /** Memory of Redis for a grant and its index entry. */
   readonly grantBytes: number;
   readonly revocationBytes: number;
-  /** The log, which has a bound. */
+  /** The revocation log, which is bounded. */
   readonly revocationLogBytes: number;
   /** Memory of each process for a revocation. */
   readonly viewBytes: number;
@@ -25,28 +25,28 @@ export interface Constants {
   readonly refreshRedisCpuMicros: number;
   readonly refreshBytesToRedis: number;
   readonly refreshBytesFromRedis: number;
-  /** A process that only beats, each second. */
+  /** Per second, for an idle process that only sends heartbeats. */
   readonly idleBytesToRedis: number;
   readonly idleBytesFromRedis: number;
   readonly idleRedisCpuMicrosPerSecond: number;
-  /** For one revocation: what Redis sends to each process, and each process to Redis. */
+  /** Per revocation, between Redis and each process. */
   readonly revocationBytesToFollower: number;
   readonly revocationBytesFromFollower: number;
   readonly revocationRedisCpuMicrosPerFollower: number;
 }
 
-/** What is asked for. */
+/** The expected load. */
 export interface Load {
   readonly grants: number;
-  /** Seconds an access token lives: each grant in use is refreshed about once in that time. */
+  /** Lifetime of access tokens in seconds: each active grant is refreshed about once in that time. */
   readonly accessLifetime: number;
-  /** Part of the grants whose clients run at the same time. */
+  /** Share of the grants whose clients run at the same time. */
   readonly active: number;
   readonly replicas: number;
   /** Processes of each replica. */
   readonly workers: number;
   readonly revocationsPerSecond: number;
-  /** Seconds a revocation is remembered: what was left of its grant, and a day. */
+  /** Seconds for which a revocation is kept: the remaining lifetime of its grant plus a day. */
   readonly revocationLifetime: number;
 }
 
@@ -56,7 +56,7 @@ export interface Sizes {
   readonly redisMemoryBytes: number;
   readonly viewBytesPerProcess: number;
   readonly redisCores: number;
-  /** Of these, in the one slot that holds revocations and beats: a cluster does not divide them. */
+  /** The part for the slot of revocations and heartbeats, which a cluster cannot distribute. */
   readonly revocationCores: number;
   readonly refreshCoresPerReplica: number;
   readonly bytesToRedisPerReplica: number;
@@ -92,30 +92,30 @@ export function computeSizes(load: Load, c: Constants): Sizes {
   };
 }
 
-/** Redis does its work on one core; above this part of it answers begin to wait. */
+/** Redis executes commands on one core; above this utilization, responses are delayed. */
 export const REDIS_CORE = 0.6;
 
-/** What comes to its end first, and what moves it. */
+/** The resource that is exhausted first, and a remedy. */
 export function findBottleneck(sizes: Sizes): string {
   if (sizes.revocationCores > REDIS_CORE)
-    return 'the one slot of revocations: more processes or revocations than one Redis core can tell; fewer workers, or fewer `supersede` refreshes';
+    return 'the one slot of revocations: more processes or revocations than one Redis core can serve; use fewer workers or fewer `supersede` refreshes';
   if (sizes.redisCores > REDIS_CORE)
     return `one Redis core: a cluster of ${Math.ceil(sizes.redisCores / REDIS_CORE)} primaries`;
-  if (sizes.redisMemoryBytes > 64e9) return 'memory of one server: a cluster divides it evenly';
+  if (sizes.redisMemoryBytes > 64e9) return 'memory of one server: a cluster distributes it evenly';
   if (sizes.viewBytesPerProcess > 256e6) return 'memory of each process for revocations: shorter grants';
   return 'none within one server';
 }
 
-/** The rows of the page. */
+/** The columns of the table in docs/sizing.md. */
 export const EXAMPLES: readonly (readonly [name: string, load: Load])[] = [
   ['a team', { ...defaultLoad(), grants: 10_000, replicas: 2 }],
   ['a company', { ...defaultLoad(), grants: 1_000_000, replicas: 6, workers: 2, revocationsPerSecond: 1 }],
   [
-    'a large one',
+    'a large company',
     { ...defaultLoad(), grants: 10_000_000, replicas: 20, workers: 4, revocationsPerSecond: 5 },
   ],
   [
-    'the next wall',
+    'a very large service',
     { ...defaultLoad(), grants: 100_000_000, replicas: 100, workers: 4, revocationsPerSecond: 20 },
   ],
 ];
@@ -150,16 +150,16 @@ const ROWS: readonly (readonly [string, (load: Load, sizes: Sizes) => string])[]
   ['replicas × processes', ({ replicas, workers }) => `${replicas} × ${workers}`],
   ['refreshes', (_, { refreshesPerSecond }) => `${round(refreshesPerSecond)}/s`],
   ['revocations', ({ revocationsPerSecond }) => `${round(revocationsPerSecond)}/s`],
-  ['revocations remembered', (_, { revocationsKept }) => round(revocationsKept)],
+  ['revocations kept', (_, { revocationsKept }) => round(revocationsKept)],
   ['memory of Redis', (_, { redisMemoryBytes }) => bytes(redisMemoryBytes)],
   ['memory of each process for revocations', (_, { viewBytesPerProcess }) => bytes(viewBytesPerProcess)],
   ['Redis, cores', (_, { redisCores }) => round(redisCores)],
-  ['of these for revocations and beats', (_, { revocationCores }) => round(revocationCores)],
+  ['of these for revocations and heartbeats', (_, { revocationCores }) => round(revocationCores)],
   ['each replica for refreshes, cores', (_, sizes) => round(sizes.refreshCoresPerReplica)],
   ['each replica to Redis', (_, sizes) => `${bytes(sizes.bytesToRedisPerReplica)}/s`],
   ['each replica from Redis', (_, sizes) => `${bytes(sizes.bytesFromRedisPerReplica)}/s`],
-  ['Redis, both ways', (_, { redisBytesPerSecond }) => `${bytes(redisBytesPerSecond)}/s`],
-  ['what ends first', (_, sizes) => findBottleneck(sizes)],
+  ['Redis, both directions', (_, { redisBytesPerSecond }) => `${bytes(redisBytesPerSecond)}/s`],
+  ['bottleneck', (_, sizes) => findBottleneck(sizes)],
 ];
 
 function sizingTable(loads: readonly (readonly [name: string, load: Load])[], constants: Constants): string {
@@ -174,10 +174,10 @@ function sizingTable(loads: readonly (readonly [name: string, load: Load])[], co
   return lines.toSpliced(1, 0, `|${'---|'.repeat(columns.length + 1)}`).join('\n');
 }
 
-/** The part of docs/sizing.md that is made here. */
+/** The generated section of docs/sizing.md. */
 export function renderSizingSection({ date, machine, constants }: Measurements): string {
-  const where = `Measured ${date} on ${String(machine['cores'])} cores of ${String(machine['cpu'])}, Node ${String(machine['node'])}, with a load average of ${String(machine['loadBefore'])} before it (1, 5 and 15 minutes; above the number of cores, CPU times come out higher than on a quiet machine).`;
-  return `${where}\n\n${sizingTable(EXAMPLES, constants)}`;
+  const measured = `Measured ${date} on ${String(machine['cores'])} cores of ${String(machine['cpu'])}, Node ${String(machine['node'])}, with a load average of ${String(machine['loadBefore'])} before (1, 5 and 15 minutes; above the number of cores, CPU times are higher than on an idle machine).`;
+  return `${measured}\n\n${sizingTable(EXAMPLES, constants)}`;
 }
 
 if (import.meta.main) {
@@ -192,20 +192,20 @@ if (import.meta.main) {
       'revocation-lifetime': { type: 'string' },
     },
   });
-  const number = (text: string | undefined, otherwise: number): number => {
-    const value = text === undefined ? otherwise : Number(text);
-    if (!Number.isFinite(value) || value <= 0) throw new Error(`not a number above zero: ${text}`);
+  const parseNumber = (text: string | undefined, fallback: number): number => {
+    const value = text === undefined ? fallback : Number(text);
+    if (!Number.isFinite(value) || value <= 0) throw new Error(`expected a positive number, got ${text}`);
     return value;
   };
   const defaults = defaultLoad();
   const load: Load = {
-    grants: number(values.grants, defaults.grants),
-    replicas: number(values.replicas, defaults.replicas),
-    workers: number(values.workers, defaults.workers),
-    active: number(values.active, defaults.active),
-    accessLifetime: number(values['access-lifetime'], defaults.accessLifetime),
-    revocationsPerSecond: number(values.revocations, defaults.revocationsPerSecond),
-    revocationLifetime: number(values['revocation-lifetime'], defaults.revocationLifetime),
+    grants: parseNumber(values.grants, defaults.grants),
+    replicas: parseNumber(values.replicas, defaults.replicas),
+    workers: parseNumber(values.workers, defaults.workers),
+    active: parseNumber(values.active, defaults.active),
+    accessLifetime: parseNumber(values['access-lifetime'], defaults.accessLifetime),
+    revocationsPerSecond: parseNumber(values.revocations, defaults.revocationsPerSecond),
+    revocationLifetime: parseNumber(values['revocation-lifetime'], defaults.revocationLifetime),
   };
   process.stdout.write(`${sizingTable([['', load]], readMeasurements().constants)}\n`);
 }

@@ -3,18 +3,18 @@ import { parseArgs } from 'node:util';
 import { type HeapSample, type Sample, soak } from './soak/soak.ts';
 
 /**
- * Row O12, at length: `npm run soak`, or `npm run soak -- --minutes 120`; `--entry dist/main.js` for the built program.
- * Prints a table and, as the last line, the same as JSON. Exit code 1 when something grew or failed.
+ * The long form of O12: `npm run soak`, or `npm run soak -- --minutes 120`; `--entry dist/main.js` tests the built program.
+ * Prints a table and, as the last line, the same as JSON. The exit code is 1 if something grew or failed.
  */
 const { values } = parseArgs({
   options: { minutes: { type: 'string', default: '20' }, entry: { type: 'string' } },
 });
-/** A machine that has more time in the second half lets the young generation grow; a leak of one kilobyte a request is more. */
-const MOST_ANONYMOUS_GROWTH_MIB = 32;
-/** On a machine that has time for it nobody is. */
-const MOST_TURNED_AWAY = 0.01;
-/** What is held after a full collection hardly moves at all. */
-const MOST_HELD_GROWTH_MIB = 4;
+/** V8's young generation may grow if the machine has more CPU in the second half; a leak of 1 KB per request is larger. */
+const MAX_ANONYMOUS_GROWTH_MIB = 32;
+/** Share of 503 responses; zero on an idle machine. */
+const MAX_REJECTED = 0.01;
+/** After a full garbage collection, the heap hardly varies. */
+const MAX_HELD_GROWTH_MIB = 4;
 const seconds = Number(values.minutes) * 60;
 const found = await soak({
   seconds,
@@ -25,40 +25,40 @@ const found = await soak({
     console.log(
       `${at(second)}  ${mebibytes(anonymousMiB)} anonymous  ${mebibytes(rssMiB)} resident  ${descriptors} descriptors  ${milliseconds(lagSeconds)} lag`,
     ),
-  onHeapSample: (weighing) => console.log(`${at(weighing.second)}  held: ${formatHeld(weighing)}`),
+  onHeapSample: (sample) => console.log(`${at(sample.second)}  held: ${formatHeld(sample)}`),
 });
 const { samples, heapSamples, failures, exitCode, descriptorSpread, anonymousGrowth, heldGrowth } = found;
 const ok =
   failures.length === 0 &&
-  found.rejected <= found.completed * MOST_TURNED_AWAY &&
+  found.rejected <= found.completed * MAX_REJECTED &&
   exitCode === 0 &&
   descriptorSpread < 50 &&
-  anonymousGrowth <= MOST_ANONYMOUS_GROWTH_MIB &&
-  heldGrowth <= MOST_HELD_GROWTH_MIB;
+  anonymousGrowth <= MAX_ANONYMOUS_GROWTH_MIB &&
+  heldGrowth <= MAX_HELD_GROWTH_MIB;
 
-const ends = (of: (sample: Sample) => string): string =>
-  [samples.at(0), samples.at(-1)].map((sample) => (sample === undefined ? '?' : of(sample))).join(' to ');
+const formatRange = (format: (sample: Sample) => string): string =>
+  [samples.at(0), samples.at(-1)].map((sample) => (sample === undefined ? '?' : format(sample))).join(' to ');
 const rows: readonly (readonly [string, string])[] = [
-  ['answers', `${found.completed}, ${found.rejected} of them 503, ${failures.length} failures`],
+  ['responses', `${found.completed}, ${found.rejected} of them 503, ${failures.length} failures`],
   [
     'anonymous memory',
-    `${ends(({ anonymousMiB }) => anonymousMiB.toFixed(1))} MiB, slope ${found.anonymousSlope.toFixed(1)} MiB/h, ` +
-      `height of the second half over that of the first ${anonymousGrowth.toFixed(1)} MiB (at most ${MOST_ANONYMOUS_GROWTH_MIB})`,
+    `${formatRange(({ anonymousMiB }) => anonymousMiB.toFixed(1))} MiB, slope ${found.anonymousSlope.toFixed(1)} MiB/h, ` +
+      `peak of the second half above that of the first ${anonymousGrowth.toFixed(1)} MiB (at most ${MAX_ANONYMOUS_GROWTH_MIB})`,
   ],
-  ['resident memory', `${ends(({ rssMiB }) => rssMiB.toFixed(1))} MiB`],
+  ['resident memory', `${formatRange(({ rssMiB }) => rssMiB.toFixed(1))} MiB`],
   ...heapSamples.map(
-    (weighing, place) =>
-      [['held, early', 'held, middle', 'held, end'][place] ?? '', formatHeld(weighing)] as const,
+    (sample, index) =>
+      [['held, early', 'held, middle', 'held, end'][index] ?? '', formatHeld(sample)] as const,
   ),
-  ['held, growth', `${heldGrowth.toFixed(1)} MiB since the middle (at most ${MOST_HELD_GROWTH_MIB})`],
-  ['descriptors', `${ends(({ descriptors }) => String(descriptors))}, within ${descriptorSpread}`],
+  ['held, growth', `${heldGrowth.toFixed(1)} MiB since the middle (at most ${MAX_HELD_GROWTH_MIB})`],
+  ['descriptors', `${formatRange(({ descriptors }) => String(descriptors))}, within ${descriptorSpread}`],
   [
     'event-loop lag',
-    `p50 ${milliseconds(found.lagP50)}, p99 ${milliseconds(found.lagP99)} (the longest before each look)`,
+    `p50 ${milliseconds(found.lagP50)}, p99 ${milliseconds(found.lagP99)} (longest delay before each sample)`,
   ],
   ['exit code', String(exitCode)],
 ];
-console.log(`\nafter ${values.minutes} min, ${samples.length} looks:`);
+console.log(`\nafter ${values.minutes} min, ${samples.length} samples:`);
 for (const [name, value] of rows) console.log(`  ${name.padEnd(16)} ${value}`);
 for (const failure of failures.slice(0, 20)) console.log(`  ${failure}`);
 console.log(JSON.stringify({ ok, ...found, failures: failures.slice(0, 20), failed: failures.length }));
@@ -76,7 +76,7 @@ function at(second: number): string {
   return `${String(second).padStart(6)} s`;
 }
 
-/** After all garbage was collected. */
+/** Memory after a full garbage collection. */
 function formatHeld({ heapMiB, arrayBuffersMiB, externalMiB, anonymousMiB }: HeapSample): string {
   return `heap ${heapMiB} MiB, outside of it ${externalMiB} MiB (buffers ${arrayBuffersMiB}), anonymous ${anonymousMiB} MiB`;
 }

@@ -1,6 +1,6 @@
 /**
- * What gatehouse is compared with: a bare node:https server that reads a JSON POST body, makes one EdDSA signature
- * with jose and answers JSON of the same size. No store, no rules, no log.
+ * The baseline for comparisons: a node:https server that reads a JSON POST body, makes one EdDSA signature with jose and
+ * returns JSON of the same size. No store, no rules, no log.
  *
  *   node baseline-server.ts <folder>      prints its port
  */

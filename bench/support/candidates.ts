@@ -12,7 +12,7 @@ import { ALGORITHMS, type Algorithm, type ThirdPartyTokens } from './third-party
 import { buildGo } from './tools.ts';
 import type { LoadRun } from './wrk.ts';
 
-/** A server with the tokens it is asked with. */
+/** A server and the tokens for its requests. */
 export interface Candidate {
   readonly name: string;
   readonly front: BenchServer;
@@ -52,13 +52,13 @@ export interface CandidateOptions {
   readonly tlsUpstream: number;
   readonly thirdPartyTokens: ThirdPartyTokens;
   readonly startGateway: (options?: Partial<BenchGatewayOptions>) => Promise<BenchGateway>;
-  /** Where two workers run. */
+  /** The cores for two workers. */
   readonly pairCores: number | string;
   readonly isWanted: (name: string) => boolean;
   readonly log: (text: string) => void;
 }
 
-/** Starts, beside one gatehouse, all it is compared with. What was not asked for or cannot be had is left out. */
+/** Starts gatehouse's variants and the servers it is compared with. Skips those that are not wanted or not available. */
 export async function startCandidates(main: BenchGateway, options: CandidateOptions): Promise<Candidate[]> {
   const { environment, upstream, thirdPartyTokens, startGateway, log } = options;
   const withTokens =
@@ -68,9 +68,9 @@ export async function startCandidates(main: BenchGateway, options: CandidateOpti
       front: await start(),
       tokens: thirdPartyTokens.tokens(algorithm),
     });
-  // Those that ask for no token get one of the same size.
+  // Servers that check no token get one of the same size.
   const withAnyToken = (start: () => Promise<BenchServer>) => withTokens('ES256', start);
-  const built = (program: Parameters<typeof buildGo>[0], start: typeof startOathkeeper) =>
+  const startBuilt = (program: Parameters<typeof buildGo>[0], start: typeof startOathkeeper) =>
     withTokens('RS256', async () => {
       const file = buildGo(program);
       return start(environment, file, upstream, thirdPartyTokens);
@@ -113,8 +113,8 @@ export async function startCandidates(main: BenchGateway, options: CandidateOpti
       ]),
     ),
     'http-proxy-3': withAnyToken(() => startHttpProxy3(environment, upstream)),
-    'oauth2-proxy, JWT RS256': built('oauth2-proxy', startOauth2Proxy),
-    'Oathkeeper, JWT RS256': built('oathkeeper', startOathkeeper),
+    'oauth2-proxy, JWT RS256': startBuilt('oauth2-proxy', startOauth2Proxy),
+    'Oathkeeper, JWT RS256': startBuilt('oathkeeper', startOathkeeper),
   };
 
   const started: Candidate[] = [];

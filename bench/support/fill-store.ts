@@ -7,26 +7,26 @@ import { ALICE } from '../../test/support/test-gateway.ts';
 import { fillStore } from './folder.ts';
 import { openGrantDeps } from './grant-deps.ts';
 
-/** What a gateway of the benchmark holds before it is started. */
+/** The contents of a gateway's store before it starts. */
 export interface StoreContents {
   readonly grants: number;
   readonly revocations: number;
-  /** Access tokens of grants in the store, which take turns. */
+  /** Access tokens of grants in the store, used in rotation. */
   readonly tokens: number;
-  /** Files of access tokens that are used once. */
+  /** Files with access tokens that are used once. */
   readonly cold?: { readonly files: number; readonly each: number };
 }
 
 const BATCH_SIZE = 4_096;
 const DAY = 86_400;
 
-/** Fills the store of a folder through its own API, and leaves access tokens in `tokens` and `cold-<n>` there. */
+/** Fills the store through its own API, and writes access tokens to `tokens` and `cold-<n>` in the folder. */
 export async function seedStore(folder: string, contents: StoreContents): Promise<void> {
   if (contents.grants > 0) await fillStore(folder, contents.grants, 0);
   const logger = createLogger({ level: 'error', format: 'json', write: () => {} });
   const { deps, store } = await openGrantDeps(folder, logger);
   const integration = deps.integrations.get('report-runner');
-  if (integration === undefined) throw new Error('report-runner is in the settings');
+  if (integration === undefined) throw new Error('report-runner is missing in the settings');
 
   const token = async (keep: boolean): Promise<string> => {
     const now = deps.now();

@@ -11,7 +11,7 @@ import { createCa, issue, issueServer } from '../../test/support/pki.ts';
 import { ALICE, baseSettings } from '../../test/support/test-gateway.ts';
 import { openGrantDeps } from './grant-deps.ts';
 
-/** A folder as an installation has it: certificates, keys, configuration with the defaults of the product. */
+/** A folder like that of an installation: certificates, keys, and a configuration with the defaults. */
 export interface BenchFolder {
   readonly path: string;
   file(name: string): string;
@@ -43,19 +43,19 @@ export async function createBenchFolder(
 const BATCH_SIZE = 4_096;
 
 /**
- * Puts so many live grants into the store through its own API, as if they had been made over the last 80 days;
- * returns the refresh tokens of some of them, chosen evenly.
+ * Writes live grants through the store's own API, as if they had been created over the last 80 days; returns the refresh
+ * tokens of an evenly spaced subset.
  */
 export async function fillStore(folder: string, grants: number, tokensWanted: number): Promise<string[]> {
   const logger = createLogger({ level: 'error', format: 'json', write: () => {} });
   const { deps, store } = await openGrantDeps(folder, logger);
   const integration = deps.integrations.get('report-runner');
-  if (integration === undefined) throw new Error('report-runner is in the settings');
+  if (integration === undefined) throw new Error('report-runner is missing in the settings');
   const tokens: string[] = [];
   const every = Math.max(1, Math.floor(grants / tokensWanted));
   const create = async (index: number): Promise<void> => {
     const now = Date.now() / 1_000;
-    const made = createGrant(deps, {
+    const created = createGrant(deps, {
       id: randomGrantId(),
       integration,
       identity: ALICE,
@@ -64,7 +64,11 @@ export async function fillStore(folder: string, grants: number, tokensWanted: nu
       now,
     });
     const age = Math.floor(Math.random() * 80 * DAY);
-    const grant = { ...made, issuedAt: made.issuedAt - age, refreshUntil: made.refreshUntil - age };
+    const grant = {
+      ...created,
+      issuedAt: created.issuedAt - age,
+      refreshUntil: created.refreshUntil - age,
+    };
     await store.grants.create(grant.id, grant, getGrantRecordExpiry(grant));
     if (index % every === 0 && tokens.length < tokensWanted)
       tokens.push((await deps.tokenIssuer.issueTokens(grant, now)).refreshToken);

@@ -6,29 +6,29 @@ import { listProcessTree } from './linux.ts';
 import { startGatehouse } from './programs.ts';
 import type { BenchServer } from './servers.ts';
 
-/** A gatehouse of the benchmark: everything on, as in production, with what it holds. */
+/** A gatehouse with production settings and the given contents of its store. */
 export interface BenchGatewayOptions extends Partial<StoreContents> {
   readonly upstream: number;
   readonly core: number | string;
   readonly entry: string;
   readonly workers?: number;
   readonly routes?: number;
-  /** False: ordinary requests take the full path too. */
+  /** `false`: all requests take the full path. */
   readonly fastPath?: boolean;
-  /** The name of that setting; commits before its rename have `fastLane`. */
+  /** The name of that setting: `fastLane` in older commits. */
   readonly fastPathName?: 'fastPath' | 'fastLane';
   /** The upstream over TLS; `ca` is a file. */
   readonly tlsUpstream?: { readonly port: number; readonly ca: string };
-  /** It is asked by nginx about the requests of others. */
+  /** nginx authorizes its requests with `auth_request` to this gateway. */
   readonly isForwardAuth?: boolean;
   readonly nodeOptions?: readonly string[];
-  /** Left out: the embedded one. */
+  /** Default: the embedded store. */
   readonly store?: SettingsInput['store'];
 }
 
 export interface BenchGateway extends BenchServer {
   readonly folder: BenchFolder;
-  /** Empties its log, so that no disk fills up. */
+  /** Truncates its log, so that it does not fill the disk. */
   truncateLog(): void;
 }
 
@@ -44,7 +44,7 @@ export async function startBenchGateway(options: BenchGatewayOptions): Promise<B
     listen: { ...settings.listen, workers, [fastPathName]: fastPath },
     // The benchmark may take longer than an hour.
     tokens: { accessLifetime: '1d' },
-    // Thousands of connections that all begin at once are not what a queue is for.
+    // Thousands of connections that start at once would exceed the default queue.
     upstreams: {
       default: {
         ...(tlsUpstream === undefined
@@ -53,7 +53,7 @@ export async function startBenchGateway(options: BenchGatewayOptions): Promise<B
         maxPending: 10_000,
       },
     },
-    // Those that are asked for come last.
+    // The requested routes come last.
     routes: [
       ...Array.from({ length: routes - 2 }, (_, index) => ({
         path: `/area-${index}/items/**`,

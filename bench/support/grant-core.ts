@@ -1,6 +1,6 @@
 /**
- * The grant core by itself, in a process of its own: no HTTP, the real store with flushed writes, signatures,
- * certificate judgement and audit lines (to standard output, which the caller sends to a file).
+ * The grant core in a separate process: no HTTP, but the real store with flushed writes, signatures, certificate validation
+ * and audit lines (on standard output, which the caller redirects to a file).
  *
  *   node grant-core.ts <folder> refresh|certificate <concurrency> <warm-up seconds> <seconds> <state file> <result file>
  */
@@ -30,24 +30,24 @@ const { deps, store } = await openGrantDeps(
 const tokens = JSON.parse(readFileSync(stateFile, 'utf8')) as string[];
 const certificate = new X509Certificate(readFileSync(join(folder, 'alice.pem'))).raw;
 
-const refreshOne = async (index: number): Promise<void> => {
+const refreshGrant = async (index: number): Promise<void> => {
   const done = await refresh(deps, {
     clientId: 'report-runner',
     refreshToken: tokens[index] ?? '',
     arrivedAt: deps.now(),
   });
-  if (!done.ok) throw new Error(`refused: ${done.refusal.reason}`);
+  if (!done.ok) throw new Error(`rejected: ${done.refusal.reason}`);
   tokens[index] = done.value.pair.refreshToken;
 };
-const certificateOne = async (): Promise<void> => {
+const requestCertificateGrant = async (): Promise<void> => {
   const done = await grantByCertificate(deps, {
     clientId: 'report-runner',
     scope: 'files:read',
     certificate,
   });
-  if (!done.ok) throw new Error(`refused: ${done.refusal.reason}`);
+  if (!done.ok) throw new Error(`rejected: ${done.refusal.reason}`);
 };
-const operate = operation === 'refresh' ? refreshOne : certificateOne;
+const operate = operation === 'refresh' ? refreshGrant : requestCertificateGrant;
 
 let count = 0;
 const end = performance.now() + (Number(warmText) + Number(secondsText)) * 1_000;

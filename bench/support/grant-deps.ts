@@ -31,7 +31,7 @@ export function loadSettingsIn(folder: string): Settings {
   return loaded.settings;
 }
 
-/** The dependencies of the grant functions as the gateway builds them: the same store, keys, users and rules. */
+/** The grant core as the gateway builds it: the same store, keys, users and rules. */
 export async function openGrantDeps(
   folder: string,
   log: Logger,
@@ -75,10 +75,10 @@ export async function openGrantDeps(
   };
 }
 
-/** Long, because thousands of commands are sent at once on a busy machine. */
+/** Thousands of commands are sent at once, so one may take long. */
 const COMMAND_TIMEOUT_MS = 30_000;
 
-/** With the keys in the key file of the settings. */
+/** Uses the keys of the settings. */
 export function createAuthenticator(settings: Settings): KeyedRecordAuthenticator {
   const authenticator = createRecordAuthenticator({ now, unauthenticated: 'refuse' });
   authenticator.setKeyring(openSealingKeys(readKeyFile(settings)));

@@ -7,33 +7,33 @@ import { type BenchServer, startServer } from './servers.ts';
 
 export interface HandshakeRun {
   readonly server: BenchServer;
-  /** Where `ca.pem`, `alice.pem` and her key are. */
+  /** Contains `ca.pem`, `alice.pem` and `alice-key.pem`. */
   readonly folder: string;
   readonly version: 'TLSv1.2' | 'TLSv1.3';
   /** The key exchange the client offers first. */
   readonly group: 'X25519' | 'X25519MLKEM768';
-  /** Does the client show a certificate? */
+  /** Whether the client presents a certificate. */
   readonly hasCertificate: boolean;
-  /** `full`: it never says that it was there before. `resumed`: it always does. `returning`: it does when it can. */
+  /** `full`: never resumes. `resumed`: always resumes. `returning`: offers its latest session each time. */
   readonly kind: 'full' | 'resumed' | 'returning';
 }
 
 export interface Sample {
-  /** Of the server, for each connection: accepted, shaken hands with, closed. */
+  /** CPU time of the server per connection: accept, handshake, close. */
   readonly cpuMicros: number;
-  /** Part of the connections. */
+  /** Share of connections that were resumed. */
   readonly resumed: number;
-  /** Of a core, used by other programs meanwhile. */
+  /** CPU that other processes used, as a share of one core. */
   readonly others: number;
 }
 
 const CONCURRENCY = 8;
 
-/** So many connections, each with a handshake and nothing else. */
+/** Opens connections that do nothing but a handshake. */
 export async function measureHandshakes(run: HandshakeRun, connections: number): Promise<Sample> {
   const { server, kind } = run;
   const client = createClient(run);
-  // Whoever comes back, each with a session of its own. All of `resumed` were seen before this is measured.
+  // Each returning client has its own session, created before the measurement.
   const sessions: (Buffer | undefined)[] = await Promise.all(
     Array.from({ length: CONCURRENCY }, async () => (kind === 'full' ? undefined : (await client()).session)),
   );
@@ -88,7 +88,7 @@ function createClient({
     ca: read('ca.pem'),
     minVersion: version,
     maxVersion: version,
-    // An ECDSA certificate needs its own curve among them in TLS 1.2.
+    // In TLS 1.2, the list must include the curve of the ECDSA certificate (RFC 8422 §5.1.1).
     ecdhCurve: `${group}:P-256`,
     ALPNProtocols: ['http/1.1'],
     ...(hasCertificate && { cert: read('alice.pem'), key: read('alice-key.pem') }),
@@ -99,11 +99,11 @@ function createClient({
       let isResumed = false;
       const socket = connect({ ...options, ...(session !== undefined && { session }) }, () => {
         isResumed = socket.isSessionReused();
-        // The server's last word is its tickets, or the answer to this; either way it has finished.
+        // The server sends its tickets before it responds to the close_notify.
         socket.end();
       });
-      socket.on('session', (one: Buffer) => {
-        latest = one;
+      socket.on('session', (received: Buffer) => {
+        latest = received;
       });
       socket.on('error', reject);
       socket.on('close', () => resolve({ isResumed, session: latest }));
@@ -111,7 +111,7 @@ function createClient({
     });
 }
 
-/** HAProxy with the same certificates: it asks for a client certificate, verifies it, and resumes by tickets of its own. */
+/** HAProxy with the same certificates; it requests and verifies client certificates and resumes with its own tickets. */
 export async function startHandshakeHaproxy(
   program: string,
   folder: string,

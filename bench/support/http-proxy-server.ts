@@ -1,5 +1,5 @@
 /**
- * What gatehouse is compared with: node:https with http-proxy-3 behind it and a keep-alive agent to the upstream.
+ * A server for comparison: node:https with http-proxy-3 and a keep-alive agent to the upstream.
  * No tokens, no rules, no forwarded headers, no log.
  *
  *   node http-proxy-server.ts <folder> <upstream port>      prints its port

@@ -1,18 +1,18 @@
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** What Linux tells about processes and about itself, in clock ticks of 10 ms. */
+/** /proc reports CPU times in clock ticks of 10 ms. */
 const TICKS_PER_SECOND = 100;
 
 const readOrEmpty = (file: string): string => {
   try {
     return readFileSync(file, 'utf8');
   } catch {
-    // It has ended.
+    // The process has exited.
     return '';
   }
 };
 
-/** A process and everything it started, as far as it runs now. */
+/** A process and its running descendants. */
 export function listProcessTree(pid: number): number[] {
   let tasks: string[] = [];
   try {
@@ -26,7 +26,7 @@ export function listProcessTree(pid: number): number[] {
   return [pid, ...children.flatMap(listProcessTree)];
 }
 
-/** Fields of /proc/<pid>/stat from the third on: the second, a name, may hold anything. */
+/** Fields of /proc/<pid>/stat from the third on; the second, a name, may contain spaces and parentheses. */
 const readStat = (pid: number | 'self'): number[] =>
   (readOrEmpty(`/proc/${pid}/stat`).split(') ').at(-1) ?? '').split(' ').map(Number);
 
@@ -37,7 +37,7 @@ export const cpuSeconds = (pids: readonly number[]): number =>
     return sum + ((fields[11] ?? 0) + (fields[12] ?? 0)) / TICKS_PER_SECOND;
   }, 0);
 
-/** The same, to the nanosecond, of the threads that run now: for samples that take less than a second. */
+/** The same in nanosecond resolution, for running threads only: for samples shorter than a second. */
 export const preciseCpuSeconds = (pids: readonly number[]): number =>
   pids.reduce((sum, pid) => {
     const threads = readdirSync(`/proc/${pid}/task`);
@@ -48,7 +48,7 @@ export const preciseCpuSeconds = (pids: readonly number[]): number =>
     );
   }, 0);
 
-/** Of this program and of those of its children that have ended, such as the load. */
+/** CPU time of this process and of its exited children, such as the load. */
 export const ownCpuSeconds = (): number =>
   readStat('self')
     .slice(11, 15)
@@ -61,9 +61,9 @@ export const residentMegabytes = (pids: readonly number[]): number =>
   }, 0);
 
 export interface MachineTimes {
-  /** What all processes of the machine have used. */
+  /** Used by all processes of the machine. */
   readonly busy: number;
-  /** What other virtual machines took. */
+  /** Taken by other virtual machines (steal time). */
   readonly stolen: number;
 }
 

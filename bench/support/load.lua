@@ -1,7 +1,7 @@
 -- The load of bench/proxy.ts, run by wrk with one thread.
 --
--- Tokens take turns. The server's CPU time is read here, between two requests, so that the measured window begins
--- after every handshake and ends before the first connection is closed. Each line of the snapshots file is:
+-- Tokens are used in rotation. The server's CPU time is read here, between two requests, so that the measured window begins
+-- after all handshakes and ends before the first connection is closed. Each line of the snapshots file is:
 -- nanoseconds, requests sent so far, clock ticks of CPU time of the server's processes.
 --
 --   wrk ... -s load.lua URL -- key=value ...
@@ -17,7 +17,7 @@ local function now()
   return tonumber(moment.s) * 1e9 + tonumber(moment.ns)
 end
 
--- Fields 14 and 15 of /proc/<pid>/stat, counted after the name, which may hold anything.
+-- Fields 14 and 15 of /proc/<pid>/stat, counted after the name, which may contain spaces and parentheses.
 local function ticks(pids)
   local sum = 0
   for _, pid in ipairs(pids) do
@@ -48,36 +48,36 @@ local function lines(name)
 end
 
 function init(args)
-  local given = {}
+  local options = {}
   for _, word in ipairs(args) do
     local key, value = word:match('^(%w+)=(.*)$')
-    if key then given[key] = value end
+    if key then options[key] = value end
   end
-  for pid in given.pids:gmatch('%d+') do pids[#pids + 1] = pid end
-  warmNanoseconds = tonumber(given.warm) * 1e9
-  think = tonumber(given.think or '0')
-  snapshots = io.open(given.snapshots, 'w')
+  for pid in options.pids:gmatch('%d+') do pids[#pids + 1] = pid end
+  warmNanoseconds = tonumber(options.warm) * 1e9
+  think = tonumber(options.think or '0')
+  snapshots = io.open(options.snapshots, 'w')
   snapshots:setvbuf('line')
-  local body = given.body and string.rep('x', tonumber(given.body)) or nil
-  local function ask(token)
-    local headers = { Host = given.host, Authorization = 'Bearer ' .. token, ['User-Agent'] = 'bench', Accept = '*/*' }
+  local body = options.body and string.rep('x', tonumber(options.body)) or nil
+  local function format_request(token)
+    local headers = { Host = options.host, Authorization = 'Bearer ' .. token, ['User-Agent'] = 'bench', Accept = '*/*' }
     if body then headers['Content-Type'] = 'application/octet-stream' end
-    return wrk.format(given.method, given.path, headers, body)
+    return wrk.format(options.method, options.path, headers, body)
   end
-  for _, token in ipairs(lines(given.tokens)) do warm[#warm + 1] = ask(token) end
-  if given.cold then
-    for _, token in ipairs(lines(given.cold)) do cold[#cold + 1] = ask(token) end
+  for _, token in ipairs(lines(options.tokens)) do warm[#warm + 1] = format_request(token) end
+  if options.cold then
+    for _, token in ipairs(lines(options.cold)) do cold[#cold + 1] = format_request(token) end
   end
 end
 
-local function note(at)
+local function write_snapshot(at)
   snapshots:write(string.format('%.0f %d %d\n', at, sent, ticks(pids)))
   due = at + EVERY
 end
 
 function request()
   sent = sent + 1
-  -- The clock is read every 16 requests; with think time requests are few, and it is read each time.
+  -- The clock is read every 16 requests, or every time if think time makes requests rare.
   if not over and (think > 0 or sent % 16 == 0) then
     local at = now()
     if started == nil then
@@ -85,14 +85,14 @@ function request()
       due = at + warmNanoseconds
     elseif at >= due then
       if coldFrom == nil and #cold > 0 then coldFrom = sent end
-      note(at)
+      write_snapshot(at)
     end
   end
   if coldFrom and not over then
     local token = cold[sent - coldFrom + 1]
     if token then return token end
-    -- Every cold token was used once: what follows is not measured.
-    note(now())
+    -- All cold tokens have been used: later requests are not measured.
+    write_snapshot(now())
     over = true
   end
   return warm[sent % #warm + 1]
@@ -100,7 +100,7 @@ end
 
 if os.getenv('BENCH_THINK') then
   function delay()
-    -- Evenly around the mean, so that connections do not march in step.
+    -- Uniformly around the mean, so that connections do not send in lockstep.
     return math.random(0, 2 * think)
   end
 end

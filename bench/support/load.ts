@@ -1,6 +1,6 @@
 /**
- * Load over HTTPS from a process of its own: kept-alive TLS connections, one request at a time on each, with as
- * little work per request as possible. Reads the server's CPU time from /proc at both ends of the window.
+ * HTTPS load from a separate process: keep-alive TLS connections, one request at a time on each, with as little work per
+ * request as possible. Reads the server's CPU time from /proc at both ends of the window.
  *
  *   node load.ts <load as JSON> <result file>
  */
@@ -9,7 +9,7 @@ import { connect, type TLSSocket } from 'node:tls';
 
 export interface Load {
   readonly port: number;
-  /** Whose CPU time counts. */
+  /** The process whose CPU time is measured. */
   readonly pid: number;
   readonly operation: 'refresh' | 'certificate';
   readonly connections: number;
@@ -19,7 +19,7 @@ export interface Load {
   /** The client certificate, for certificate grants. */
   readonly certificate: string;
   readonly key: string;
-  /** Refresh tokens to go on with; written back at the end. */
+  /** File with the current refresh tokens; updated at the end. */
   readonly state: string;
 }
 
@@ -36,7 +36,7 @@ const load = JSON.parse(loadText) as Load;
 const tokens = JSON.parse(readFileSync(load.state, 'utf8')) as string[];
 const latencies: number[] = [];
 let count = 0;
-let measuring = false;
+let isMeasuring = false;
 let isStopped = false;
 
 const PATHS = { refresh: '/authsvc/Authorize/Token', certificate: '/authsvc/Authorize/Certificate' };
@@ -48,7 +48,7 @@ function request(body: string): string {
   );
 }
 
-/** Lane by lane through its own share of the tokens, so that no token is used by two. */
+/** Each connection has its own share of the tokens, so that none is used twice. */
 function runConnection(first: number): Promise<void> {
   let index = first;
   let sent = 0;
@@ -99,7 +99,7 @@ function runConnection(first: number): Promise<void> {
         index = index + load.connections < tokens.length ? index + load.connections : first;
       }
       received = '';
-      if (measuring) {
+      if (isMeasuring) {
         count += 1;
         latencies.push(performance.now() - sent);
       }
@@ -120,9 +120,9 @@ const wait = (seconds: number): Promise<void> =>
 const running = Promise.all(Array.from({ length: load.connections }, (_, index) => runConnection(index)));
 await Promise.race([running, wait(load.warmUpSeconds)]);
 const [cpu, at] = [cpuSeconds(load.pid), performance.now()];
-measuring = true;
+isMeasuring = true;
 await Promise.race([running, wait(load.seconds)]);
-measuring = false;
+isMeasuring = false;
 const seconds = (performance.now() - at) / 1_000;
 const used = cpuSeconds(load.pid) - cpu;
 isStopped = true;

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { freePort } from '../../test/support/front-proxy.ts';
 import { type BenchEnvironment, type BenchServer, startServer } from './servers.ts';
 
-/** One process, on nobody's paths but ours. */
+/** Starts a single nginx process that uses only the benchmark's folder. */
 async function startNginx(
   environment: BenchEnvironment,
   name: string,
@@ -41,11 +41,10 @@ ${http}
   return startServer(core, args, port, join(folder, 'output.log'));
 }
 
-/** What the upstream serves as files. */
+/** Path of a file that the upstream serves. */
 export const upstreamFilePath = ({ folder }: BenchEnvironment, name: string): string =>
   join(folder, 'served', name);
 
-/** An upstream that listens on two ports. */
 export interface BenchUpstream extends BenchServer {
   readonly tlsPort: number;
 }
@@ -139,8 +138,8 @@ ${PROXY_PASS.replace('http://api', 'https://api')}
 }
 
 /**
- * Asks a server that always says yes, in the same process. Over connections that are kept that is the least auth_request can
- * cost; without, it is set up as in nginx's documentation.
+ * `auth_request` to a server in the same process that always returns 204. With keep-alive connections, that is the least
+ * `auth_request` can cost; without them, it is configured as in nginx's documentation.
  */
 export async function startNginxAuthRequest(
   environment: BenchEnvironment,
@@ -174,7 +173,7 @@ ${server}`,
   );
 }
 
-/** As docs/forward-auth.md says; both processes count. */
+/** Configured as in docs/forward-auth.md; the CPU time of both processes is measured. */
 export async function startNginxWithGatehouse(
   environment: BenchEnvironment,
   upstream: number,

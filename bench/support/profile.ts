@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { relative } from 'node:path';
 
-/** What a `.cpuprofile` tells: where the time went, by function and by the part of the program it belongs to. */
+/** The parts of a `.cpuprofile` that are used. */
 interface Profile {
   readonly nodes: readonly {
     readonly id: number;
@@ -17,7 +17,7 @@ interface Profile {
 
 export interface Cost {
   readonly name: string;
-  /** Of the time the process was not idle. */
+  /** Share of the time in which the process was not idle. */
   readonly share: number;
 }
 
@@ -59,7 +59,7 @@ const toRelativePath = (url: string, root: string): string =>
       ? relative(root, url)
       : url;
 
-/** A package, a folder of ours, or a module of Node. */
+/** A package, a folder of gatehouse, or a Node module. */
 const getModule = (path: string): string =>
   /(?:^|\/)node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1] ??
   /^(node:[^/]+)/.exec(path)?.[1] ??

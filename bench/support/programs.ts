@@ -3,7 +3,7 @@ import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { MEMORY_ENVIRONMENT } from '../../src/server/workers/worker-memory.ts';
 
-/** A program on a core of its own, with its output in a file; ended by its own process id. */
+/** A program pinned to a core, with its output in a file. */
 export interface Program {
   readonly pid: number;
   readonly port: number;
@@ -15,7 +15,7 @@ export interface Program {
 
 const scriptPath = (name: string): string => join(import.meta.dirname, name);
 
-/** Everything that was started and has not ended. */
+/** All processes that were started and have not exited. */
 const running = new Set<ChildProcess>();
 process.once('exit', () => running.forEach((child) => child.kill('SIGKILL')));
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
@@ -54,8 +54,8 @@ export async function waitUntilReady(child: ChildProcess, output: string): Promi
         stop: () => stopProcess(child),
       };
     }
-    if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}`);
-    if (performance.now() - started > 60_000) throw new Error('it was not ready in 60 s');
+    if (child.exitCode !== null) throw new Error(`the program exited with ${child.exitCode}`);
+    if (performance.now() - started > 60_000) throw new Error('the program was not ready in 60 s');
     await new Promise((resolve) => setTimeout(resolve, 2));
   }
 }
@@ -73,7 +73,7 @@ export interface ServeOptions {
   readonly folder: string;
   /** `src/main.ts` or `dist/main.js`. */
   readonly entry: string;
-  /** A core, or several as `taskset` writes them. */
+  /** A core, or several in the syntax of `taskset`. */
   readonly core?: number | string;
   readonly nodeOptions?: readonly string[];
 }
@@ -81,7 +81,7 @@ export interface ServeOptions {
 export const startGatehouse = ({ folder, entry, core, nodeOptions = [] }: ServeOptions): Promise<Program> => {
   const output = join(folder, 'serve.log');
   const args = [
-    // As the image and the systemd unit start it.
+    // As in the image and the systemd unit.
     'env',
     ...Object.entries(MEMORY_ENVIRONMENT).map(([name, value]) => `${name}=${value}`),
     process.execPath,
@@ -102,7 +102,7 @@ export const startBaselineServer = (folder: string, core: number): Promise<Progr
   );
 };
 
-/** Runs one of the scripts here to its end; it leaves its result in a file. */
+/** Runs a script of this folder to completion and reads its result file. */
 export async function measure<T>(
   core: number,
   script: string,
@@ -118,6 +118,6 @@ export async function measure<T>(
   const limit = setTimeout(() => child.kill('SIGKILL'), 180_000);
   const code = await new Promise((resolve) => child.once('exit', resolve));
   clearTimeout(limit);
-  if (code !== 0) throw new Error(`${script} ended with ${String(code)}`);
+  if (code !== 0) throw new Error(`${script} exited with ${String(code)}`);
   return JSON.parse(readFileSync(result, 'utf8')) as T;
 }

@@ -9,11 +9,11 @@ import { testAuthenticator } from '../../test/support/record-keys.ts';
 import { openGrantDeps } from './grant-deps.ts';
 import { launch, stopProcess } from './programs.ts';
 
-/** A Redis of the benchmark, on a core of its own. */
+/** A Redis server pinned to a core. */
 export interface BenchRedis {
   readonly url: string;
   readonly admin: Redis;
-  /** A number of `INFO`, or the sum of several. */
+  /** A value of `INFO`, or the sum of several. */
   infoValue(...names: readonly string[]): Promise<number>;
   stop(): Promise<void>;
 }
@@ -45,9 +45,9 @@ export async function startRedis(core: number | string, output: string): Promise
     admin,
     async infoValue(...names) {
       const info = await admin.info();
-      const one = (name: string): number =>
+      const readValue = (name: string): number =>
         Number(new RegExp(`^${name}:([\\d.]+)`, 'm').exec(info)?.[1] ?? 0);
-      return names.reduce((sum, name) => sum + one(name), 0);
+      return names.reduce((sum, name) => sum + readValue(name), 0);
     },
     async stop() {
       admin.disconnect();
@@ -67,12 +67,12 @@ export const openStore = (url: string): Promise<RedisStore> =>
 
 const BATCH_SIZE = 1_000;
 
-/** So many live grants, two for each identity; returns refresh tokens of the first of them. */
+/** Writes live grants, two per identity; returns the refresh tokens of the first `tokensWanted`. */
 export async function fillRedis(folder: string, grants: number, tokensWanted: number): Promise<string[]> {
   const logger = createLogger({ level: 'error', format: 'json', write: () => {} });
   const { deps, store } = await openGrantDeps(folder, logger);
   const integration = deps.integrations.get('report-runner');
-  if (integration === undefined) throw new Error('report-runner is in the settings');
+  if (integration === undefined) throw new Error('report-runner is missing in the settings');
   const tokens: string[] = [];
   let identity = '';
   const create = async (index: number, grantIdentity: string): Promise<void> => {
@@ -80,7 +80,7 @@ export async function fillRedis(folder: string, grants: number, tokensWanted: nu
     const grant = createGrant(deps, {
       id: randomGrantId(),
       integration,
-      // The one who is known can refresh; the others take up room.
+      // Only the known identity can refresh; the others only fill the store.
       identity: grantIdentity,
       grantType: 'certificate',
       scope: 'files:read',
@@ -102,7 +102,7 @@ export async function fillRedis(folder: string, grants: number, tokensWanted: nu
 
 const KNOWN_IDENTITY = 'local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}';
 
-/** So many revocations, as another gatehouse would have announced them. */
+/** Writes revocations as another gatehouse would have announced them. */
 export async function revokeMany(store: RedisStore, count: number): Promise<void> {
   const keepUntil = Math.floor(Date.now() / 1_000) + 30 * 86_400;
   for (let done = 0; done < count; done += 100)

@@ -1,11 +1,11 @@
 /**
- * What one process gets out of one Redis, in a process of its own.
+ * Throughput of one process on one Redis, in a separate process.
  *
- *   raw       one compare-and-swap script for each operation, by bare ioredis with auto-pipelining
- *   pair      the same, each after a GET: what a refresh asks of Redis
- *   refresh   the grant core, signatures and audit lines included
+ *   raw       one compare-and-swap script per operation, with plain ioredis and auto-pipelining
+ *   pair      the same after a GET: the commands of a refresh
+ *   refresh   the grant core, including signatures and audit lines
  *   unsigned  the same without the access token's signature
- *   bare      the same without the audit line too
+ *   bare      the same without the audit line
  *   signing   the signatures alone
  *
  *   node redis-core.ts <folder> <mode> <concurrency> <seconds> <state file> <result file>
@@ -36,7 +36,7 @@ local found = redis.call('GET', KEYS[1])
 if not found or string.match(found, '^(%S+)') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2] .. ' ' .. ARGV[3], 'PX', '3600000')
 return 1`;
-/** As long as a grant. */
+/** As long as a stored grant. */
 const RECORD = 'x'.repeat(440);
 
 async function raw(readFirst: boolean): Promise<Workload> {
@@ -51,7 +51,7 @@ async function raw(readFirst: boolean): Promise<Workload> {
       const version = versions[index] ?? 0;
       if (readFirst) await redis.get(`raw:{${index}}`);
       const done = await redis.evalsha(sha, 1, `raw:{${index}}`, version, version + 1, RECORD);
-      if (done !== 1) throw new Error('lost a race without a competitor');
+      if (done !== 1) throw new Error('the compare-and-swap failed although there is no other writer');
       versions[index] = version + 1;
     },
     close: async () => redis.disconnect(),
@@ -73,7 +73,7 @@ async function core({ signed, audited }: { signed: boolean; audited: boolean }):
         refreshToken: tokens[index] ?? '',
         arrivedAt: deps.now(),
       });
-      if (!done.ok) throw new Error(`refused: ${done.refusal.reason}`);
+      if (!done.ok) throw new Error(`rejected: ${done.refusal.reason}`);
       tokens[index] = done.value.pair.refreshToken;
     },
     async close() {
@@ -111,7 +111,7 @@ async function signing(): Promise<Workload> {
     count: concurrency,
     async operate() {
       await deps.tokenIssuer.issueTokens(found.record, deps.now());
-      // What never waits would not let the clock go on.
+      // Without this, timers would never fire.
       await new Promise(setImmediate);
     },
     close: () => store.close(),
@@ -126,11 +126,11 @@ const KINDS: Readonly<Record<string, () => Promise<Workload>>> = {
   bare: () => core({ signed: false, audited: false }),
   signing,
 };
-const begin = KINDS[mode];
-if (begin === undefined) throw new Error(`no such mode: ${mode}`);
-const work = await begin();
+const createWorkload = KINDS[mode];
+if (createWorkload === undefined) throw new Error(`no such mode: ${mode}`);
+const work = await createWorkload();
 let count = 0;
-/** Until then the compiler is at work beside what is measured. */
+/** Until then, V8 is compiling. */
 const WARM_UP_OPERATIONS = 20_000;
 const MAX_WARM_UP_MS = 60_000;
 let stop = Number.POSITIVE_INFINITY;

@@ -1,9 +1,9 @@
-/** Figures with their aims, as a table for people and as JSON for programs. */
+/** A measured value and its target. */
 export interface Figure {
   readonly name: string;
   readonly value: number;
   readonly unit: string;
-  /** Lowest and highest of the rounds the median was taken from. */
+  /** Minimum and maximum over the rounds. */
   readonly spread?: readonly [number, number];
   readonly aim?: { readonly is: 'at least' | 'at most'; readonly value: number };
 }
@@ -31,16 +31,16 @@ export const figure = (
   ...(aim && { aim }),
 });
 
-const number = (value: number): string =>
+const formatNumber = (value: number): string =>
   value >= 100 ? Math.round(value).toLocaleString('en') : value.toFixed(value >= 10 ? 1 : 2);
 
 export function table(figures: readonly Figure[]): string {
-  const rows = figures.map((one) => [
-    one.name,
-    `${number(one.value)} ${one.unit}`.trim(),
-    one.spread === undefined ? '' : `${number(one.spread[0])} – ${number(one.spread[1])}`,
-    one.aim === undefined ? '' : `${one.aim.is} ${number(one.aim.value)}`,
-    ({ true: 'met', false: 'MISSED', undefined: '' } as const)[`${isMet(one)}`],
+  const rows = figures.map((entry) => [
+    entry.name,
+    `${formatNumber(entry.value)} ${entry.unit}`.trim(),
+    entry.spread === undefined ? '' : `${formatNumber(entry.spread[0])} – ${formatNumber(entry.spread[1])}`,
+    entry.aim === undefined ? '' : `${entry.aim.is} ${formatNumber(entry.aim.value)}`,
+    ({ true: 'met', false: 'MISSED', undefined: '' } as const)[`${isMet(entry)}`],
   ]);
   const all = [['figure', 'median', 'rounds from – to', 'aim', ''], ...rows];
   const widths = all[0]?.map((_, column) => Math.max(...all.map((row) => row[column]?.length ?? 0))) ?? [];

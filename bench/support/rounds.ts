@@ -3,11 +3,11 @@ import { machineTimes } from './linux.ts';
 import type { LoadEnvironment, LoadRun, Sample } from './wrk.ts';
 import { runLoad } from './wrk.ts';
 
-/** Something that takes part in the rounds of a group, by its name. */
+/** A load that is measured in every round of a group. */
 export interface Case {
   readonly name: string;
   readonly createRun: (round: number) => LoadRun;
-  /** Between two runs; its log has a bound. */
+  /** Called after each run, so that the log does not fill the disk. */
   readonly truncateLog?: () => void;
 }
 
@@ -19,13 +19,13 @@ export interface RoundOptions {
   readonly retryBudget: RetryBudget;
 }
 
-/** How often and how long the whole benchmark waits for a machine that others use as well. */
+/** How often runs are repeated and how long the whole benchmark waits because of other load. */
 export interface RetryBudget {
   retries: number;
   quietSeconds: number;
 }
 
-/** More of one core than this, used by others, spoils a run. */
+/** A run is disturbed if other processes used more than this share of one core. */
 const MAX_OTHER_CPU = 0.1;
 const RETRIES_PER_RUN = 2;
 
@@ -33,8 +33,8 @@ export const isQuiet = (...samples: readonly Sample[]): boolean =>
   samples.every(({ others }) => others <= MAX_OTHER_CPU);
 
 /**
- * All cases take turns within a round, so that whatever the machine does meets all of them. A run that others
- * disturbed is repeated, as long as there is patience. A case that fails is left out, with a line.
+ * Measures all cases in every round, so that other load on the machine affects them alike. A disturbed run is repeated while
+ * the retry budget lasts. A case that fails is skipped with a message.
  */
 export async function runRounds(
   cases: readonly Case[],
@@ -43,36 +43,36 @@ export async function runRounds(
   const { rounds, log } = options;
   const samples = new Map<string, Sample[]>(cases.map(({ name }) => [name, []]));
   for (let round = 0; round < rounds; round += 1)
-    for (const one of cases) {
-      const caseSamples = samples.get(one.name);
+    for (const benchCase of cases) {
+      const caseSamples = samples.get(benchCase.name);
       if (caseSamples === undefined) continue;
       try {
-        const sample = await measureUndisturbed(one, round, options);
+        const sample = await measureUndisturbed(benchCase, round, options);
         log(
-          `  round ${round + 1}/${rounds} ${one.name}: ${sample.cpuMicros.toFixed(1)} µs, ` +
+          `  round ${round + 1}/${rounds} ${benchCase.name}: ${sample.cpuMicros.toFixed(1)} µs, ` +
             `${Math.round(sample.perSecond)}/s${!isQuiet(sample) ? `, disturbed (${sample.others.toFixed(2)} of a core)` : ''}`,
         );
         caseSamples.push(sample);
       } catch (error) {
-        log(`skipped: ${one.name}: ${(error as Error).message}`);
-        samples.delete(one.name);
+        log(`skipped: ${benchCase.name}: ${(error as Error).message}`);
+        samples.delete(benchCase.name);
       }
-      one.truncateLog?.();
+      benchCase.truncateLog?.();
     }
   return samples;
 }
 
-async function measureUndisturbed(one: Case, round: number, options: RoundOptions): Promise<Sample> {
+async function measureUndisturbed(benchCase: Case, round: number, options: RoundOptions): Promise<Sample> {
   const { environment, seconds, retryBudget } = options;
   for (let retry = 0; ; retry += 1) {
     await waitUntilQuiet(retryBudget);
-    const sample = await runLoad(environment, one.createRun(round), seconds);
+    const sample = await runLoad(environment, benchCase.createRun(round), seconds);
     if (isQuiet(sample) || retry >= RETRIES_PER_RUN || retryBudget.retries <= 0) return sample;
     retryBudget.retries -= 1;
   }
 }
 
-/** Waits until the machine has been idle for a moment, or patience has come to its end. */
+/** Waits until the machine is idle, or the budget is used up. */
 async function waitUntilQuiet(retryBudget: RetryBudget): Promise<void> {
   for (;;) {
     const from = machineTimes();

@@ -2,14 +2,14 @@ import { type Figure, median } from './report.ts';
 import { isQuiet } from './rounds.ts';
 import type { Sample } from './wrk.ts';
 
-/** What one candidate showed in all rounds. */
+/** The samples of one candidate. */
 export interface Row {
   readonly group: string;
   readonly name: string;
   readonly samples: readonly Sample[];
 }
 
-/** What a run of `npm run bench` leaves in bench/results. */
+/** The result file of `npm run bench` in bench/results. */
 export interface BenchResult {
   readonly date: string;
   readonly commit: string;
@@ -31,7 +31,7 @@ export interface BenchResult {
   readonly skipped: readonly string[];
 }
 
-/** Below this the server was not what limited requests per second. */
+/** Below this utilization, the server did not limit the requests per second. */
 const FULL = 0.9;
 
 const HEADER = [
@@ -45,20 +45,20 @@ const HEADER = [
   'rounds disturbed',
 ];
 
-/** Absolute figures: to be compared within one run only. */
+/** Absolute figures, comparable only within one run. */
 export function rowTable(rows: readonly Row[]): string {
   const lines = rows.map(({ group, name, samples }) => {
-    const of = (get: (sample: Sample) => number): number => median(samples.map(get));
+    const medianOf = (get: (sample: Sample) => number): number => median(samples.map(get));
     const cpu = samples.map(({ cpuMicros }) => cpuMicros);
-    const perSecond = Math.round(of((sample) => sample.perSecond)).toLocaleString('en');
+    const perSecond = Math.round(medianOf((sample) => sample.perSecond)).toLocaleString('en');
     return [
       group,
       name,
       `${median(cpu).toFixed(1)} (${Math.min(...cpu).toFixed(1)} – ${Math.max(...cpu).toFixed(1)})`,
-      of(({ busy }) => busy) < FULL ? `≥ ${perSecond}` : perSecond,
-      of(({ p50 }) => p50).toFixed(1),
-      of(({ p99 }) => p99).toFixed(1),
-      of((sample) => sample.residentMegabytes).toFixed(0),
+      medianOf(({ busy }) => busy) < FULL ? `≥ ${perSecond}` : perSecond,
+      medianOf(({ p50 }) => p50).toFixed(1),
+      medianOf(({ p99 }) => p99).toFixed(1),
+      medianOf((sample) => sample.residentMegabytes).toFixed(0),
       `${samples.filter((sample) => !isQuiet(sample)).length} of ${samples.length}`,
     ];
   });

@@ -2,16 +2,16 @@ import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { launch, stopProcess } from './programs.ts';
 
-/** A server that takes part: where it listens, and whose CPU time counts. */
+/** A measured server: its port, and the processes whose CPU time is measured. */
 export interface BenchServer {
   readonly port: number;
   readonly pids: readonly number[];
   stop(): Promise<void>;
 }
 
-/** What all of them are started with. */
+/** Common to all servers. */
 export interface BenchEnvironment {
-  /** Certificates, and room for configurations and logs. */
+  /** Contains the certificates, configurations and logs. */
   readonly folder: string;
   readonly serverCore: number | string;
   readonly loadCore: number | string;

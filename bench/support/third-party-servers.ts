@@ -6,13 +6,13 @@ import { launch, waitUntilReady } from './programs.ts';
 import { type BenchEnvironment, type BenchServer, startServer } from './servers.ts';
 import type { Algorithm, ThirdPartyTokens } from './third-party-tokens.ts';
 
-/** With an algorithm: token, signature and expiry are checked for each request, as HAProxy's own documentation shows. */
+/** With `jwt`, the token's algorithm, signature and expiry are checked for each request, as in HAProxy's documentation. */
 export async function startHaproxy(
   environment: BenchEnvironment,
   upstream: number,
   jwt?: { readonly algorithm: Algorithm; readonly tokens: ThirdPartyTokens },
 ): Promise<BenchServer> {
-  if (environment.haproxy === undefined) throw new Error('it is not installed');
+  if (environment.haproxy === undefined) throw new Error('HAProxy is not installed');
   const port = await freePort();
   const folder = join(environment.folder, `haproxy-${jwt?.algorithm ?? 'plain'}`);
   mkdirSync(folder, { recursive: true });

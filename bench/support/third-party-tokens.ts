@@ -2,7 +2,7 @@ import { createHmac, generateKeyPairSync, type KeyObject, randomBytes, sign } fr
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** Tokens for the programs gatehouse is compared with: claims of the same size, in the algorithms they read. */
+/** Tokens for the servers gatehouse is compared with: claims of the same size, in the algorithms they support. */
 export const ALGORITHMS = ['HS256', 'RS256', 'ES256'] as const;
 export type Algorithm = (typeof ALGORITHMS)[number];
 
@@ -10,7 +10,7 @@ export interface ThirdPartyTokens {
   readonly issuer: string;
   readonly audience: string;
   readonly secret: string;
-  /** One token on each line. */
+  /** File with one token per line. */
   tokens(algorithm: Algorithm): string;
   /** PEM of the public key. */
   publicKey(algorithm: 'RS256' | 'ES256'): string;
@@ -18,7 +18,7 @@ export interface ThirdPartyTokens {
 
 const base64url = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
 
-/** The public RSA key goes to `jwksFile` as a JWK Set, for those that read one. */
+/** Writes the public RSA key to `jwksFile` as a JWK Set, for servers that read one. */
 export function createThirdPartyTokens(
   folder: string,
   { issuer, count, jwksFile }: { readonly issuer: string; readonly count: number; readonly jwksFile: string },

@@ -5,27 +5,27 @@ import { cpuSeconds, machineTimes, ownCpuSeconds, residentMegabytes } from './li
 import { launch, stopProcess } from './programs.ts';
 import { median } from './report.ts';
 
-/** What is asked of a server in one run. */
+/** The load of one run. */
 export interface LoadRun {
   readonly port: number;
-  /** Whose CPU time counts. */
+  /** The processes whose CPU time is measured. */
   readonly pids: readonly number[];
-  /** One token on each line; they take turns. */
+  /** File with one token per line, used in rotation. */
   readonly tokens: string;
-  /** Tokens of which each is used once: then the window is as long as they last. */
+  /** File with tokens that are each used once; the window ends when all are used. */
   readonly cold?: string;
   readonly method?: 'GET' | 'POST';
   readonly path: string;
   readonly bodyBytes?: number;
   readonly protocol?: 'h1' | 'h2';
   readonly connections?: number;
-  /** How long each connection waits between two requests, on average. */
+  /** Average wait of each connection between two requests. */
   readonly thinkMilliseconds?: number;
-  /** Before the window. */
+  /** Load before the measured window. */
   readonly warmSeconds?: number;
 }
 
-/** What one run showed. */
+/** The result of one run. */
 export interface Sample {
   readonly cpuMicros: number;
   readonly perSecond: number;
@@ -33,9 +33,9 @@ export interface Sample {
   readonly p50: number;
   readonly p99: number;
   readonly residentMegabytes: number;
-  /** How much of its core the server used: below 1, requests per second are not its limit. */
+  /** The server's utilization of its core. Below 1, it did not limit the requests per second. */
   readonly busy: number;
-  /** CPU that neither server, upstream nor load used, and what other machines took, as part of one core. */
+  /** CPU used by other processes and by other virtual machines, as a share of one core. */
   readonly others: number;
 }
 
@@ -50,7 +50,7 @@ export interface LoadEnvironment {
 const script = join(import.meta.dirname, 'load.lua');
 const WARM_SECONDS = 1;
 
-/** One run of the load against one server. Throws when anything but 2xx came back. */
+/** Runs the load against one server. Throws if a response is not 2xx. */
 export async function runLoad(environment: LoadEnvironment, run: LoadRun, seconds: number): Promise<Sample> {
   const machine = machineTimes();
   const measuredCpu = (): number => cpuSeconds([...run.pids, environment.upstreamPid]) + ownCpuSeconds();
@@ -103,10 +103,10 @@ async function runWrk(environment: LoadEnvironment, run: LoadRun, seconds: numbe
     ...Object.entries(scriptArgs).flatMap(([key, value]) => (value === undefined ? [] : [`${key}=${value}`])),
   ];
   const text = await runToEnd(environment, args, seconds + warmSeconds + 60);
-  const line = text.split('\n').find((one) => one.startsWith('{')) ?? '';
-  if (line === '') throw new Error(`wrk told nothing: ${text.slice(-300)}`);
+  const line = text.split('\n').find((entry) => entry.startsWith('{')) ?? '';
+  if (line === '') throw new Error(`no summary from wrk: ${text.slice(-300)}`);
   const summary = JSON.parse(line) as WrkSummary;
-  if (summary.status > 0) throw new Error(`${summary.status} answers were not 2xx`);
+  if (summary.status > 0) throw new Error(`${summary.status} responses were not 2xx`);
   const [first, last] = firstAndLast(readFileSync(snapshots, 'utf8'));
   const requests = last.sent - first.sent;
   const window = (last.nanoseconds - first.nanoseconds) / 1e9;
@@ -136,9 +136,9 @@ function firstAndLast(text: string): [Snapshot, Snapshot] {
   return [read(lines[0]), read(lines.at(-1))];
 }
 
-/** h2load sends one token: it knows no others. Handshakes are in the window, alike for all. */
+/** h2load can send only one token. The window includes the handshakes, for all candidates alike. */
 async function runH2load(environment: LoadEnvironment, run: LoadRun, seconds: number): Promise<Measured> {
-  if (environment.h2load === undefined) throw new Error('h2load is not there');
+  if (environment.h2load === undefined) throw new Error('h2load is not installed');
   const log = join(environment.folder, 'h2load.log');
   const [token = ''] = readFileSync(run.tokens, 'utf8').split('\n', 1);
   rmSync(log, { force: true });
@@ -172,7 +172,7 @@ async function runH2load(environment: LoadEnvironment, run: LoadRun, seconds: nu
   };
 }
 
-/** Runs a program of the load to its end; whatever happens, it has one. */
+/** Runs a load generator to completion, at most for `limitSeconds`. */
 async function runToEnd(
   environment: LoadEnvironment,
   args: readonly string[],
@@ -185,11 +185,11 @@ async function runToEnd(
   const code = await ended;
   clearTimeout(limit);
   const text = readFileSync(file, 'utf8');
-  if (code !== 0) throw new Error(`${args[0]} ended with ${code}: ${text.slice(-300)}`);
+  if (code !== 0) throw new Error(`${args[0]} exited with ${code}: ${text.slice(-300)}`);
   return text;
 }
 
-/** Does this server take HTTP/2? */
+/** Whether the server offers HTTP/2 (ALPN). */
 export const supportsHttp2 = (port: number): Promise<boolean> =>
   new Promise((resolve) => {
     const socket = connect({
@@ -197,7 +197,7 @@ export const supportsHttp2 = (port: number): Promise<boolean> =>
       port,
       servername: 'localhost',
       ALPNProtocols: ['h2', 'http/1.1'],
-      // Only what was agreed on is asked for; nothing is sent.
+      // Only the negotiated protocol is read; no request is sent.
       rejectUnauthorized: false,
     });
     socket.setTimeout(5_000, () => socket.destroy());

@@ -1,4 +1,4 @@
-// An API that asks for nothing itself: gatehouse does, and tells who is calling.
+// An API without its own authentication: gatehouse authenticates requests and adds identity headers.
 import { createServer } from 'node:http';
 
 const server = createServer((request, response) => {

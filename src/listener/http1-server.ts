@@ -46,7 +46,7 @@ export function createHttp1Server(options: Http1Options): Server {
     const lastResponse = tracker.getLastResponse(this);
     if (lastResponse === undefined) return;
     if (!lastResponse.headersSent) lastResponse.shouldKeepAlive = false;
-    probeHalfClosed(this, () => getAwaitedPart(tracker.getActiveResponse(this)));
+    probeResponses(this, tracker);
   }
   server.on('connection', (socket: Socket) => {
     socket.allowHalfOpen = true;
@@ -108,8 +108,19 @@ function handleUpgrades(
   });
 }
 
-function getAwaitedPart(response: ServerResponse | undefined): AwaitedPart {
-  if (response === undefined || response.writableEnded) return 'other';
+/** For each pending response anew: pipelined requests are probed as often as the first one. */
+function probeResponses(socket: Socket, tracker: ConnectionTracker): void {
+  const response = tracker.getActiveResponse(socket);
+  if (response === undefined || socket.destroyed) return;
+  const stop = probeHalfClosed(socket, () => getAwaitedPart(response));
+  response.once('close', () => {
+    stop();
+    probeResponses(socket, tracker);
+  });
+}
+
+function getAwaitedPart(response: ServerResponse): AwaitedPart {
+  if (response.writableEnded) return 'other';
   if (!response.headersSent) return 'status-line';
   return response.chunkedEncoding && response.req.method !== 'HEAD' ? 'chunk' : 'other';
 }

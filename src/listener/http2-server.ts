@@ -4,16 +4,11 @@ import { destroyAfter } from './client-error.ts';
 import { type FloodGuard, FloodGuards } from './http2-flood-guard.ts';
 import { Http2Request } from './http2-request.ts';
 import { Http2Response } from './http2-response.ts';
+import type { ListenerLimits } from './listener-options.ts';
 import { onBodyReceived } from './node-quirks/http2.ts';
 
 interface Http2ServerOptions {
-  readonly limits: {
-    /** Bytes of a header section. */
-    readonly headers: number;
-    /** Seconds until the first request must arrive. */
-    readonly headerTimeout: number;
-    readonly streams: number;
-  };
+  readonly limits: Required<Pick<ListenerLimits, 'headers' | 'headerTimeout' | 'streams'>>;
   /** Seconds after which a connection without requests is closed. */
   readonly idleSeconds: number;
   /** Seconds after which a response is reset if the client reads nothing of it. */
@@ -23,11 +18,6 @@ interface Http2ServerOptions {
   readonly onSession: (socket: TLSSocket, close: () => void) => void;
   /** A connection was closed because its client exceeded a limit. */
   readonly onAbuse: (peer: string, reason: string) => void;
-}
-
-export interface Http2Server {
-  /** Takes over a connection whose handshake selected HTTP/2. */
-  accept(socket: TLSSocket): void;
 }
 
 /** Header fields and pseudo-header fields; one more than allowed, so that the request gets a 431. */
@@ -44,8 +34,9 @@ const GOAWAY_MS = 50;
 /**
  * An HTTP/2 server with limits on everything a client can send without being served: incomplete header sections, resets
  * (CVE-2023-44487, and CVE-2025-8671, where the client makes the server send them), pings, settings and other frames.
+ * Returns a function that takes over a connection whose handshake selected HTTP/2.
  */
-export function createHttp2Server(options: Http2ServerOptions): Http2Server {
+export function createHttp2Server(options: Http2ServerOptions): (socket: TLSSocket) => void {
   const { limits } = options;
   const floodGuards = new FloodGuards();
   const server = createServer({
@@ -68,11 +59,9 @@ export function createHttp2Server(options: Http2ServerOptions): Http2Server {
     // Upstreams may repeat a field; clients over HTTP/1.1 see both, too.
     strictSingleValueFields: false,
   });
-  return {
-    accept(socket) {
-      server.once('session', (session) => new Http2Connection(session, socket, options, floodGuards));
-      server.emit('connection', socket);
-    },
+  return (socket) => {
+    server.once('session', (session) => new Http2Connection(session, socket, options, floodGuards));
+    server.emit('connection', socket);
   };
 }
 

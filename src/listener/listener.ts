@@ -21,7 +21,7 @@ import { ConnectionRegistry, getPeerCertificate } from './connection-registry.ts
 import { ConnectionTracker } from './connection-tracker.ts';
 import { expectsContinue, includesHost } from './early-responses.ts';
 import { createHttp1Server } from './http1-server.ts';
-import { createHttp2Server, type Http2Server } from './http2-server.ts';
+import { createHttp2Server } from './http2-server.ts';
 import {
   HANDSHAKE_SECONDS,
   KEEP_ALIVE_SECONDS,
@@ -184,11 +184,11 @@ export class PublicListener {
     certificateRequested: boolean,
   ): TlsServer {
     const { onRejected, onHandshake, log } = this.#options;
-    const http2 = tls.http2 === true ? this.#createHttp2Server(certificateRequested) : undefined;
+    const acceptHttp2 = tls.http2 === true ? this.#createHttp2Server(certificateRequested) : undefined;
     const server = createTlsServer({
       ...buildSecureContext(tls, certificateRequested),
       noDelay: true,
-      ALPNProtocols: http2 === undefined ? ['http/1.1'] : ['h2', 'http/1.1'],
+      ALPNProtocols: acceptHttp2 === undefined ? ['http/1.1'] : ['h2', 'http/1.1'],
       requestCert: certificateRequested,
       // Client certificates are validated for each request, not in the handshake.
       rejectUnauthorized: false,
@@ -206,14 +206,14 @@ export class PublicListener {
       socket.on('error', () => socket.destroy());
       this.#registry.get(socket, certificateRequested);
       onHandshake?.(socket.isSessionReused());
-      if (http2 !== undefined && socket.alpnProtocol === 'h2') return http2.accept(socket);
+      if (acceptHttp2 !== undefined && socket.alpnProtocol === 'h2') return acceptHttp2(socket);
       this.#tracker.addTls(socket);
       this.#acceptHttp1(socket, http1, certificateRequested);
     });
     return server;
   }
 
-  #createHttp2Server(certificateRequested: boolean): Http2Server {
+  #createHttp2Server(certificateRequested: boolean): (socket: TLSSocket) => void {
     const { limits, log } = this.#options;
     return createHttp2Server({
       limits: { ...limits, streams: limits.streams ?? MAX_STREAMS },

@@ -50,8 +50,9 @@ export class Forwarder {
     const fields = formatCheckedFields(headers);
     if (fields === undefined) return refuse(INVALID_FIELD);
     const downstream = new NodeDownstream(this.#deps, context, head, allowed, fields, refuse);
-    if (!REQUEST_LINE.test(`${downstream.method} ${downstream.path}`)) return refuse(INVALID_FIELD);
-    if (head.expectsContinue && downstream.body !== undefined) context.response.writeContinue();
+    const { method, path, body } = downstream.request;
+    if (!REQUEST_LINE.test(`${method} ${path}`)) return refuse(INVALID_FIELD);
+    if (head.expectsContinue && body !== undefined) context.response.writeContinue();
     downstream.forward(handle.upstream);
   }
 

@@ -19,7 +19,7 @@ import {
 import { getCorsFields, type Preflight, readPreflight } from './policy/cors.ts';
 import { readCredentials } from './policy/credentials.ts';
 import { type HeaderPolicy, HeaderRules } from './policy/headers.ts';
-import { createLiveStreams, type LiveStreams } from './policy/live-streams.ts';
+import { LiveStreams } from './policy/live-streams.ts';
 import { createOwnAuthorityCheck } from './policy/own-authority.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
@@ -31,8 +31,8 @@ import {
 } from './policy/refusals.ts';
 import { type RequestHead, readRequestHead } from './policy/request-head.ts';
 import { createHostMatcher, createServedHosts, type HostSettings } from './policy/served-hosts.ts';
-import { createUpstreamRewriter } from './policy/upstream-rewriter.ts';
-import { createUpstreamRegistry, type UpstreamRegistry } from './upstream/registry.ts';
+import { UpstreamRewriter } from './policy/upstream-rewriter.ts';
+import { UpstreamRegistry } from './upstream/registry.ts';
 import type { UpstreamSettings } from './upstream/settings.ts';
 
 export interface ProxyDeps extends Pick<PolicyContext, 'readAccessToken' | 'revocations' | 'getIntegration'> {
@@ -63,23 +63,12 @@ export interface ProxyDeps extends Pick<PolicyContext, 'readAccessToken' | 'revo
   readonly log: Logger;
 }
 
-export interface Proxy {
+/** Authorizes and forwards every request that is not for the token service. */
+export class ReverseProxy {
   /** Shared with forward-auth, so that both decide alike. It signs no assertions. */
   readonly policy: PolicyContext;
-  handle(context: RequestContext): void | Promise<void>;
   readonly acceptsHost: HostCheck;
   /** The same policy with assertions, for forwarded requests. */
-  readonly fastPath: FastPathPolicy;
-  /** Lets running requests end within this time. */
-  close(withinSeconds?: number): Promise<void>;
-}
-
-/** Authorizes and forwards every request that is not for the token service. */
-export const createProxy = (deps: ProxyDeps): Proxy => new ReverseProxy(deps);
-
-class ReverseProxy implements Proxy {
-  readonly policy: PolicyContext;
-  readonly acceptsHost: HostCheck;
   readonly fastPath: FastPathPolicy;
   readonly #deps: ProxyDeps;
   readonly #forwarder: Forwarder;
@@ -94,17 +83,17 @@ class ReverseProxy implements Proxy {
         ...deps.headers,
         reserved: Object.values(deps.upstreams).flatMap(({ assertion }) => assertion?.header ?? []),
       }),
-      rewriter: createUpstreamRewriter(deps),
+      rewriter: new UpstreamRewriter(deps),
       maxBodyBytes: deps.maxBodyBytes,
       isTrustedPeer: deps.isTrustedPeer,
-      streams: deps.streams ?? createLiveStreams(deps),
+      streams: deps.streams ?? new LiveStreams(deps),
       endStreams: deps.endStreams ?? 'upgrades-and-events',
       log: deps.log,
     } as const;
     this.#forwarder = new Forwarder({
       ...config,
       upstreams: deps.upstreams,
-      registry: deps.registry ?? createUpstreamRegistry(deps.log),
+      registry: deps.registry ?? new UpstreamRegistry(deps.log),
       reject: (context, refusal, rule) => this.#reject(context, refusal, rule),
     });
     this.fastPath = {
@@ -152,6 +141,7 @@ class ReverseProxy implements Proxy {
     }
   }
 
+  /** Lets running requests end within this time. */
   close(withinSeconds = 30): Promise<void> {
     return this.#forwarder.close(withinSeconds);
   }

@@ -1,4 +1,4 @@
-import type { BodyBuffer } from './slow-clients.ts';
+import type { BodyBuffer } from './body-buffering.ts';
 import type { UpstreamConnection } from './upstream/connection.ts';
 
 /** Why a request body could not be forwarded completely. */

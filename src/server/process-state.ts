@@ -11,8 +11,8 @@ import type { Metrics } from '../observability/metrics.ts';
 import { type AttemptLimits, createAttemptLimits } from '../pages/throttling/attempt-limits.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import type { Store } from '../ports/store.ts';
-import { createLiveStreams, type LiveStreams } from '../proxy/policy/live-streams.ts';
-import { createUpstreamRegistry, type UpstreamRegistry } from '../proxy/upstream/registry.ts';
+import { LiveStreams } from '../proxy/policy/live-streams.ts';
+import { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import { createMemoryLimits } from '../stores/memory-limits.ts';
 import { type CrlFiles, createCrlFiles } from '../x509/crl-files.ts';
 import { IssuerKeysRegistry } from './trusted-issuers.ts';
@@ -73,8 +73,8 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
   const { store, log, now, metrics, isAuditAvailable, isOverloaded, limits: shared } = options;
   const limiters = new Map<string, { readonly rate: string; readonly limit: RateLimiter }>();
   const revocations = createLocalRevocations({ log: store.revocations, now });
-  const streams = createLiveStreams({ revocations, now, log });
-  const upstreams = createUpstreamRegistry(log);
+  const streams = new LiveStreams({ revocations, now, log });
+  const upstreams = new UpstreamRegistry(log);
   let current = options.settings;
   const outageTracker = new OutageTracker({
     store,

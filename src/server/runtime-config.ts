@@ -1,5 +1,6 @@
 import type { TokenApiService } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
+import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { GrantDeps } from '../grants/deps.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
@@ -10,8 +11,9 @@ import { createPages } from '../pages/router.ts';
 import { sessionCookieName } from '../pages/session.ts';
 import { createTheme } from '../pages/views/theme.ts';
 import type { FastPathConfig } from '../proxy/downstream/fast-path-config.ts';
-import { createForwardAuth } from '../proxy/policy/forward-auth.ts';
-import { createProxy, type Proxy } from '../proxy/proxy.ts';
+import type { PolicyContext } from '../proxy/policy/authorize.ts';
+import { ForwardAuth } from '../proxy/policy/forward-auth.ts';
+import { ReverseProxy } from '../proxy/proxy.ts';
 import { createAssertionSigner } from '../tokens/assertion.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
 import type { Keyring } from '../tokens/keyring.ts';
@@ -199,7 +201,7 @@ function createBuildContext(
     now,
   });
   const rateLimits = processState.getLimiters(settings.limits.rates);
-  return { settings, processState, files, keyring, certificates, grantDeps, rateLimits };
+  return { settings, processState, files, keyring, certificates, grantDeps, rateLimits, trustedIssuers };
 }
 
 function createTokenApiService(buildContext: BuildContext): TokenApiService {
@@ -240,7 +242,11 @@ function createConfirmationPages(
 }
 
 /** Only proxied requests accept the tokens of trusted issuers; the token API accepts its own. */
-function createTokenReader({ settings, grantDeps, trustedIssuers }: BuildContext): PolicyContext['readAccessToken'] {
+function createTokenReader({
+  settings,
+  grantDeps,
+  trustedIssuers,
+}: BuildContext): PolicyContext['readAccessToken'] {
   const { tokenIssuer } = grantDeps;
   if (trustedIssuers === undefined) return (token, at) => tokenIssuer.readAccessToken(token, at);
   const { read } = createTrustedTokenReader(trustedIssuers, settings.tokens.cacheSize);
@@ -252,7 +258,7 @@ const buildHeaderSettings = (settings: Settings) => ({
   cookie: sessionCookieName(getPagesOrigin(settings).url),
 });
 
-function createRequestProxy(buildContext: BuildContext): Proxy {
+function createRequestProxy(buildContext: BuildContext): ReverseProxy {
   const { settings, processState, keyring, certificates, grantDeps } = buildContext;
   const { store, now, log, metrics } = processState;
   const { integrations } = grantDeps;
@@ -260,38 +266,39 @@ function createRequestProxy(buildContext: BuildContext): Proxy {
   for (const { name } of rules) metrics.registerRule(name);
   for (const name of Object.keys(settings.upstreams)) metrics.upstream(name);
   const signAssertion = createAssertionSigner(keyring, settings.publicUrl);
-  return withStartError(() =>
-    createProxy({
-      rules,
-      upstreams: settings.upstreams,
-      registry: processState.upstreams,
-      signAssertion: (caller, audience) => signAssertion(caller, audience, now()),
-      publicUrl: settings.publicUrl,
-      pagesHost: getPagesOrigin(settings).host,
-      hosts: settings.hosts,
-      realm: REALM,
-      headers: buildHeaderSettings(settings),
-      maxBodyBytes: settings.limits.body,
-      readAccessToken: createTokenReader(buildContext),
-      revocations: store.revocations,
-      getIntegration: (clientId) => integrations.get(clientId),
-      getCertificate: (context) => certificates.validate(certificates.get(context)),
-      isCertificateAmbiguous: certificates.isAmbiguous,
-      isTrustedPeer: settings.trustedProxies.includes,
-      streams: processState.streams,
-      endStreams: settings.tokens.endStreams,
-      now,
-      log,
-    }),
+  return withStartError(
+    () =>
+      new ReverseProxy({
+        rules,
+        upstreams: settings.upstreams,
+        registry: processState.upstreams,
+        signAssertion: (caller, audience) => signAssertion(caller, audience, now()),
+        publicUrl: settings.publicUrl,
+        pagesHost: getPagesOrigin(settings).host,
+        hosts: settings.hosts,
+        realm: REALM,
+        headers: buildHeaderSettings(settings),
+        maxBodyBytes: settings.limits.body,
+        readAccessToken: createTokenReader(buildContext),
+        revocations: store.revocations,
+        getIntegration: (clientId) => integrations.get(clientId),
+        getCertificate: (context) => certificates.validate(certificates.get(context)),
+        isCertificateAmbiguous: certificates.isAmbiguous,
+        isTrustedPeer: settings.trustedProxies.includes,
+        streams: processState.streams,
+        endStreams: settings.tokens.endStreams,
+        now,
+        log,
+      }),
   );
 }
 
 function createForwardAuthEndpoint(
   { settings, processState: { now, log }, certificates }: BuildContext,
-  { policy }: Proxy,
-): ReturnType<typeof createForwardAuth> {
+  { policy }: ReverseProxy,
+): ForwardAuth {
   const servicePaths = new ServicePaths(settings);
-  return createForwardAuth({
+  return new ForwardAuth({
     policy,
     realm: REALM,
     headers: buildHeaderSettings(settings),

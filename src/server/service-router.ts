@@ -9,9 +9,9 @@ import { handleOpenApi, OPENAPI_PATH, serializeOpenApi } from '../oauth/openapi.
 import { handleMetadata, handleOAuth, OAUTH_PATH } from '../oauth/router.ts';
 import type { OAuthService } from '../oauth/service.ts';
 import type { createPages } from '../pages/router.ts';
-import type { createForwardAuth } from '../proxy/policy/forward-auth.ts';
+import type { ForwardAuth } from '../proxy/policy/forward-auth.ts';
 import { readRequestHead } from '../proxy/policy/request-head.ts';
-import type { Proxy } from '../proxy/proxy.ts';
+import type { ReverseProxy } from '../proxy/proxy.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import type { PagesOrigin } from './pages-origin.ts';
 import { ServicePaths } from './service-paths.ts';
@@ -22,8 +22,8 @@ export interface ServiceRouterDeps {
   readonly oauth: OAuthService;
   readonly pages: ReturnType<typeof createPages>;
   readonly pagesOrigin: PagesOrigin;
-  readonly forwardAuth: ReturnType<typeof createForwardAuth>;
-  readonly proxy: Proxy;
+  readonly forwardAuth: ForwardAuth;
+  readonly proxy: ReverseProxy;
   readonly keyring: Keyring;
   readonly now: () => number;
 }
@@ -100,7 +100,7 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
 
 /** Path and host of a request; undefined for an ambiguous head or target, or a host that is not served: the proxy rejects it. */
 function readServiceTarget(
-  { policy, acceptsHost }: Proxy,
+  { policy, acceptsHost }: ReverseProxy,
   { request, peer }: RequestContext,
 ): { readonly path: string; readonly host: string } | undefined {
   const parsed = parseTarget(request.url ?? '', {

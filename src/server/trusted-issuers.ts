@@ -14,10 +14,11 @@ import { TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
 type IssuerSettings = Settings['trustedIssuers'][string];
 
 /** What the keys of an issuer are fetched with. The keys are fetched anew when one of these changes. */
-interface KeySource extends Pick<
-  IssuerSettings,
-  'issuer' | 'jwksUri' | 'refreshInterval' | 'cooldown' | 'maxStaleness' | 'timeout' | 'bearerTokenFile'
-> {
+interface KeySource
+  extends Pick<
+    IssuerSettings,
+    'issuer' | 'jwksUri' | 'refreshInterval' | 'cooldown' | 'maxStaleness' | 'timeout' | 'bearerTokenFile'
+  > {
   readonly name: string;
   readonly keySet: string | undefined;
   readonly ca: string | undefined;

@@ -18,8 +18,8 @@ afterAll(() => gateway.close());
 
 type AdminReply = Pick<Reply, 'status' | 'headers' | 'json'>;
 
-/** A request to the admin listener, by default with the admin token. */
-function admin(
+/** Sends a request to the admin listener, with the token by default. */
+function adminApi(
   method: string,
   path: string,
   {
@@ -38,8 +38,9 @@ function admin(
 }
 
 const JSON_TYPE = { 'content-type': 'application/json' };
-const idsIn = (reply: AdminReply): string[] => (reply.json['grants'] as { id: string }[]).map(({ id }) => id);
-const idOf = async (accessToken: string): Promise<string> => {
+const listIds = (reply: AdminReply): string[] =>
+  (reply.json['grants'] as { id: string }[]).map(({ id }) => id);
+const readGrantId = async (accessToken: string): Promise<string> => {
   const claims = JSON.parse(Buffer.from(accessToken.split('.')[1] ?? '', 'base64url').toString()) as {
     gid: string;
   };
@@ -48,7 +49,7 @@ const idOf = async (accessToken: string): Promise<string> => {
 
 test('without the token no admin path reveals or changes anything', async () => {
   const grant = await gateway.grant();
-  const id = await idOf(grant.access_token);
+  const id = await readGrantId(grant.access_token);
   const wrong: Readonly<Record<string, string | string[]>>[] = [
     {},
     { authorization: '' },
@@ -70,7 +71,7 @@ test('without the token no admin path reveals or changes anything', async () => 
       ['POST', '/revoke'],
       ['DELETE', '/nowhere'],
     ] as const) {
-      const reply = await admin(method, path, {
+      const reply = await adminApi(method, path, {
         headers: { ...headers, ...JSON_TYPE },
         ...(method === 'POST' && { body: '{}' }),
       });
@@ -78,7 +79,7 @@ test('without the token no admin path reveals or changes anything', async () => 
       expect(reply.headers['www-authenticate']).toBe('Bearer realm="gatehouse administration"');
       expect(JSON.stringify(reply.json)).not.toContain(id);
     }
-  expect((await admin('GET', `/grants?token=${token}`, { headers: {} })).status).toBe(401);
+  expect((await adminApi('GET', `/grants?token=${token}`, { headers: {} })).status).toBe(401);
   expect((await gateway.api('/files/a', grant.access_token)).status).toBe(200);
 });
 
@@ -93,45 +94,45 @@ test('the admin API is not reachable through the public port', async () => {
 test('an empty or missing token file allows no access; a new token in it applies at once', async () => {
   const file = join(gateway.folder, 'data/admin-token');
   writeFileSync(file, '\n');
-  expect((await admin('GET', '/grants', { headers: { authorization: 'Bearer ' } })).status).toBe(401);
-  expect((await admin('GET', '/grants')).status).toBe(401);
+  expect((await adminApi('GET', '/grants', { headers: { authorization: 'Bearer ' } })).status).toBe(401);
+  expect((await adminApi('GET', '/grants')).status).toBe(401);
   rmSync(file);
-  expect((await admin('GET', '/grants')).status).toBe(401);
+  expect((await adminApi('GET', '/grants')).status).toBe(401);
   token = 'another-token-of-an-operator';
   writeFileSync(file, token, { mode: 0o600 });
-  expect((await admin('GET', '/grants')).status).toBe(200);
+  expect((await adminApi('GET', '/grants')).status).toBe(200);
   // RFC 6750 §2.1: equals signs only at the end, and any length.
   writeFileSync(file, 'a-token=with-an-equals-sign-inside');
   const headers = { authorization: 'Bearer a-token=with-an-equals-sign-inside' };
-  expect((await admin('GET', '/grants', { headers })).status).toBe(401);
+  expect((await adminApi('GET', '/grants', { headers })).status).toBe(401);
   token = `${'x'.repeat(600)}==`;
   writeFileSync(file, token);
-  expect((await admin('GET', '/grants')).status).toBe(200);
+  expect((await adminApi('GET', '/grants')).status).toBe(200);
 });
 
-test('grants are listed by identity, by client, in pages, and shown without a secret', async () => {
+test('grants are listed by identity and client, in pages, and without secrets', async () => {
   const mine = await gateway.grant({ clientId: 'other-app' });
   const bobs = await gateway.grant({ user: 'bob' });
-  const [mineId, bobsId] = [await idOf(mine.access_token), await idOf(bobs.access_token)];
-  const byClient = await admin('GET', '/grants?client=other-app');
-  expect(idsIn(byClient)).toContain(mineId);
-  expect(idsIn(byClient)).not.toContain(bobsId);
-  const byIdentity = await admin('GET', `/grants?identity=${encodeURIComponent(BOB)}`);
-  expect(idsIn(byIdentity)).toEqual([bobsId]);
+  const [mineId, bobsId] = [await readGrantId(mine.access_token), await readGrantId(bobs.access_token)];
+  const byClient = await adminApi('GET', '/grants?client=other-app');
+  expect(listIds(byClient)).toContain(mineId);
+  expect(listIds(byClient)).not.toContain(bobsId);
+  const byIdentity = await adminApi('GET', `/grants?identity=${encodeURIComponent(BOB)}`);
+  expect(listIds(byIdentity)).toEqual([bobsId]);
 
   const found: string[] = [];
   let after: string | undefined;
   do {
-    const page = await admin(
+    const page = await adminApi(
       'GET',
       `/grants?limit=1${after === undefined ? '' : `&after=${encodeURIComponent(after)}`}`,
     );
-    found.push(...idsIn(page));
+    found.push(...listIds(page));
     after = page.json['next'] as string | undefined;
   } while (after !== undefined);
   expect(found).toEqual(expect.arrayContaining([mineId, bobsId]));
 
-  const shown = await admin('GET', `/grants/${mineId}`);
+  const shown = await adminApi('GET', `/grants/${mineId}`);
   expect(shown.json).toMatchObject({
     id: mineId,
     client: 'other-app',
@@ -144,10 +145,10 @@ test('grants are listed by identity, by client, in pages, and shown without a se
   expect(JSON.stringify(shown.json)).not.toContain(mine.refresh_token);
 });
 
-test('a grant that is ended refuses its tokens at once, and the act is recorded', async () => {
+test('the tokens of a revoked grant are rejected at once, and the action is recorded', async () => {
   const grant = await gateway.grant();
-  const id = await idOf(grant.access_token);
-  expect((await admin('POST', `/grants/${id}/revoke`)).json).toEqual({ ended: id });
+  const id = await readGrantId(grant.access_token);
+  expect((await adminApi('POST', `/grants/${id}/revoke`)).json).toEqual({ ended: id });
   expect((await gateway.api('/files/a', grant.access_token)).status).toBe(401);
   expect((await gateway.refresh(grant.refresh_token)).json['Error']).toBe('invalid_grant');
   expect(gateway.auditEvents('admin_action').at(-1)).toMatchObject({
@@ -156,9 +157,9 @@ test('a grant that is ended refuses its tokens at once, and the act is recorded'
     grant: id,
     identity: ALICE,
   });
-  expect(idsIn(await admin('GET', '/grants'))).not.toContain(id);
-  expect(idsIn(await admin('GET', '/grants?state=all'))).toContain(id);
-  expect((await admin('POST', `/grants/${id}/revoke`)).status).toBe(200);
+  expect(listIds(await adminApi('GET', '/grants'))).not.toContain(id);
+  expect(listIds(await adminApi('GET', '/grants?state=all'))).toContain(id);
+  expect((await adminApi('POST', `/grants/${id}/revoke`)).status).toBe(200);
 });
 
 test.each([
@@ -167,7 +168,7 @@ test.each([
 ])('everything of an %s is ended, and what is issued afterwards works', async (name, whose) => {
   const hit = name === 'identity' ? ({ user: 'bob' } as const) : ({ clientId: 'other-app' } as const);
   const [before, another] = [await gateway.grant(hit), await gateway.grant()];
-  const reply = await admin('POST', '/revoke', {
+  const reply = await adminApi('POST', '/revoke', {
     headers: { authorization: `Bearer ${token}`, ...JSON_TYPE },
     body: JSON.stringify({ [name]: whose }),
   });
@@ -206,7 +207,7 @@ test.each([
   ['POST', '/revoke', Buffer.from('{"identity":"local:\xff"}', 'latin1'), 400],
   ['POST', '/revoke', `{"client":"${'a'.repeat(5_000)}"}`, 400],
 ])('%s %s %s is %i', async (method, path, body, status) => {
-  const reply = await admin(method, path, {
+  const reply = await adminApi(method, path, {
     headers: { authorization: `Bearer ${token}`, ...JSON_TYPE },
     ...(body !== undefined && { body }),
   });
@@ -214,23 +215,23 @@ test.each([
   expect(reply.json).toHaveProperty('error');
 });
 
-test('a client cannot be revoked by a form: a page in a browser cannot send JSON without CORS', async () => {
-  const reply = await admin('POST', '/revoke', {
+test('a client cannot be revoked with a form, which a web page could send without CORS', async () => {
+  const reply = await adminApi('POST', '/revoke', {
     headers: { authorization: `Bearer ${token}`, 'content-type': 'text/plain' },
     body: '{"client":"other-app"}',
   });
   expect(reply.status).toBe(400);
-  const repeated = await admin('POST', '/revoke', {
+  const repeated = await adminApi('POST', '/revoke', {
     headers: { authorization: `Bearer ${token}`, 'content-type': ['application/json', 'text/plain'] },
     body: '{"client":"other-app"}',
   });
   expect(repeated.status).toBe(400);
 });
 
-test('revoking all grants of an unknown integration is 404 and revokes nothing', async () => {
+test('revoking all grants of an unknown integration is 404, and nothing is recorded', async () => {
   const grant = await gateway.grant();
   const body = JSON.stringify({ client: 'report-runer' });
-  const reply = await admin('POST', '/revoke', {
+  const reply = await adminApi('POST', '/revoke', {
     headers: { authorization: `Bearer ${token}`, ...JSON_TYPE },
     body,
   });
@@ -242,28 +243,28 @@ test('revoking all grants of an unknown integration is 404 and revokes nothing',
 });
 
 test('grants can be listed and revoked by user name', async () => {
-  const end = (body: object): Promise<AdminReply> =>
-    admin('POST', '/revoke', {
+  const revoke = (body: object): Promise<AdminReply> =>
+    adminApi('POST', '/revoke', {
       headers: { authorization: `Bearer ${token}`, ...JSON_TYPE },
       body: JSON.stringify(body),
     });
   const grant = await gateway.grant({ user: 'bob' });
   const other = await gateway.grant();
-  const listed = await admin('GET', '/grants?name=BOB');
-  expect(idsIn(listed)).toContain(await idOf(grant.access_token));
-  expect(idsIn(listed)).not.toContain(await idOf(other.access_token));
-  expect((await admin('GET', '/grants?name=nobody')).status).toBe(404);
-  expect((await admin('GET', '/grants?name=')).status).toBe(400);
-  expect((await admin('GET', `/grants?name=bob&identity=${encodeURIComponent(ALICE)}`)).status).toBe(400);
+  const listed = await adminApi('GET', '/grants?name=BOB');
+  expect(listIds(listed)).toContain(await readGrantId(grant.access_token));
+  expect(listIds(listed)).not.toContain(await readGrantId(other.access_token));
+  expect((await adminApi('GET', '/grants?name=nobody')).status).toBe(404);
+  expect((await adminApi('GET', '/grants?name=')).status).toBe(400);
+  expect((await adminApi('GET', `/grants?name=bob&identity=${encodeURIComponent(ALICE)}`)).status).toBe(400);
   for (const body of [{ name: 'nobody' }, { name: '' }, { name: 'bob', identity: ALICE }, { name: ['bob'] }])
-    expect((await end(body)).status).toBe(body.name === 'nobody' ? 404 : 400);
+    expect((await revoke(body)).status).toBe(body.name === 'nobody' ? 404 : 400);
   expect((await gateway.api('/files/a', grant.access_token)).status).toBe(200);
-  expect((await end({ name: 'bob' })).json).toMatchObject({ ended: { identity: BOB } });
+  expect((await revoke({ name: 'bob' })).json).toMatchObject({ ended: { identity: BOB } });
   expect((await gateway.api('/files/a', grant.access_token)).status).toBe(401);
   expect((await gateway.api('/files/a', other.access_token)).status).toBe(200);
 });
 
-test('a user name in several directories is ambiguous: 409 with the identities', async () => {
+test('a user name that exists in several directories is 409 with the identities', async () => {
   const deps = { findIdentities: async () => ['local:{a}', 'staff:{b}'] } as unknown as AdminApiDeps;
   const reply = await handleAdminRequest(deps, {
     method: 'GET',

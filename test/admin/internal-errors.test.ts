@@ -47,13 +47,13 @@ afterAll(async () => {
   rmSync(folder, { recursive: true });
 });
 
-const ask = (path: string) =>
+const requestAdmin = (path: string) =>
   sendRequest({ port: admin.port ?? 0, path, plain: true, headers: { authorization: `Bearer ${TOKEN}` } });
 
 test('an internal error of the admin API is logged with its stack, without the token and the request', async () => {
-  const { status, text } = await ask('/admin/v1/grants/abcdef');
+  const { status, text } = await requestAdmin('/admin/v1/grants/abcdef');
   expect([status, text]).toEqual([500, expect.not.stringContaining('never happen')]);
-  const line = lines.find((one) => one.includes('admin_request_failed')) ?? '{}';
+  const line = lines.find((entry) => entry.includes('admin_request_failed')) ?? '{}';
   expect(JSON.parse(line)).toMatchObject({
     level: 'error',
     method: 'GET',
@@ -64,9 +64,9 @@ test('an internal error of the admin API is logged with its stack, without the t
   expect(lines.join('')).not.toContain(TOKEN);
 });
 
-test('metrics that cannot be collected are logged too', async () => {
-  expect((await ask('/metrics')).status).toBe(500);
-  expect(JSON.parse(lines.find((one) => one.includes('metrics_failed')) ?? '{}')).toMatchObject({
+test('a failure to collect metrics is logged', async () => {
+  expect((await requestAdmin('/metrics')).status).toBe(500);
+  expect(JSON.parse(lines.find((line) => line.includes('metrics_failed')) ?? '{}')).toMatchObject({
     error: 'no figures',
   });
 });

@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { startGateway } from '../support/test-gateway.ts';
 
-test('O13 probes and metrics are on the admin listener only: their paths on the public port follow the routes', async () => {
+test('O13 probes and metrics are served on the admin listener only; on the public port, the routes apply to their paths', async () => {
   const gateway = await startGateway();
   onTestFinished(() => gateway.close());
   const { access_token: token } = await gateway.grant();

@@ -2,7 +2,7 @@ import { request } from 'node:https';
 import { stringify } from 'yaml';
 import type { Manifest } from '../chart/manifests.ts';
 
-/** How to reach an API server. */
+/** URL and credentials of an API server. */
 export interface Access {
   readonly url: string;
   readonly ca: string;
@@ -11,14 +11,14 @@ export interface Access {
 
 export interface ApiResponse {
   readonly status: number;
-  /** What the server says beside its answer: what is outdated, what a stricter namespace would refuse. */
+  /** Warnings in the response, such as deprecations and Pod Security violations. */
   readonly warnings: readonly string[];
   readonly body: { readonly message?: string; readonly [field: string]: unknown };
 }
 
 export interface Api {
   call(method: string, path: string, body?: string, type?: string): Promise<ApiResponse>;
-  /** Server-side apply. Unknown and doubled fields are refused; nothing is kept with `dryRun`. */
+  /** Server-side apply with strict field validation; nothing is stored with `dryRun`. */
   apply(
     object: Manifest,
     options?: { readonly namespace?: string; readonly dryRun?: boolean },
@@ -32,7 +32,7 @@ export function connect(access: Access): Api {
   const known = new Map<string, Promise<readonly Resource[]>>();
   const call: Api['call'] = (method, path, body, type) => send(access, method, path, body, type);
 
-  const resourcesOf = (apiVersion: string): Promise<readonly Resource[]> => {
+  const listResources = (apiVersion: string): Promise<readonly Resource[]> => {
     const path = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`;
     const found =
       known.get(path) ?? call('GET', path).then(({ body }) => (body['resources'] ?? []) as Resource[]);
@@ -41,9 +41,9 @@ export function connect(access: Access): Api {
   };
 
   const pathOf: Api['pathOf'] = async ({ apiVersion, kind }, namespace) => {
-    const resources = await resourcesOf(apiVersion);
-    const resource = resources.find((one) => one.kind === kind && !one.name.includes('/'));
-    if (resource === undefined) throw new Error(`the server knows no ${apiVersion} ${kind}`);
+    const resources = await listResources(apiVersion);
+    const resource = resources.find((candidate) => candidate.kind === kind && !candidate.name.includes('/'));
+    if (resource === undefined) throw new Error(`the server has no resource ${apiVersion} ${kind}`);
     const base = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`;
     const inside = resource.namespaced ? `/namespaces/${namespace ?? 'default'}` : '';
     return `${base}${inside}/${resource.name}`;

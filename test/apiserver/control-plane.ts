@@ -10,7 +10,7 @@ import { freePort } from '../support/ports.ts';
 import { until } from '../support/until.ts';
 import { type Access, connect } from './api.ts';
 
-/** A real etcd and a real kube-apiserver, on the loopback: they judge objects and keep them; nothing runs. */
+/** A real etcd and a real kube-apiserver on loopback: they validate and store objects, but no pod runs. */
 export interface ControlPlane {
   readonly access: Access;
   /** For helm and kubectl. */
@@ -26,7 +26,7 @@ export async function startControlPlane(): Promise<ControlPlane> {
     try {
       return await start();
     } catch (error) {
-      // A free port can be taken by somebody else before it is used.
+      // Another process may take a free port before it is used.
       if (tried === TRIES) throw error;
     }
   }
@@ -36,7 +36,7 @@ async function start(): Promise<ControlPlane> {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-control-plane-'));
   const processes: Running[] = [];
   const stop = async (): Promise<void> => {
-    for (const one of processes.reverse()) await one.stop();
+    for (const child of processes.reverse()) await child.stop();
     rmSync(folder, { recursive: true, force: true });
   };
   try {
@@ -50,13 +50,13 @@ async function start(): Promise<ControlPlane> {
     await until(
       'the API server is ready',
       () => {
-        for (const one of processes) one.mustLive();
+        for (const child of processes) child.assertRunning();
         return isReady(url, certificate, token);
       },
       START_SECONDS,
     );
     const kubeconfig = join(folder, 'kubeconfig');
-    writeFileSync(kubeconfig, kubeconfigOf(url, certificate, token), { mode: 0o600 });
+    writeFileSync(kubeconfig, renderKubeconfig(url, certificate, token), { mode: 0o600 });
     return { access: { url, ca: readFileSync(certificate, 'utf8'), token }, kubeconfig, stop };
   } catch (error) {
     await stop();
@@ -73,7 +73,7 @@ const startEtcd = (folder: string, client: string, peer: string): Running =>
     `--listen-peer-urls=${peer}`,
     `--initial-advertise-peer-urls=${peer}`,
     `--initial-cluster=default=${peer}`,
-    // What is kept here is thrown away at the end.
+    // The data is discarded at the end.
     '--unsafe-no-fsync',
   ]);
 
@@ -91,7 +91,7 @@ function startApiServer(folder: string, etcd: string, port: number, token: strin
     '--bind-address=127.0.0.1',
     `--secure-port=${port}`,
     `--cert-dir=${join(folder, 'certificates')}`,
-    // A dual-stack cluster, so that Services may ask for either.
+    // A dual-stack cluster, so that Services may request either IP family.
     '--service-cluster-ip-range=10.96.0.0/16,fd00:96::/108',
     '--authorization-mode=RBAC',
     `--token-auth-file=${join(folder, 'tokens.csv')}`,
@@ -102,7 +102,7 @@ function startApiServer(folder: string, etcd: string, port: number, token: strin
 }
 
 interface Running {
-  mustLive(): void;
+  assertRunning(): void;
   stop(): Promise<void>;
 }
 
@@ -121,8 +121,8 @@ function run(name: ClusterProgram, folder: string, args: readonly string[]): Run
   });
   const ended = once(child, 'exit');
   return {
-    mustLive: () => {
-      if (isOver) throw new Error(`${name} ended:\n${readFileSync(log, 'utf8').slice(-4_000)}`);
+    assertRunning: () => {
+      if (isOver) throw new Error(`${name} exited:\n${readFileSync(log, 'utf8').slice(-4_000)}`);
     },
     stop: async () => {
       if (isOver) return;
@@ -138,19 +138,19 @@ async function isReady(url: string, certificate: string, token: string): Promise
   try {
     const api = connect({ url, ca: readFileSync(certificate, 'utf8'), token });
     const { status } = await api.call('GET', '/readyz');
-    // Made by the server itself after its start.
+    // The server creates it after its start.
     return status === 200 && (await api.call('GET', '/api/v1/namespaces/default')).status === 200;
   } catch {
     return false;
   }
 }
 
-const kubeconfigOf = (url: string, certificate: string, token: string): string =>
+const renderKubeconfig = (url: string, certificate: string, token: string): string =>
   stringify({
     apiVersion: 'v1',
     kind: 'Config',
-    clusters: [{ name: 'here', cluster: { server: url, 'certificate-authority': certificate } }],
+    clusters: [{ name: 'test', cluster: { server: url, 'certificate-authority': certificate } }],
     users: [{ name: 'operator', user: { token } }],
-    contexts: [{ name: 'here', context: { cluster: 'here', user: 'operator' } }],
-    'current-context': 'here',
+    contexts: [{ name: 'test', context: { cluster: 'test', user: 'operator' } }],
+    'current-context': 'test',
   });

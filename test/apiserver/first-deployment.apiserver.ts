@@ -7,15 +7,15 @@ import { clusterProgram } from '../../tools/chart/cluster.ts';
 import { program } from '../../tools/chart/install.ts';
 import { createCa, issueServer } from '../support/pki.ts';
 import { type Api, connect } from './api.ts';
-import { restrictedNamespace } from './namespace.ts';
+import { createRestrictedNamespace } from './namespace.ts';
 
-/** docs/kubernetes.md, step by step, by somebody who does what it says. */
+/** Runs the steps of docs/kubernetes.md. */
 const ROOT = join(import.meta.dirname, '../..');
 const NAMESPACE = 'newcomer';
 const api: Api = connect(inject('access'));
 let folder = '';
 
-/** Nothing runs in this cluster, so nobody can wait for pods in it. */
+/** No pod runs in this cluster, so commands that wait for pods are skipped. */
 const NEEDS_NODES = /rollout status|^helm .* test /;
 
 interface Block {
@@ -29,7 +29,7 @@ const blocks: readonly Block[] = [
 ].map(([, kind = '', text = '']) => ({ kind, text }));
 
 beforeAll(async () => {
-  await restrictedNamespace(api, NAMESPACE);
+  await createRestrictedNamespace(api, NAMESPACE);
   folder = mkdtempSync(join(tmpdir(), 'gatehouse-newcomer-'));
   mkdirSync(join(folder, 'bin'));
   const gatehouse = `#!/bin/sh\nexec '${process.execPath}' '${join(ROOT, 'src/main.ts')}' "$@"\n`;
@@ -49,7 +49,7 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-function ran(text: string): {
+function runShell(text: string): {
   readonly status: number | null;
   readonly stdout: string;
   readonly stderr: string;
@@ -68,23 +68,23 @@ function ran(text: string): {
   return { status, stdout, stderr };
 }
 
-/** It succeeds, and has nothing to complain about. */
-function shell(text: string): string {
-  const { status, stdout, stderr } = ran(text);
+/** Runs a command that must succeed without warnings. */
+function runWithoutWarnings(text: string): string {
+  const { status, stdout, stderr } = runShell(text);
   expect({ text, status, stderr }).toEqual({ text, status: 0, stderr: '' });
   return stdout;
 }
 
-const followed = (text: string): string =>
-  shell(
+const runDocumented = (text: string): string =>
+  runWithoutWarnings(
     text
       .split('\n')
       .filter((line) => !NEEDS_NODES.test(line))
       .join('\n'),
   );
 
-const one = (kind: string, name: string, field: string): string =>
-  shell(`kubectl -n ${NAMESPACE} get ${kind} ${name} -o jsonpath='{${field}}'`);
+const readField = (kind: string, name: string, field: string): string =>
+  runWithoutWarnings(`kubectl -n ${NAMESPACE} get ${kind} ${name} -o jsonpath='{${field}}'`);
 
 const APPLICATION = `
 apiVersion: apps/v1
@@ -108,65 +108,67 @@ spec:
 `;
 
 describe('docs/kubernetes.md', () => {
-  test('every command works in its turn', () => {
+  test('every command works, in order', () => {
     writeFileSync(join(folder, 'application.yaml'), APPLICATION);
-    shell(`kubectl -n ${NAMESPACE} create -f application.yaml`);
+    runWithoutWarnings(`kubectl -n ${NAMESPACE} create -f application.yaml`);
     let ran = 0;
     for (const { kind, text } of blocks) {
-      // "values.yaml" of the commands that follow.
+      // The `values.yaml` of the following commands.
       if (kind === 'yaml values') writeFileSync(join(folder, 'values.yaml'), text);
       if (kind !== 'sh illustrative') continue;
-      // The way to upgrade is shown for the gateway.
+      // The upgrade is documented for the gateway.
       if (text.includes('upgrade gate ')) writeFileSync(join(folder, 'values.yaml'), blocks[1]?.text ?? '');
-      followed(text);
+      runDocumented(text);
       ran++;
     }
     expect(ran).toBeGreaterThan(5);
-    expect(one('deployment', 'gate-gatehouse', '.spec.replicas')).toBe('2');
-    expect(one('secret', 'gatehouse-keys', '.metadata.annotations')).toBe('');
+    expect(readField('deployment', 'gate-gatehouse', '.spec.replicas')).toBe('2');
+    expect(readField('secret', 'gatehouse-keys', '.metadata.annotations')).toBe('');
   });
 
-  test('the patch put gatehouse first, once, and left what was there as it was', () => {
+  test('the patch adds gatehouse once, as the first container, and leaves the others unchanged', () => {
     const spec = '.spec.template.spec';
-    expect(one('deployment', 'orders', `${spec}.initContainers[*].name`)).toBe('gatehouse migrate');
-    expect(one('deployment', 'orders', `${spec}.terminationGracePeriodSeconds`)).toBe('300');
-    const again = shell(`kubectl -n ${NAMESPACE} patch deployment orders --patch-file gatehouse-patch.yaml`);
+    expect(readField('deployment', 'orders', `${spec}.initContainers[*].name`)).toBe('gatehouse migrate');
+    expect(readField('deployment', 'orders', `${spec}.terminationGracePeriodSeconds`)).toBe('300');
+    const again = runWithoutWarnings(
+      `kubectl -n ${NAMESPACE} patch deployment orders --patch-file gatehouse-patch.yaml`,
+    );
     expect(again).toContain('patched (no change)');
   });
 
-  test('every Secret and ConfigMap that pods mount is one that the page made', () => {
+  test('every Secret and ConfigMap that pods mount is created by the page', () => {
     for (const name of ['gate-gatehouse', 'orders']) {
       const volumes = '.spec.template.spec.volumes';
-      const secrets = one('deployment', name, `${volumes}[*].secret.secretName`).split(' ');
-      const maps = one('deployment', name, `${volumes}[*].configMap.name`).split(' ');
+      const secrets = readField('deployment', name, `${volumes}[*].secret.secretName`).split(' ');
+      const maps = readField('deployment', name, `${volumes}[*].configMap.name`).split(' ');
       expect(secrets.length).toBeGreaterThan(2);
-      for (const secret of secrets) expect(one('secret', secret, '.metadata.name')).toBe(secret);
-      for (const map of maps) expect(one('configmap', map, '.metadata.name')).toBe(map);
+      for (const secret of secrets) expect(readField('secret', secret, '.metadata.name')).toBe(secret);
+      for (const map of maps) expect(readField('configmap', map, '.metadata.name')).toBe(map);
     }
   });
 
-  test('a StatefulSet’s volume grows only with the documented commands', async () => {
+  test('the volume of a StatefulSet can be enlarged with the documented commands only', async () => {
     const grow = blocks.find(({ kind }) => kind === 'sh illustrative embedded')?.text ?? '';
     const values = readFileSync(join(ROOT, 'helm/gatehouse/ci/embedded-values.yaml'), 'utf8');
     writeFileSync(join(folder, 'values.yaml'), values);
-    shell(`helm -n ${NAMESPACE} upgrade gate helm/gatehouse -f values.yaml`);
+    runWithoutWarnings(`helm -n ${NAMESPACE} upgrade gate helm/gatehouse -f values.yaml`);
     const [claim = '', remove = '', upgrade = ''] = grow.trim().split('\n');
-    expect(ran(upgrade).stderr).toContain('updates to statefulset spec for fields other than');
-    await boundClaim('gatehouse-data-gate-gatehouse-0');
-    shell(claim);
-    // Its last step is a controller's: to say that what belonged to it is left alone.
-    shell(`${remove} --wait=false`);
-    shell(
+    expect(runShell(upgrade).stderr).toContain('updates to statefulset spec for fields other than');
+    await bindClaim('gatehouse-data-gate-gatehouse-0');
+    runWithoutWarnings(claim);
+    // The last step, orphaning the dependents, is done by a controller.
+    runWithoutWarnings(`${remove} --wait=false`);
+    runWithoutWarnings(
       `kubectl -n ${NAMESPACE} patch statefulset gate-gatehouse --type=merge -p '{"metadata":{"finalizers":null}}'`,
     );
-    shell(upgrade);
+    runWithoutWarnings(upgrade);
     const size = '.spec.volumeClaimTemplates[0].spec.resources.requests.storage';
-    expect(one('statefulset', 'gate-gatehouse', size)).toBe('5Gi');
+    expect(readField('statefulset', 'gate-gatehouse', size)).toBe('5Gi');
   });
 });
 
-/** As the controllers of a cluster leave it. */
-async function boundClaim(name: string): Promise<void> {
+/** Marks a claim as bound, as the controllers of a cluster do. */
+async function bindClaim(name: string): Promise<void> {
   const storage = '2Gi';
   const spec = {
     accessModes: ['ReadWriteOnce'],
@@ -190,38 +192,44 @@ async function boundClaim(name: string): Promise<void> {
 
 const ci = (name: string): string => join(ROOT, 'helm/gatehouse/ci', `${name}-values.yaml`);
 
-describe('releases come, change and go', () => {
-  /** The chart in a later version, with nothing else in it that changed. */
-  function laterChart(): string {
-    shell(
+describe('installing, upgrading and removing releases', () => {
+  /** The chart with a later version and no other change. */
+  function createLaterChart(): string {
+    runWithoutWarnings(
       `mkdir -p later && cp -rL helm/gatehouse later/ && sed -i 's/^version: .*/version: 9.9.9/' later/gatehouse/Chart.yaml`,
     );
     return 'later/gatehouse';
   }
 
-  test('a new version of the chart alone replaces no pod, least of all Valkey', () => {
+  test('a new chart version without other changes replaces no pod', () => {
     const args = `-f ${ci('valkey')} --set valkey.existingSecret=`;
-    shell(`helm -n ${NAMESPACE} install trial helm/gatehouse ${args}`);
-    const password = one('secret', 'trial-gatehouse-valkey', '.data.password');
+    runWithoutWarnings(`helm -n ${NAMESPACE} install trial helm/gatehouse ${args}`);
+    const password = readField('secret', 'trial-gatehouse-valkey', '.data.password');
     const templates = () =>
-      ['trial-gatehouse', 'trial-gatehouse-valkey'].map((name) => one('deployment', name, '.spec.template'));
+      ['trial-gatehouse', 'trial-gatehouse-valkey'].map((name) =>
+        readField('deployment', name, '.spec.template'),
+      );
     const before = templates();
-    shell(`helm -n ${NAMESPACE} upgrade trial ${laterChart()} ${args}`);
-    expect(one('deployment', 'trial-gatehouse', '.metadata.labels.helm\\.sh/chart')).toBe('gatehouse-9.9.9');
+    runWithoutWarnings(`helm -n ${NAMESPACE} upgrade trial ${createLaterChart()} ${args}`);
+    expect(readField('deployment', 'trial-gatehouse', '.metadata.labels.helm\\.sh/chart')).toBe(
+      'gatehouse-9.9.9',
+    );
     expect(templates()).toEqual(before);
-    expect(one('secret', 'trial-gatehouse-valkey', '.data.password')).toBe(password);
-    // What the pods read at their start is another matter.
-    shell(`helm -n ${NAMESPACE} upgrade trial later/gatehouse ${args} --set config.log.level=warn`);
+    expect(readField('secret', 'trial-gatehouse-valkey', '.data.password')).toBe(password);
+    // A change of what the pods read at start does replace them.
+    runWithoutWarnings(
+      `helm -n ${NAMESPACE} upgrade trial later/gatehouse ${args} --set config.log.level=warn`,
+    );
     const [gateway, valkey] = templates();
     expect([gateway === before[0], valkey === before[1]]).toEqual([false, true]);
-    shell(`helm -n ${NAMESPACE} uninstall trial`);
+    runWithoutWarnings(`helm -n ${NAMESPACE} uninstall trial`);
   });
 
-  test('from the embedded store to Redis, to a sidecar, and back to the first', () => {
+  test('a release can change from the embedded store to Redis, to a sidecar, and back', () => {
     for (const name of ['embedded', 'redis', 'sidecar', 'autoscaling'])
-      shell(`helm -n ${NAMESPACE} upgrade --install moved helm/gatehouse -f ${ci(name)}`);
-    shell(`helm -n ${NAMESPACE} rollback moved 1`);
-    const kinds = shell(
+      runWithoutWarnings(`helm -n ${NAMESPACE} upgrade --install moved helm/gatehouse -f ${ci(name)}`);
+    runWithoutWarnings(`helm -n ${NAMESPACE} rollback moved 1`);
+    const kinds = runWithoutWarnings(
       `kubectl -n ${NAMESPACE} get all,hpa,pdb -l app.kubernetes.io/instance=moved -o name`,
     );
     expect(kinds.trim().split('\n').sort()).toEqual([
@@ -229,21 +237,21 @@ describe('releases come, change and go', () => {
       'service/moved-gatehouse-admin',
       'statefulset.apps/moved-gatehouse',
     ]);
-    shell(`helm -n ${NAMESPACE} uninstall moved`);
+    runWithoutWarnings(`helm -n ${NAMESPACE} uninstall moved`);
   });
 
-  test('the store of a sidecar outlives its release, and the next one finds it', () => {
+  test('the volume of a sidecar is kept when its release is removed, and reused by the next one', () => {
     const install = `helm -n ${NAMESPACE} install kept helm/gatehouse -f ${ci('sidecar-embedded')}`;
-    shell(install);
-    const made = one('pvc', 'kept-gatehouse-data', '.metadata.uid');
-    shell(`helm -n ${NAMESPACE} uninstall kept`);
-    const left = shell(
+    runWithoutWarnings(install);
+    const uid = readField('pvc', 'kept-gatehouse-data', '.metadata.uid');
+    runWithoutWarnings(`helm -n ${NAMESPACE} uninstall kept`);
+    const left = runWithoutWarnings(
       `kubectl -n ${NAMESPACE} get all,cm,pvc,netpol -l app.kubernetes.io/instance=kept -o name`,
     );
     expect(left).toBe('persistentvolumeclaim/kept-gatehouse-data\n');
-    shell(install);
-    expect(one('pvc', 'kept-gatehouse-data', '.metadata.uid')).toBe(made);
-    shell(`helm -n ${NAMESPACE} uninstall kept`);
+    runWithoutWarnings(install);
+    expect(readField('pvc', 'kept-gatehouse-data', '.metadata.uid')).toBe(uid);
+    runWithoutWarnings(`helm -n ${NAMESPACE} uninstall kept`);
   });
 
   test.each([
@@ -251,9 +259,9 @@ describe('releases come, change and go', () => {
     { name: 'null', namespace: '1e3' },
     { name: 'a'.repeat(53), namespace: 'b'.repeat(63) },
   ])('names that are hard to write: $name in $namespace', ({ name, namespace }) => {
-    shell(`helm -n ${namespace} install ${name} helm/gatehouse --create-namespace -f ${ci('everything-extra')} \
+    runWithoutWarnings(`helm -n ${namespace} install ${name} helm/gatehouse --create-namespace -f ${ci('everything-extra')} \
       --set fullnameOverride= --set-string signing.existingSecret=123 --set-string tls.existingSecret=true --set-string image.tag=1`);
-    shell(`helm -n ${namespace} upgrade ${name} helm/gatehouse -f ${ci('cert-manager')}`);
-    shell(`helm -n ${namespace} uninstall ${name}`);
+    runWithoutWarnings(`helm -n ${namespace} upgrade ${name} helm/gatehouse -f ${ci('cert-manager')}`);
+    runWithoutWarnings(`helm -n ${namespace} uninstall ${name}`);
   });
 });

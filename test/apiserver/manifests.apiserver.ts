@@ -13,15 +13,15 @@ import {
   valuesFile,
 } from '../chart/manifests.ts';
 import { type ApiResponse, connect } from './api.ts';
-import { podsOf, restrictedNamespace } from './namespace.ts';
+import { createRestrictedNamespace, podsOf } from './namespace.ts';
 
 const api = connect(inject('access'));
 const KUSTOMIZE = join(import.meta.dirname, '../../deploy/kustomize');
 const NAMESPACE = 'shop';
 
 beforeAll(async () => {
-  await restrictedNamespace(api, NAMESPACE);
-  // Of no-network-policy-values.yaml: an account that is somebody else's.
+  await createRestrictedNamespace(api, NAMESPACE);
+  // In no-network-policy-values.yaml: a service account that the chart does not create.
   await api.apply({
     apiVersion: 'v1',
     kind: 'ServiceAccount',
@@ -29,21 +29,21 @@ beforeAll(async () => {
   });
 });
 
-const tried = (object: Manifest): Promise<ApiResponse> =>
+const dryRun = (object: Manifest): Promise<ApiResponse> =>
   api.apply(object, { namespace: NAMESPACE, dryRun: true });
 
-/** Taken without a word: not even that something is outdated, or that its pods would be refused. */
+/** Every object must be accepted without warnings, such as deprecations and Pod Security violations. */
 async function apply(objects: readonly Manifest[]): Promise<void> {
-  // Pods need their account before they are judged; it is the one thing that is kept.
+  // Pods need their service account to be validated, so only that is stored.
   for (const account of ofKind(objects, 'ServiceAccount')) await api.apply(account, { namespace: NAMESPACE });
   for (const object of [...objects, ...objects.flatMap(podsOf)]) {
-    const { status, warnings, body } = await tried(object);
+    const { status, warnings, body } = await dryRun(object);
     const what = `${object.kind} ${object.metadata.name}`;
     expect([what, status < 300 ? 'taken' : body.message, ...warnings]).toEqual([what, 'taken']);
   }
 }
 
-/** A pod of somebody else's application, as the restricted standard wants it. */
+/** A pod of another application that meets the restricted Pod Security Standard. */
 const application = (extra: Partial<PodSpec> = {}): Manifest => ({
   apiVersion: 'apps/v1',
   kind: 'Deployment',
@@ -79,7 +79,7 @@ describe('A13 an API server accepts every object', () => {
     await apply(objects);
   });
 
-  test('the oldest Kubernetes the chart knows: what is rendered for it', async () => {
+  test('the manifests rendered for the oldest supported Kubernetes version', async () => {
     for (const name of ['embedded', 'sidecar'])
       await apply(readManifests(template(valuesFile(name), ['--kube-version', '1.29.0'])));
   });
@@ -90,9 +90,9 @@ describe('A13 an API server accepts every object', () => {
     const objects = readManifests(stdout);
     const ours = objects.filter(({ metadata }) => !['orders', 'reports'].includes(metadata.name));
     await apply(ours);
-    // The applications of the example are not restricted themselves; their Deployments are taken all the same.
-    for (const object of objects.filter((one) => !ours.includes(one)))
-      expect((await tried(object)).body.message).toBeUndefined();
+    // The applications of the example are not restricted, but their Deployments are accepted.
+    for (const object of objects.filter((candidate) => !ours.includes(candidate)))
+      expect((await dryRun(object)).body.message).toBeUndefined();
   });
 
   test.each([
@@ -103,7 +103,8 @@ describe('A13 an API server accepts every object', () => {
     '$name: the container and the volumes, added to another application’s pods',
     async ({ name, below }) => {
       const data =
-        readManifests(template(valuesFile(name))).find((one) => one.data?.['container.yaml'])?.data ?? {};
+        readManifests(template(valuesFile(name))).find((manifest) => manifest.data?.['container.yaml'])
+          ?.data ?? {};
       await apply([
         application({
           [below]: parse(data['container.yaml'] ?? '') as Container[],
@@ -114,8 +115,8 @@ describe('A13 an API server accepts every object', () => {
   );
 });
 
-/** Each is sound but for one thing. A server that takes them would take anything. */
-const REFUSED: readonly {
+/** Objects with one error each, to show that the server validates them. */
+const INVALID: readonly {
   name: string;
   from: string;
   kind: string;
@@ -172,7 +173,7 @@ const REFUSED: readonly {
     message: /nodePort: Forbidden: may not be used when `type` is 'ClusterIP'/,
   },
   {
-    name: 'a policy for nobody in particular',
+    name: 'a policy without a peer',
     from: 'monitoring',
     kind: 'NetworkPolicy',
     change: (text) => text.replace(/"namespaceSelector":.*?"podSelector":\{.*?\}\}/, ''),
@@ -208,38 +209,42 @@ const REFUSED: readonly {
   },
 ];
 
-describe('A13 it refuses', () => {
-  test.each(REFUSED)('$name', async ({ from, kind, change, message }) => {
-    const sound = ofKind(readManifests(template(valuesFile(from))), kind)[0];
-    const text = JSON.stringify(sound);
+describe('A13 an API server rejects', () => {
+  test.each(INVALID)('$name', async ({ from, kind, change, message }) => {
+    const valid = ofKind(readManifests(template(valuesFile(from))), kind)[0];
+    const text = JSON.stringify(valid);
     const changed = change(text);
     expect(changed).not.toBe(text);
-    const { status, body } = await tried(JSON.parse(changed) as Manifest);
+    const { status, body } = await dryRun(JSON.parse(changed) as Manifest);
     expect([status >= 400, body.message]).toEqual([true, expect.stringMatching(message)]);
   });
 
   test.each([
-    { name: 'root', change: { runAsNonRoot: false, runAsUser: 0 }, says: 'runAsNonRoot' },
-    { name: 'kept capabilities', change: { capabilities: {} }, says: 'unrestricted capabilities' },
-    { name: 'more privileges', change: { allowPrivilegeEscalation: true }, says: 'allowPrivilegeEscalation' },
+    { name: 'root', change: { runAsNonRoot: false, runAsUser: 0 }, message: 'runAsNonRoot' },
+    { name: 'kept capabilities', change: { capabilities: {} }, message: 'unrestricted capabilities' },
+    {
+      name: 'more privileges',
+      change: { allowPrivilegeEscalation: true },
+      message: 'allowPrivilegeEscalation',
+    },
     {
       name: 'no seccomp profile',
       change: { seccompProfile: { type: 'Unconfined' } },
-      says: 'seccompProfile',
+      message: 'seccompProfile',
     },
-  ])('in a restricted namespace, a gatehouse pod with $name', async ({ change, says }) => {
+  ])('in a restricted namespace, a gatehouse pod with $name', async ({ change, message }) => {
     const objects = readManifests(template(valuesFile('redis')));
     await api.apply(only(ofKind(objects, 'ServiceAccount')));
     const pod = only(ofKind(objects, 'Deployment').flatMap(podsOf));
     const spec = pod.spec as unknown as PodSpec;
     const [container] = spec.containers ?? [];
     const { securityContext, ...rest } = container ?? ({} as Container);
-    expect((await tried(pod)).status).toBe(201);
+    expect((await dryRun(pod)).status).toBe(201);
     const open = { ...rest, securityContext: { ...securityContext, ...change } };
-    const { status, body } = await tried({ ...pod, spec: { ...pod.spec, containers: [open] } });
+    const { status, body } = await dryRun({ ...pod, spec: { ...pod.spec, containers: [open] } });
     expect([status, body.message]).toEqual([
       403,
-      expect.stringMatching(new RegExp(`violates PodSecurity "restricted.*${says}`)),
+      expect.stringMatching(new RegExp(`violates PodSecurity "restricted.*${message}`)),
     ]);
   });
 

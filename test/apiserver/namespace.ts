@@ -2,14 +2,14 @@ import { expect } from 'vitest';
 import type { Manifest } from '../chart/manifests.ts';
 import type { Api } from './api.ts';
 
-/** A namespace that lets in only pods of the restricted Pod Security Standard, and says of workloads whose pods are not. */
-export async function restrictedNamespace(api: Api, name: string): Promise<void> {
+/** Creates a namespace that enforces the restricted Pod Security Standard and warns about workloads that violate it. */
+export async function createRestrictedNamespace(api: Api, name: string): Promise<void> {
   const labels = Object.fromEntries(
     ['enforce', 'warn', 'audit'].map((mode) => [`pod-security.kubernetes.io/${mode}`, 'restricted']),
   );
-  const made = await api.apply({ apiVersion: 'v1', kind: 'Namespace', metadata: { name, labels } });
-  expect([made.status, made.body.message]).toEqual([201, undefined]);
-  // A controller makes it in a cluster; pods without an account of their own need it.
+  const created = await api.apply({ apiVersion: 'v1', kind: 'Namespace', metadata: { name, labels } });
+  expect([created.status, created.body.message]).toEqual([201, undefined]);
+  // In a cluster, a controller creates the default service account, which pods need.
   await api.apply({
     apiVersion: 'v1',
     kind: 'ServiceAccount',
@@ -17,7 +17,7 @@ export async function restrictedNamespace(api: Api, name: string): Promise<void>
   });
 }
 
-/** The pods a workload would make, each as an object: only of those does Pod Security refuse any. */
+/** The pods that a workload would create, because Pod Security only rejects pods. */
 export function podsOf({ kind, metadata, spec }: Manifest): readonly Manifest[] {
   const template = spec?.['template'] as
     | { readonly metadata?: Manifest['metadata']; readonly spec: Readonly<Record<string, unknown>> }

@@ -14,7 +14,7 @@ declare module 'vitest' {
   }
 }
 
-/** Kinds of others that the chart makes objects of. */
+/** Custom resources that the chart creates. */
 const KINDS = ['HTTPRoute', 'TLSRoute', 'Certificate', 'ServiceMonitor', 'PodMonitor', 'PrometheusRule'];
 
 export default async function setUp(project: TestProject): Promise<() => Promise<void>> {
@@ -30,7 +30,7 @@ export default async function setUp(project: TestProject): Promise<() => Promise
   return () => plane.stop();
 }
 
-/** The definitions of those who define them, as a cluster has them. */
+/** Installs the CustomResourceDefinitions of their projects. */
 async function defineKinds(api: Api): Promise<void> {
   const folder = join(schemaFolder(), 'definitions');
   const definitions = readdirSync(folder)
@@ -42,7 +42,7 @@ async function defineKinds(api: Api): Promise<void> {
   if (definitions.length !== KINDS.length)
     throw new Error(`${definitions.length} of ${KINDS.length} definitions found in ${folder}`);
   for (const { metadata, ...definition } of definitions) {
-    // Labels are left out: cert-manager's are templates of its chart.
+    // Labels are omitted, because those of cert-manager are Helm templates.
     const { labels: _, ...named } = metadata;
     const { status, body } = await api.apply({ ...definition, metadata: named });
     if (status >= 300) throw new Error(`${metadata.name}: ${body.message}`);

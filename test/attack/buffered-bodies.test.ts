@@ -1,6 +1,6 @@
 import type { RequestListener } from 'node:http';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { BodyBuffer, ReadAheadPermit } from '../../src/proxy/slow-clients.ts';
+import { BodyBuffer, ReadAheadPermit } from '../../src/proxy/body-buffering.ts';
 import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
 import { startHttpUpstream } from '../support/http-upstream.ts';
 import { type ProxyHarness, rule, startProxyHarness } from '../support/proxy-harness.ts';

@@ -120,6 +120,46 @@ for (const path of ['fast', 'full'] as const)
         }
       });
 
+      test('the token of a request behind a served one may take long', async () => {
+        vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+        try {
+          lateToken = Promise.withResolvers();
+          const client = await connectClient();
+          client.socket.end(get('/files/1') + get('/files/2').replace('Bearer A', 'Bearer late'));
+          await client.until((text) => text.includes('GET /files/1'));
+          for (let seconds = 0; seconds < 12; seconds += 3) {
+            await vi.advanceTimersByTimeAsync(3_000);
+            await new Promise(setImmediate);
+          }
+          lateToken.resolve(bearer());
+          expect(await client.closed()).toMatch(/GET \/files\/2$/);
+        } finally {
+          vi.useRealTimers();
+        }
+      });
+
+      test('a client that closes while it waits for a second response ends its request upstream, however long the first took', async () => {
+        vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] });
+        try {
+          const held = holdRequests();
+          const client = await connectClient();
+          client.socket.end(get('/files/1') + get('/files/2'));
+          await until('the first is upstream', () => held.length >= 1);
+          // All probes that are made for one response.
+          await vi.advanceTimersByTimeAsync(100_000);
+          held[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst');
+          await client.until((text) => text.includes('first'));
+          await until('both are upstream', () => held.length === 2);
+          client.destroy();
+          await until('the upstream connection is closed', async () => {
+            await vi.advanceTimersByTimeAsync(100);
+            return held[1]?.destroyed;
+          });
+        } finally {
+          vi.useRealTimers();
+        }
+      });
+
       test('the upstream request is aborted when a client half-closes while its token is read and then closes', async () => {
         lateToken = Promise.withResolvers();
         const upstreamSockets = holdRequests();

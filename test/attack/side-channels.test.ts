@@ -193,13 +193,16 @@ describe('L08: comparing secrets', () => {
   const read = (name: string): string => readFileSync(join('src', name), 'utf8');
 
   test('L08: MACs, password tags and form tokens are compared with timingSafeEqual, never with ===', () => {
+    expect(read('lib/constant-time.ts')).toMatch(/timingSafeEqual\(/);
     for (const name of [
+      'admin/authenticate.ts',
+      'stores/embedded/backup-mac.ts',
       'tokens/refresh-token.ts',
       'tokens/sealer.ts',
       'pages/session.ts',
       'identity/password-hasher.ts',
     ])
-      expect(read(name), name).toMatch(/timingSafeEqual\(/);
+      expect(read(name), name).toMatch(/\b(?:timingSafeEqual|isEqualConstantTime)\(/);
     const comparison =
       /\b(?:mac|givenMac|seal|expected|formToken|adminToken|password)\b[^\n;]*(?:===|!==)(?!\s*undefined)|(?:===|!==)\s*(?:mac|givenMac|seal|expected|formToken|adminToken|password)\b/;
     const suspects = sources.flatMap((name) =>

@@ -4,7 +4,7 @@ import { valuesFile } from './manifests.ts';
 
 interface Contradiction {
   readonly name: string;
-  /** A file of the matrix, and what is changed in it. */
+  /** A values file of the matrix, and the changes to it. */
   readonly from: string;
   readonly change: Readonly<Record<string, unknown>>;
   readonly message: string;
@@ -116,7 +116,7 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     message: 'store.redis.url: holds a password',
   },
   {
-    name: 'a sidecar of nobody',
+    name: 'a sidecar without a podSelector',
     from: 'redis',
     change: { mode: 'sidecar', replicaCount: 1 },
     message: 'sidecar.podSelector: is missing',
@@ -146,19 +146,19 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     message: 'ports: https and admin are the same',
   },
   {
-    name: 'an Ingress where certificates are asked for',
+    name: 'an Ingress with client certificates',
     from: 'ingress',
     change: { ingress: { clientCertificates: '' } },
     message: 'ingress: ends TLS, so client certificates never reach gatehouse',
   },
   {
-    name: 'an HTTPRoute where certificates are asked for',
+    name: 'an HTTPRoute with client certificates',
     from: 'gateway-api-http',
     change: { clientCA: { existingSecret: 'staff-ca' } },
     message: 'gatewayApi.httpRoute: ends TLS, so client certificates never reach gatehouse',
   },
   {
-    name: 'a header nobody is believed',
+    name: 'a certificate header without trusted sources',
     from: 'ingress',
     change: { config: { certificates: { forwardedFrom: [] } } },
     message: 'ingress.clientCertificates: header needs config.certificates.forwardedFrom',
@@ -198,7 +198,7 @@ const CONTRADICTIONS: readonly Contradiction[] = [
       'lifecycle.terminationGracePeriodSeconds: is too short; with preStopSleepSeconds and drainSeconds it must be at least 70',
   },
   {
-    name: 'metrics that nobody may read',
+    name: 'metrics without a source that may read them',
     from: 'monitoring',
     change: { networkPolicy: { adminFrom: [] } },
     message: 'networkPolicy.adminFrom: is empty, so Prometheus could not reach the metrics',
@@ -292,7 +292,7 @@ const CONTRADICTIONS: readonly Contradiction[] = [
   },
 ];
 
-test.each(CONTRADICTIONS)('A3 $name ends the rendering with a sentence', ({ from, change, message }) => {
+test.each(CONTRADICTIONS)('A3 $name fails the rendering with a message', ({ from, change, message }) => {
   const { status, stdout, stderr } = templateWith(valuesFile(from), change);
   expect({ status, stdout }).toEqual({ status: 1, stdout: '' });
   expect(stderr).toContain(message);
@@ -309,7 +309,7 @@ test.each([
   expect(open({}).stderr).toContain(
     'networkPolicy.extraIngress: opens port 8080 of the application to everybody',
   );
-  // To somebody who is named it may be: whoever scrapes the application there.
+  // It may be opened to listed sources, such as Prometheus.
   expect(open({ from: [{ podSelector: { matchLabels: { app: 'scraper' } } }] }).status).toBe(0);
 });
 
@@ -362,7 +362,7 @@ test.each([
     from: [{ podSelector: { matchLabels: { app: 'edge' } } }, { ipBlock: { cidr: '::/0' } }],
   },
   { name: 'every pod', from: [{ namespaceSelector: {} }] },
-  { name: 'nobody in particular', from: [{}] },
+  { name: 'an empty peer', from: [{}] },
 ])('A3 an allowed source is not specified as every source: $name', ({ from }) => {
   expect(templateWith(valuesFile('ingress'), { networkPolicy: { from } }).stderr).toContain(
     'networkPolicy.from: is everybody, so whatever runs at an address',
@@ -371,12 +371,12 @@ test.each([
   expect(templateWith(valuesFile('sidecar'), { networkPolicy: { extraIngress: [rule] } }).stderr).toContain(
     'networkPolicy.extraIngress: opens port 8080 of the application to everybody',
   );
-  // Where no header is believed, the public port is for everybody.
+  // Without a trusted header, the public port may be open to all.
   if (Object.keys(from[0] ?? {}).length > 0)
     expect(templateWith(valuesFile('embedded'), { networkPolicy: { from } }).status).toBe(0);
 });
 
-test('A3 every address except those of the cluster is not every source', () => {
+test('A3 an address range with exceptions is not treated as every source', () => {
   const from = [{ ipBlock: { cidr: '0.0.0.0/0', except: ['10.0.0.0/8'] } }];
   expect(templateWith(valuesFile('ingress'), { networkPolicy: { from } }).status).toBe(0);
 });
@@ -399,11 +399,11 @@ test('A3 a password in the Redis URL is detected with any special characters', (
   }
 });
 
-test('A3 each sentence is its own', () => {
+test('A3 each message is unique', () => {
   expect(new Set(CONTRADICTIONS.map(({ message }) => message)).size).toBe(CONTRADICTIONS.length);
 });
 
-test('A2 Helm itself refuses what the schema refuses', () => {
+test('A2 Helm rejects values that violate the schema', () => {
   const { status, stderr } = templateWith(valuesFile('embedded'), {
     config: { listen: { port: 1 } },
     replicas: 3,

@@ -12,7 +12,7 @@ export interface CommandResult {
   readonly stderr: string;
 }
 
-/** With folders of its own: nothing of the caller's repositories, plugins or clusters counts. */
+/** Runs helm with its own folders, independent of the caller's repositories, plugins and clusters. */
 export function run(
   name: Program,
   args: readonly string[],
@@ -48,7 +48,7 @@ export function template(file: string, more: readonly string[] = []): string {
   return stdout;
 }
 
-/** Renders a file of the matrix with changes on top. */
+/** Renders a values file of the matrix with changes. */
 export function templateWith(file: string, changes: unknown, more: readonly string[] = []): CommandResult {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-values-'));
   try {

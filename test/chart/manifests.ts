@@ -6,7 +6,7 @@ const ROOT = join(import.meta.dirname, '../..');
 export const CHART = join(ROOT, 'helm/gatehouse');
 export const GOLDEN = join(ROOT, 'test/chart/golden');
 
-/** An object of Kubernetes, as far as tests look into it. */
+/** The fields of a Kubernetes object that tests use. */
 export interface Manifest {
   readonly apiVersion: string;
   readonly kind: string;
@@ -59,7 +59,7 @@ export const MATRIX: readonly string[] = readdirSync(join(CHART, 'ci'))
   .map((file) => file.replace(/-values\.yaml$/, ''));
 
 export const valuesFile = (name: string): string => join(CHART, 'ci', `${name}-values.yaml`);
-export const valuesOf = (name: string): Record<string, unknown> =>
+export const readValues = (name: string): Record<string, unknown> =>
   parse(readFileSync(valuesFile(name), 'utf8')) as Record<string, unknown>;
 
 export const readManifests = (text: string): readonly Manifest[] =>
@@ -69,7 +69,7 @@ export const readManifests = (text: string): readonly Manifest[] =>
     return object === null ? [] : [object];
   });
 
-/** What Helm made of these values; `npm run test:chart` holds it against Helm. */
+/** The committed rendering of these values; `npm run test:chart` compares it with Helm's output. */
 export const golden = (name: string): readonly Manifest[] =>
   readManifests(readFileSync(join(GOLDEN, `${name}.yaml`), 'utf8'));
 
@@ -78,11 +78,11 @@ export const ofKind = (objects: readonly Manifest[], kind: string): readonly Man
 
 export function only<T>(found: readonly T[]): T {
   const [first, ...more] = found;
-  if (first === undefined || more.length > 0) throw new Error(`${found.length} found, one expected`);
+  if (first === undefined || more.length > 0) throw new Error(`expected one, found ${found.length}`);
   return first;
 }
 
-/** The pods an object makes; of the companion's snippet, the patch for pods of others. */
+/** The pod specs of an object; for the sidecar snippet, the patch of the application's pods. */
 export function podSpecs(
   objects: readonly Manifest[],
 ): readonly { readonly where: string; readonly spec: PodSpec; readonly isOurs: boolean }[] {
@@ -102,8 +102,8 @@ export const containersOf = ({ initContainers = [], containers = [] }: PodSpec):
   ...containers,
 ];
 
-/** The container that runs gatehouse, wherever it is. */
-export const gatehouseOf = (objects: readonly Manifest[]): Container =>
+/** The container that runs gatehouse. */
+export const findGatehouse = (objects: readonly Manifest[]): Container =>
   only(
     podSpecs(objects).flatMap(({ spec }) => containersOf(spec).filter(({ name }) => name === 'gatehouse')),
   );

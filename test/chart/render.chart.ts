@@ -6,8 +6,8 @@ import { schemaFolder } from '../../tools/chart/install.ts';
 import { RELEASE, run, template, templateWith } from './helm.ts';
 import {
   CHART,
+  findGatehouse,
   GOLDEN,
-  gatehouseOf,
   MATRIX,
   type Manifest,
   ofKind,
@@ -17,7 +17,7 @@ import {
   valuesFile,
 } from './manifests.ts';
 
-/** `UPDATE_GOLDEN=1 npm run test:chart` writes the renderings anew; read the difference before it is committed. */
+/** `UPDATE_GOLDEN=1 npm run test:chart` updates the golden files; review the diff before you commit it. */
 const UPDATE = process.env['UPDATE_GOLDEN'] === '1';
 
 const conform = (text: string) =>
@@ -37,7 +37,7 @@ const conform = (text: string) =>
 describe.each(MATRIX)('A1 A13 %s', (name) => {
   const rendered = template(valuesFile(name));
 
-  test('is what was reviewed', () => {
+  test('matches the reviewed golden file', () => {
     const file = join(GOLDEN, `${name}.yaml`);
     if (UPDATE) {
       mkdirSync(GOLDEN, { recursive: true });
@@ -46,12 +46,12 @@ describe.each(MATRIX)('A1 A13 %s', (name) => {
     expect(rendered).toBe(readFileSync(file, 'utf8'));
   });
 
-  test('is what Kubernetes and the custom resources know, and no field more', () => {
+  test('is valid for Kubernetes and the custom resources, without unknown fields', () => {
     const { status, stdout } = conform(rendered);
     expect({ status, problems: JSON.parse(stdout).resources }).toEqual({ status: 0, problems: [] });
   });
 
-  test('helm lint --strict finds nothing', () => {
+  test('helm lint --strict reports nothing', () => {
     const { status, stdout } = run('helm', [
       'lint',
       '--strict',
@@ -68,11 +68,11 @@ describe.each(MATRIX)('A1 A13 %s', (name) => {
   });
 });
 
-test('there is no rendering without values for it', () => {
+test('every golden file has a values file', () => {
   expect(readdirSync(GOLDEN).sort()).toEqual(MATRIX.map((name) => `${name}.yaml`).sort());
 });
 
-test('the check does see unknown fields and wrong types, in objects of Kubernetes and of others', () => {
+test('kubeconform detects unknown fields and wrong types, also in custom resources', () => {
   const known = template(valuesFile('monitoring'));
   const broken = [
     known.replace('automountServiceAccountToken: false', 'automountServiceAccountTokens: false'),
@@ -95,16 +95,16 @@ test('A13 helm-unittest', () => {
   });
 });
 
-test('before Kubernetes 1.30 the program itself makes the pause before the end', () => {
+test('before Kubernetes 1.30, gatehouse itself sleeps in the preStop hook', () => {
   const { stdout } = templateWith(valuesFile('embedded'), {}, ['--kube-version', '1.29.4']);
-  expect(gatehouseOf(readManifests(stdout)).lifecycle).toEqual({
+  expect(findGatehouse(readManifests(stdout)).lifecycle).toEqual({
     preStop: { exec: { command: ['/usr/local/bin/gatehouse', 'sleep', '5'] } },
   });
   const { status, stderr } = templateWith(valuesFile('embedded'), {}, ['--kube-version', '1.28.9']);
   expect([status, stderr]).toEqual([1, expect.stringContaining('incompatible with Kubernetes')]);
 });
 
-test('the password of the trial Valkey is long, random, and in a Secret only', () => {
+test('the password of the evaluation Valkey is long, random, and in a Secret only', () => {
   const passwords = [1, 2].map(() => {
     const { stdout } = templateWith(valuesFile('valkey'), { valkey: { existingSecret: '' } });
     const data = only(ofKind(readManifests(stdout), 'Secret')).data ?? {};
@@ -119,7 +119,7 @@ test('the password of the trial Valkey is long, random, and in a Secret only', (
   expect(passwords[0]).not.toBe(passwords[1]);
 });
 
-test('as part of another chart: the values `global` and `enabled` do no harm', () => {
+test('as a subchart, the values `global` and `enabled` are accepted', () => {
   const { status, stderr } = templateWith(valuesFile('redis'), {
     enabled: true,
     global: { imageRegistry: 'mirror.example.test', somethingOfTheParent: { any: 1 } },
@@ -127,7 +127,7 @@ test('as part of another chart: the values `global` and `enabled` do no harm', (
   expect([status, stderr]).toEqual([0, '']);
 });
 
-test('A6 the notes hold the very container that the ConfigMap holds', () => {
+test('A6 the notes contain the same container as the ConfigMap', () => {
   const notes = run('helm', [
     'install',
     'gate',
@@ -149,51 +149,53 @@ test('A6 the notes hold the very container that the ConfigMap holds', () => {
   expect(notes.stdout).toContain(indented);
 });
 
-const notesOf = (file: string, changes: readonly string[] = []): string => {
+const renderNotes = (file: string, changes: readonly string[] = []): string => {
   const args = ['install', ...RELEASE, '-f', file, '--dry-run=client', ...changes];
   const { status, stdout, stderr } = run('helm', args);
   expect([status, stderr]).toEqual([0, '']);
   return stdout.slice(stdout.indexOf('NOTES:'));
 };
 
-test('the notes of a sidecar state what a policy closes, and that nothing is closed without one', () => {
-  const shut = notesOf(valuesFile('sidecar'));
+test('the notes of a sidecar state which ports the policy closes, and that none are closed without it', () => {
+  const shut = renderNotes(valuesFile('sidecar'));
   expect(shut).toContain('Until it is there nobody reaches them: the NetworkPolicy is in force already.');
   expect(shut).toContain('Policies add up');
-  const open = notesOf(valuesFile('sidecar'), ['--set', 'networkPolicy.enabled=false']);
+  const open = renderNotes(valuesFile('sidecar'), ['--set', 'networkPolicy.enabled=false']);
   expect(open).not.toContain('is in force');
   expect(open).toContain('whoever reaches the pods can go around gatehouse, to port 8080 of the application');
 });
 
-test('the notes mention an image that is in no registry', () => {
+test('the notes warn about an image without a registry', () => {
   const sentence = 'The image gatehouse:0.1.0 names no registry';
-  expect(notesOf(valuesFile('redis'))).toContain(sentence);
-  expect(notesOf(valuesFile('redis'), ['--set', 'image.registry=registry.example.test'])).not.toContain(
+  expect(renderNotes(valuesFile('redis'))).toContain(sentence);
+  expect(renderNotes(valuesFile('redis'), ['--set', 'image.registry=registry.example.test'])).not.toContain(
     'names no registry',
   );
 });
 
-test('the notes list what the application’s owner must provide', () => {
-  expect(notesOf(valuesFile('sidecar'), ['--set', 'image.pullSecrets={mine}'])).toContain('- name: "mine"');
-  expect(notesOf(valuesFile('sidecar'))).toContain(
+test('the notes list what the owner of the application must provide', () => {
+  expect(renderNotes(valuesFile('sidecar'), ['--set', 'image.pullSecrets={mine}'])).toContain(
+    '- name: "mine"',
+  );
+  expect(renderNotes(valuesFile('sidecar'))).toContain(
     '`terminationGracePeriodSeconds` of the pods: at least 40',
   );
-  expect(notesOf(valuesFile('sidecar-embedded'))).toContain('strategy.type: Recreate');
-  expect(notesOf(valuesFile('sidecar'))).not.toContain('Recreate');
+  expect(renderNotes(valuesFile('sidecar-embedded'))).toContain('strategy.type: Recreate');
+  expect(renderNotes(valuesFile('sidecar'))).not.toContain('Recreate');
 });
 
-test('the notes warn of a header that every pod could write, and of a Gateway that speaks HTTP to TLS', () => {
+test('the notes warn about a header that every pod could send, and about a Gateway that sends plain HTTP to a TLS port', () => {
   const header = 'can be anybody by writing the header';
-  expect(notesOf(valuesFile('ingress'), ['--set', 'networkPolicy.enabled=false'])).toContain(header);
-  expect(notesOf(valuesFile('ingress'))).not.toContain(header);
+  expect(renderNotes(valuesFile('ingress'), ['--set', 'networkPolicy.enabled=false'])).toContain(header);
+  expect(renderNotes(valuesFile('ingress'))).not.toContain(header);
   const own = ['--set', 'tls.terminatedInFront=false', '--set', 'tls.existingSecret=mine'];
-  expect(notesOf(valuesFile('gateway-api-http'), own)).toContain('BackendTLSPolicy');
-  expect(notesOf(valuesFile('gateway-api-http'))).not.toContain('BackendTLSPolicy');
-  expect(notesOf(valuesFile('ingress'), own)).toContain('backend-protocol: HTTPS');
-  expect(notesOf(valuesFile('ingress'))).not.toContain('backend-protocol');
+  expect(renderNotes(valuesFile('gateway-api-http'), own)).toContain('BackendTLSPolicy');
+  expect(renderNotes(valuesFile('gateway-api-http'))).not.toContain('BackendTLSPolicy');
+  expect(renderNotes(valuesFile('ingress'), own)).toContain('backend-protocol: HTTPS');
+  expect(renderNotes(valuesFile('ingress'))).not.toContain('backend-protocol');
 });
 
-test('names that YAML would take for something else stay names', () => {
+test('names that YAML would parse as other types stay strings', () => {
   const names = ['signing.existingSecret=123', 'tls.existingSecret=true', 'store.redis.existingSecret=1e3'];
   const more = ['serviceAccount.name=null', 'priorityClassName=y', 'image.pullSecrets={0x1}'];
   const { status, stdout, stderr } = run('helm', [
@@ -204,13 +206,15 @@ test('names that YAML would take for something else stay names', () => {
     '456',
     '-f',
     valuesFile('redis-password'),
-    ...[...names, ...more].flatMap((one) => ['--set-string', one]),
+    ...[...names, ...more].flatMap((setting) => ['--set-string', setting]),
   ]);
   expect([status, stderr]).toEqual([0, '']);
   expect(conform(stdout).status).toBe(0);
-  // As YAML 1.1 reads it, which Kubernetes does: there `yes` and `y` are no text.
-  const objects = parseAllDocuments(stdout, { version: '1.1' }).map((one) => one.toJSON() as Manifest | null);
-  for (const object of objects.filter((one) => one !== null)) {
+  // Parsed as YAML 1.1, like Kubernetes, where `yes` and `y` are booleans.
+  const objects = parseAllDocuments(stdout, { version: '1.1' }).map(
+    (document) => document.toJSON() as Manifest | null,
+  );
+  for (const object of objects.filter((candidate) => candidate !== null)) {
     expect(object.metadata).toMatchObject({
       namespace: '456',
       labels: { 'app.kubernetes.io/instance': 'yes' },
@@ -222,7 +226,7 @@ test('names that YAML would take for something else stay names', () => {
   }
 });
 
-test('a release with the longest name has objects with names that may be', () => {
+test('a release with the longest possible name has objects with valid names', () => {
   const long = 'a'.repeat(53);
   const { stdout } = run('helm', ['template', long, CHART, '-f', valuesFile('monitoring')]);
   for (const { metadata } of readManifests(stdout)) {
@@ -231,7 +235,7 @@ test('a release with the longest name has objects with names that may be', () =>
   }
 });
 
-test('the values in docs/kubernetes.md render, and are what Kubernetes knows', () => {
+test('the values in docs/kubernetes.md render to valid objects', () => {
   const page = readFileSync(join(CHART, '../../docs/kubernetes.md'), 'utf8');
   const blocks = [...page.matchAll(/^```yaml values\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text);
   expect(blocks.length).toBeGreaterThan(1);

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
-import { pythonTools, runPython } from './python.ts';
+import { installPythonTools, runPython } from './python.ts';
 
 const CHECKS = [
   'not_a_server_error',
@@ -18,19 +18,19 @@ const CHECKS = [
 type Caller = 'anonymous' | 'authenticated';
 
 /**
- * Schemathesis makes valid and invalid requests from our own OpenAPI document and checks every response against it:
+ * Schemathesis generates valid and invalid requests from gatehouse's OpenAPI document and checks every response against it:
  * no server error, no undocumented status, media type, header or body.
  */
 export const fuzzApi = (examples: number, ...callers: readonly Caller[]): object =>
-  describe('0 server errors and 0 undocumented responses, from our own OpenAPI document', () => {
+  describe('no server errors and no undocumented responses, according to the OpenAPI document', () => {
     const limit = 120_000 + examples * 10_000;
-    /** Schemathesis keeps a database of its examples in its working directory. */
+    /** Schemathesis writes a database of examples to its working directory. */
     let folder: string;
     let gateway: TestGateway;
     let python: string;
     beforeAll(async () => {
       folder = mkdtempSync(join(tmpdir(), 'gatehouse-fuzz-'));
-      python = join(await pythonTools(), 'python');
+      python = join(await installPythonTools(), 'python');
       gateway = await startGateway((settings) => ({
         ...settings,
         trustedProxies: ['127.0.0.1'],
@@ -77,7 +77,7 @@ export const fuzzApi = (examples: number, ...callers: readonly Caller[]): object
     }
 
     if (callers.includes('anonymous'))
-      test('without credentials, nothing is granted', () => fuzz([...CHECKS, 'ignored_auth']), limit);
+      test('without credentials, no token is issued', () => fuzz([...CHECKS, 'ignored_auth']), limit);
 
     if (callers.includes('authenticated'))
       test(

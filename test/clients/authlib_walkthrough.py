@@ -1,4 +1,4 @@
-"""Authlib, used as its manual says."""
+"""Authlib, used as documented."""
 
 import requests
 from authlib.integrations.base_client.errors import OAuthError

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Demo, startDemo, temporaryFolder } from '../support/demo.ts';
-import { pythonTools } from './python.ts';
+import { installPythonTools } from './python.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const page = readFileSync(join(ROOT, 'docs/oauth-libraries.md'), 'utf8');
@@ -35,11 +35,11 @@ test.each(programs)(
   async ({ library, language, program }) => {
     const file = join(demo.folder, language === 'js' ? `${library}.mjs` : `${library}.py`);
     writeFileSync(file, program.replaceAll('https://localhost:8443', demo.url));
-    const runtime = language === 'js' ? process.execPath : join(await pythonTools(), 'python');
+    const runtime = language === 'js' ? process.execPath : join(await installPythonTools(), 'python');
     const { stdout } = await run(runtime, [file], {
       cwd: demo.folder,
       timeout: 60_000,
-      // Without CA bundles of this machine's environment, which some libraries prefer to what they are told.
+      // Without the CA bundles of the environment, which some libraries prefer to the configured one.
       env: { PATH: process.env['PATH'] },
     });
     expect(stdout).toMatch(/^200 \{"file":"welcome.txt","caller":"local:\{/);

@@ -5,7 +5,7 @@ import { type ClientGateway, startClientGateway } from '../support/client-gatewa
 import { freezeClock } from '../support/frozen-clock.ts';
 import { withTokens } from '../support/reconfigure.ts';
 
-/** Third-party libraries, used as their manuals say, against the running gateway over TLS. */
+/** Third-party libraries, used as documented, with a running gateway over TLS. */
 let at: ClientGateway;
 freezeClock();
 beforeAll(async () => {
@@ -13,13 +13,13 @@ beforeAll(async () => {
 });
 afterAll(() => at.close());
 
-/** openid-client waits between its polls in real time: the clock of the gateway is moved instead. */
+/** openid-client waits between polls in real time; instead, the clock of the gateway is advanced. */
 beforeEach(() => {
   const real = globalThis.setTimeout;
-  const passing = (run: () => void, milliseconds?: number, ...given: []): NodeJS.Timeout => {
-    const isPoll = new Error('where from').stack?.includes('/openid-client/') === true;
+  const passing = (run: () => void, milliseconds?: number, ...args: []): NodeJS.Timeout => {
+    const isPoll = new Error('stack').stack?.includes('/openid-client/') === true;
     if (isPoll) at.gateway.clock.advance((milliseconds ?? 0) / 1_000);
-    return real(run, isPoll ? 0 : milliseconds, ...given);
+    return real(run, isPoll ? 0 : milliseconds, ...args);
   };
   vi.spyOn(globalThis, 'setTimeout').mockImplementation(
     Object.assign(passing, { __promisify__: real.__promisify__ }),
@@ -36,7 +36,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
     const reported: string[] = [];
     const real = at.fetch();
     let polls = 0;
-    /** Sends its second poll twice: the library gets the response to a device that polls too fast. */
+    /** Sends the second poll twice, so that the library gets a slow_down response. */
     const customFetch: openid.CustomFetch = async (target, options) => {
       const isPoll = options.body instanceof URLSearchParams && options.body.has('device_code');
       if (isPoll && (polls += 1) === 2) await real(target, options);
@@ -87,7 +87,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
     expect(await openid.tokenIntrospection(asServer, machine.access_token)).toEqual({ active: false });
   });
 
-  test('oauth4webapi: the same, step by step', async () => {
+  test('oauth4webapi: the same flow, step by step', async () => {
     const options = { [oauth.customFetch]: at.fetch() };
     const client = { client_id: 'report-runner' };
     const issuer = new URL(`${at.url}/authsvc`);
@@ -134,7 +134,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
     const third = await refresh(second.refresh_token);
     expect(await call(third.access_token)).toBe(200);
     await expect(refresh(first.refresh_token)).rejects.toMatchObject({ error: 'invalid_grant' });
-    expect(await call(third.access_token), 'the whole grant has ended').toBe(401);
+    expect(await call(third.access_token), 'the entire grant is revoked').toBe(401);
 
     const mine = await begin();
     await at.approve(mine.user_code);
@@ -156,7 +156,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
   });
 });
 
-test('oauth4webapi: a resource server of its own verifies a JWT with the published keys', async () => {
+test('oauth4webapi: a separate resource server verifies a JWT with the published keys', async () => {
   await at.gateway.reload(withTokens({ format: 'jwt' }));
   const options = { [oauth.customFetch]: at.fetch() };
   const as = await oauth.processDiscoveryResponse(

@@ -4,14 +4,14 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type ClientGateway, startClientGateway } from '../support/client-gateway.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { withTokens } from '../support/reconfigure.ts';
-import { pythonTools, runPython } from './python.ts';
+import { installPythonTools, runPython } from './python.ts';
 
-/** Third-party libraries in another language, used as their manuals say, against the running gateway over TLS. */
+/** Third-party Python libraries, used as documented, with a running gateway over TLS. */
 let at: ClientGateway;
 freezeClock();
 let bin: string;
 beforeAll(async () => {
-  bin = await pythonTools();
+  bin = await installPythonTools();
   at = await startClientGateway();
 }, 300_000);
 afterAll(() => at.close());
@@ -70,7 +70,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
     expect(steps.find(({ token }) => token)?.token).toMatch(format === 'jwt' ? /^eyJ/ : /==$/);
   });
 
-  test('Authlib: the same, and client_credentials by certificate', async () => {
+  test('Authlib: the same, and client_credentials with a certificate', async () => {
     const steps = await runWalkthrough('authlib_walkthrough.py');
     expect(steps.map(({ step }) => step)).toEqual([...STEPS, 'certified']);
   });

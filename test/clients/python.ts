@@ -8,13 +8,13 @@ import { finish, type ProcessResult, spawnChild } from '../support/child-process
 
 needs('python3', 'pip3');
 
-/** The Python packages that tests use as independent clients, pinned. */
+/** Pinned Python packages that tests use as independent clients. */
 const REQUIREMENTS = fileURLToPath(new URL('./requirements.txt', import.meta.url));
 const CACHE = fileURLToPath(new URL('../../node_modules/.cache', import.meta.url));
 const LIMIT_MS = 240_000;
 
-/** Installs them once for all test files and all runs of a checkout; returns the `bin` of their folder. */
-export async function pythonTools(): Promise<string> {
+/** Installs them once for all test files and runs of a checkout; returns their `bin` folder. */
+export async function installPythonTools(): Promise<string> {
   const digest = createHash('sha256').update(readFileSync(REQUIREMENTS)).digest('hex').slice(0, 16);
   const folder = join(CACHE, `python-${digest}`);
   mkdirSync(CACHE, { recursive: true });
@@ -46,7 +46,7 @@ function reserve(lock: string): boolean {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   }
-  // No installation takes this long: whoever took the lock was interrupted.
+  // No installation takes this long, so the owner of the lock was interrupted.
   const age = Date.now() - (statSync(lock, { throwIfNoEntry: false })?.mtimeMs ?? Date.now());
   if (age > LIMIT_MS) rmSync(lock, { recursive: true, force: true });
   return false;
@@ -54,15 +54,15 @@ function reserve(lock: string): boolean {
 
 function createEnvironment(folder: string): void {
   const beside = `${folder}.making`;
-  // What an interrupted installation left.
+  // Remains of an interrupted installation.
   for (const left of [beside, `${folder}.new`]) rmSync(left, { recursive: true, force: true });
   run('python3', ['-m', 'venv', '--without-pip', beside]);
-  // Installed where it will stand: a folder of this kind knows its own name.
+  // Created at its final path, because a virtual environment contains its own path.
   renameSync(beside, `${folder}.new`);
-  const made = `${folder}.new`;
-  const site = ['-m', 'pip', '--python', join(made, 'bin', 'python'), 'install', '--quiet', '--no-deps'];
+  const newFolder = `${folder}.new`;
+  const site = ['-m', 'pip', '--python', join(newFolder, 'bin', 'python'), 'install', '--quiet', '--no-deps'];
   run('python3', [...site, '--only-binary=:all:', '--disable-pip-version-check', '-r', REQUIREMENTS]);
-  renameSync(made, folder);
+  renameSync(newFolder, folder);
 }
 
 function run(command: string, args: readonly string[]): void {
@@ -76,11 +76,11 @@ function run(command: string, args: readonly string[]): void {
 export interface RunOptions {
   readonly env?: Readonly<Record<string, string>>;
   readonly onLine?: OnLine;
-  /** Milliseconds after which it is ended. */
+  /** Terminated after this number of milliseconds. */
   readonly limit?: number;
 }
 
-/** Runs a program to its end; what it prints line by line goes to `onLine`, whose result it reads. */
+/** Runs a program to completion. Passes each line of its output to `onLine` and writes the result to its input. */
 export async function runPython(
   program: string,
   args: readonly string[],

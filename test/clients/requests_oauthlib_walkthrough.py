@@ -1,4 +1,4 @@
-"""requests-oauthlib, used as its manual says."""
+"""requests-oauthlib, used as documented."""
 
 import requests
 from oauthlib.oauth2 import DeviceClient, OAuth2Error

@@ -1,4 +1,4 @@
-"""Shared by the walkthroughs: each reports every step on a line of JSON and waits where the test has to act."""
+"""Shared by the walkthroughs. Each prints every step as a line of JSON and waits if the test must act."""
 
 import json
 import os
@@ -16,7 +16,7 @@ def report(step, **facts):
 
 
 def wait(step, **facts):
-    """Waits until the test has done what this step asks for."""
+    """Waits until the test has done its part of the step."""
     report(step, **facts)
     assert sys.stdin.readline().strip() == "done", step
 
@@ -27,7 +27,7 @@ def expect(description, condition):
 
 
 def error_of(run, *kinds):
-    """The OAuth error code that this call fails with."""
+    """Returns the OAuth error code of a failing call."""
     try:
         run()
     except kinds as error:

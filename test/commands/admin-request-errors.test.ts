@@ -22,7 +22,7 @@ afterEach(() => {
   server?.close();
 });
 
-/** Somebody at the address of the admin listener; tells it. */
+/** Starts an HTTP server in place of the admin listener and returns its URL. */
 async function startServer(respond: RequestListener): Promise<URL> {
   server = createServer(respond);
   await new Promise<void>((resolve) => void server?.listen(0, '127.0.0.1', resolve));
@@ -66,7 +66,7 @@ test.each([
   });
 });
 
-test('an endless list is not followed forever', async () => {
+test('paging stops if the list does not end', async () => {
   let pages = 0;
   const url = await startServer((_, response) => {
     pages += 1;
@@ -85,11 +85,11 @@ test('a response that is not a list is reported', async () => {
   expect(await list(url)).toMatchObject({ code: 69, stderr: expect.stringContaining('without grants') });
 });
 
-test('a truncated list is reported as such, to people and to programs', async () => {
-  let made = 0;
+test('a truncated list is reported in text and JSON output', async () => {
+  let created = 0;
   const url = await startServer((_, response) => {
-    const grants = Array.from({ length: 1_000 }, () => ({ id: `g${(made += 1)}` }));
-    response.end(JSON.stringify({ grants, next: `after ${made}` }));
+    const grants = Array.from({ length: 1_000 }, () => ({ id: `g${(created += 1)}` }));
+    response.end(JSON.stringify({ grants, next: `after ${created}` }));
   });
   const { code, stdout, stderr } = await list(url, '--output', 'json');
   expect(code).toBe(0);
@@ -98,7 +98,7 @@ test('a truncated list is reported as such, to people and to programs', async ()
   expect([reported.grants.length, reported.cut]).toEqual([100_000, true]);
 });
 
-test('an admin port chosen at start cannot be guessed: --url is required', async () => {
+test('with admin.port 0, --url is required', async () => {
   writeFileSync(join(directory, 'gatehouse.yaml'), stringify({ ...baseSettings(1), admin: { port: 0 } }));
   const { code, stderr } = await runAdminCommand(['grants', 'list', '--config', 'gatehouse.yaml']);
   expect([code, stderr]).toEqual([64, expect.stringMatching(/admin\.port is 0 .* --url/)]);
@@ -187,7 +187,7 @@ test.each([
   },
 );
 
-test('nothing in a response reaches the terminal unescaped, and an invalid time is shown verbatim', async () => {
+test('control characters in a response are escaped, and an invalid time is shown verbatim', async () => {
   const body = { 'a\u001b[2J': 'b\u009b31m', until: 'never', ended: { 'client\u001b]0;x\u0007': 'c\u202e' } };
   const url = await startServer((_request, response) => void response.end(JSON.stringify(body)));
   const by = ['--url', url.href, '--token-file', 'token'];
@@ -201,7 +201,7 @@ test('nothing in a response reaches the terminal unescaped, and an invalid time 
   for (const { stdout } of [shown, ended]) expect(stdout.replaceAll('\n', '')).not.toMatch(/\p{C}/u);
 });
 
-test('standard input longer than a token is not sent in part', async () => {
+test('standard input longer than a token is rejected, not truncated', async () => {
   let requestCount = 0;
   const url = await startServer((_request, response) => {
     requestCount += 1;

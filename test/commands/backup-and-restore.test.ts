@@ -16,19 +16,19 @@ import {
 } from '../support/test-gateway.ts';
 
 let gateway: TestGateway;
-/** A folder with one backup of the house. */
-let kept: string;
+/** A folder with one backup of the gateway. */
+let backupFolder: string;
 beforeAll(async () => {
   gateway = await startGateway();
-  kept = mkdtempSync(join(tmpdir(), 'gatehouse-backup-'));
+  backupFolder = mkdtempSync(join(tmpdir(), 'gatehouse-backup-'));
   await gateway.grant();
   expect(await backup(backupFile())).toMatchObject({ code: 0, stderr: '' });
 });
 afterAll(async () => {
   await gateway?.close();
-  rmSync(kept, { recursive: true, force: true });
+  rmSync(backupFolder, { recursive: true, force: true });
 });
-const backupFile = (): string => join(kept, 'backup');
+const backupFile = (): string => join(backupFolder, 'backup');
 
 /** Another machine: the same configuration, certificates and upstream, without store and keys. */
 let machine: string;
@@ -39,18 +39,18 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(machine, { recursive: true, force: true }));
 
-/** In a process of its own: the store is open in this one. */
+/** In a separate process, because the store is open in this one. */
 const backup = (to: string) =>
   runGatehouse(['backup', '--config', join(gateway.folder, 'gatehouse.yaml'), to]);
 const restore = (from: string, ...more: string[]) =>
   runCommand(['restore', '--config', join(machine, 'gatehouse.yaml'), from, ...more]);
 
-function putKeysBack(): void {
+function restoreKeys(): void {
   mkdirSync(join(machine, 'data'), { mode: 0o700 });
   cpSync(join(gateway.folder, 'data/keys.json'), join(machine, 'data/keys.json'));
 }
 
-test('a backup made under load and restored beside the same keys: live grants can be refreshed, revoked ones stay revoked', async () => {
+test('after restoring a backup made under load with the same keys, live grants can be refreshed and revoked ones stay revoked', async () => {
   const live = await gateway.grant();
   const ended = await gateway.grant();
   expect((await gateway.api('/authsvc/Revoke/Token', ended.access_token)).status).toBe(200);
@@ -67,19 +67,19 @@ test('a backup made under load and restored beside the same keys: live grants ca
     return grant;
   });
   const total = (): number => refreshes.reduce((sum, count) => sum + count, 0);
-  await until('all are refreshing', () => refreshes.every((count) => count > 0));
+  await until('all clients have refreshed', () => refreshes.every((count) => count > 0));
   const before = total();
   const file = join(machine, 'night.backup');
-  const made = await backup(file);
+  const result = await backup(file);
   const during = total() - before;
   stop.abort();
   const served = await Promise.all(load);
-  expect(made).toMatchObject({ code: 0, stderr: '' });
-  expect(made.stdout).toContain('It contains no keys');
+  expect(result).toMatchObject({ code: 0, stderr: '' });
+  expect(result.stdout).toContain('It contains no keys');
   expect((statSync(file).mode & 0o777).toString(8)).toBe('600');
   expect(during).toBeGreaterThan(0);
 
-  putKeysBack();
+  restoreKeys();
   const restored = await restore(file);
   expect(restored, restored.stderr).toMatchObject({ code: 0, stderr: '' });
   expect(restored.stdout).toMatch(
@@ -113,11 +113,11 @@ test('a backup does not overwrite a file', async () => {
   expect(statSync(file).size).toBe('precious'.length);
 });
 
-test('a restore without the key file is refused, unless the operator does without the MAC; then it names the missing file', async () => {
+test('a restore without the key file is rejected; without MAC verification, it warns about the missing file', async () => {
   const file = backupFile();
-  const refused = await restore(file);
-  expect(refused.code).toBe(78);
-  expect(refused.stderr).toBe(
+  const rejected = await restore(file);
+  expect(rejected.code).toBe(78);
+  expect(rejected.stderr).toBe(
     `gatehouse: keys.file: ${join(machine, 'data/keys.json')} is missing; put the key file from the time of the backup there; the backup is verified with it\n`,
   );
   const { code, stderr } = await restore(file, '--unauthenticated');
@@ -127,12 +127,12 @@ test('a restore without the key file is refused, unless the operator does withou
   expect(stderr).toContain('a backup contains no keys');
 });
 
-test('a restore beside other keys than those of the backup is refused, or warns without the MAC', async () => {
+test('a restore with other keys than those of the backup is rejected; without MAC verification, it warns', async () => {
   const file = backupFile();
   expect((await runCommand(['keys', 'new', join(machine, 'data/keys.json')])).code).toBe(0);
-  const refused = await restore(file);
-  expect(refused.code).toBe(69);
-  expect(refused.stderr).toMatch(/it was made with the key \w+, which keys\.file does not have/);
+  const rejected = await restore(file);
+  expect(rejected.code).toBe(69);
+  expect(rejected.stderr).toMatch(/it was made with the key \w+, which keys\.file does not have/);
   const { code, stdout, stderr } = await restore(file, '--unauthenticated', '--output', 'json');
   expect([code, stderr]).toEqual([0, '']);
   const { warnings } = JSON.parse(stdout) as { warnings: string[] };
@@ -140,7 +140,7 @@ test('a restore beside other keys than those of the backup is refused, or warns 
   expect(warnings[0]).toContain('made with a key that is not in keys.file');
 });
 
-test('a backup without the key file of its store is refused, and no new key file is suggested', async () => {
+test('a backup without the key file of its store is rejected, and no new key file is suggested', async () => {
   const { code, stderr } = await runCommand([
     'backup',
     '--config',
@@ -152,8 +152,8 @@ test('a backup without the key file of its store is refused, and no new key file
   expect(stderr).not.toContain('keys new');
 });
 
-test('a truncated backup: another one is advised first', async () => {
-  putKeysBack();
+test('for a truncated backup, the first advice is to use another one', async () => {
+  restoreKeys();
   const file = join(machine, 'b');
   writeFileSync(file, readFileSync(backupFile()).subarray(0, -1));
   const { code, stderr } = await restore(file);
@@ -162,19 +162,19 @@ test('a truncated backup: another one is advised first', async () => {
 });
 
 /** The trailer is `gatehouse backup 1 KEY BYTES MAC`. */
-function withAnotherMac(whole: Buffer): Buffer {
-  const args = whole.lastIndexOf('gatehouse backup 1 ') + 'gatehouse backup 1 '.length;
-  const mac = whole.indexOf(' ', whole.indexOf(' ', args) + 1) + 1;
-  whole.write(whole.toString('latin1', mac, mac + 1) === 'A' ? 'B' : 'A', mac);
-  return whole;
+function changeMac(backupBytes: Buffer): Buffer {
+  const args = backupBytes.lastIndexOf('gatehouse backup 1 ') + 'gatehouse backup 1 '.length;
+  const mac = backupBytes.indexOf(' ', backupBytes.indexOf(' ', args) + 1) + 1;
+  backupBytes.write(backupBytes.toString('latin1', mac, mac + 1) === 'A' ? 'B' : 'A', mac);
+  return backupBytes;
 }
 
 test.each([
-  ['altered', withAnotherMac, 'is WRONG'],
-  ['without a MAC', (whole: Buffer) => whole.subarray(0, -128), 'this backup has no MAC'],
-  ['unchanged', (whole: Buffer) => whole, 'the MAC is valid'],
+  ['altered', changeMac, 'is WRONG'],
+  ['without a MAC', (backupBytes: Buffer) => backupBytes.subarray(0, -128), 'this backup has no MAC'],
+  ['unchanged', (backupBytes: Buffer) => backupBytes, 'the MAC is valid'],
 ])('a backup that is %s, restored with --unauthenticated, warns', async (_, change, warning) => {
-  putKeysBack();
+  restoreKeys();
   const file = join(machine, 'b');
   writeFileSync(file, change(readFileSync(backupFile())));
   const { code, stdout, stderr } = await restore(file, '--unauthenticated');
@@ -183,14 +183,14 @@ test.each([
   expect(stdout).not.toContain('start gatehouse now');
 });
 
-test('a restore is refused while gatehouse runs, and where there is a store already', async () => {
+test('a restore is rejected while gatehouse runs, and if a store exists already', async () => {
   const file = backupFile();
-  // The key file of the running one is there.
+  // The key file of the running gatehouse exists.
   const running = await runGatehouse(['restore', '--config', join(gateway.folder, 'gatehouse.yaml'), file]);
   expect(running.code).toBe(69);
   expect(running.stderr).toContain('is in use by another gatehouse process; stop it');
 
-  putKeysBack();
+  restoreKeys();
   expect((await restore(file)).code).toBe(0);
   const again = await restore(file);
   expect(again.code).toBe(69);
@@ -201,7 +201,7 @@ test('a restore is refused while gatehouse runs, and where there is a store alre
 
 test('a damaged backup is not restored', async () => {
   const file = join(machine, 'b');
-  putKeysBack();
+  restoreKeys();
   writeFileSync(file, Buffer.alloc(65_536, 7));
   const { code, stderr } = await restore(file);
   expect(code).toBe(69);
@@ -209,7 +209,7 @@ test('a damaged backup is not restored', async () => {
 });
 
 test('a backup without a store fails', async () => {
-  putKeysBack();
+  restoreKeys();
   const { code, stderr } = await runCommand([
     'backup',
     '--config',

@@ -17,7 +17,7 @@ upstreams: { default: { url: http://127.0.0.1:9 } }
 routes: [{ path: /**, requires: any-token }]
 `;
 
-async function installation(
+async function createInstallation(
   options: { readonly certificateDays?: number; readonly crlDays?: number } = {},
 ): Promise<{ readonly place: string; readonly config: string }> {
   const directory = testFolder();
@@ -35,8 +35,8 @@ async function installation(
   return { place: directory, config };
 }
 
-test('valid certificates and revocation lists produce no messages', async () => {
-  const { config } = await installation();
+test('valid certificates and CRLs produce no messages', async () => {
+  const { config } = await createInstallation();
   const strict = ['--set', 'store.unauthenticatedRecords=refuse'];
   expect(await runCommand(['check', '-c', config, ...strict])).toEqual({
     code: 0,
@@ -46,7 +46,7 @@ test('valid certificates and revocation lists produce no messages', async () => 
 });
 
 test('Redis is not contacted, and a success message does not claim it was', async () => {
-  const { place, config } = await installation();
+  const { place, config } = await createInstallation();
   expect((await runCommand(['keys', 'new', join(place, 'keys.json')])).code).toBe(0);
   const redis = [
     'store.type=redis',
@@ -64,8 +64,8 @@ test('Redis is not contacted, and a success message does not claim it was', asyn
   });
 });
 
-test('a certificate near its end and a list that ran out are warnings', async () => {
-  const { place, config } = await installation({ certificateDays: 3, crlDays: -1 });
+test('a certificate that expires soon and an expired CRL are warnings', async () => {
+  const { place, config } = await createInstallation({ certificateDays: 3, crlDays: -1 });
   const { code, stderr } = await runCommand(['check', '-c', config]);
   expect(code).toBe(0);
   expect(stderr).toMatch(new RegExp(`^warning: ${join(place, 'server.pem')}: expires on `, 'm'));
@@ -80,8 +80,8 @@ test('a certificate near its end and a list that ran out are warnings', async ()
   });
 });
 
-test('files that are missing or do not belong together are problems, all at once', async () => {
-  const { place, config } = await installation();
+test('missing and mismatched files are all reported as problems', async () => {
+  const { place, config } = await createInstallation();
   writePki(place, { 'server-key.pem': (await issueServer(await createCa())).keyPem, 'ca.pem': 'nothing' });
   const { code, stdout, stderr } = await runCommand([
     'check',
@@ -97,7 +97,7 @@ test('files that are missing or do not belong together are problems, all at once
 });
 
 test('when certificate and key are both missing, both are reported', async () => {
-  const { place, config } = await installation();
+  const { place, config } = await createInstallation();
   rmSync(join(place, 'server.pem'));
   rmSync(join(place, 'server-key.pem'));
   const { code, stderr } = await runCommand(['check', '-c', config]);
@@ -107,7 +107,7 @@ test('when certificate and key are both missing, both are reported', async () =>
 });
 
 test('an admin token that other users can read is a problem; one that gatehouse restricts itself is a warning', async () => {
-  const { place, config } = await installation();
+  const { place, config } = await createInstallation();
   const file = join(place, 'admin-token');
   writeFileSync(file, 'a token of some length\n');
   const args = ['check', '-c', config, '--set', `admin.tokenFile=${file}`];
@@ -123,8 +123,8 @@ test('an admin token that other users can read is a problem; one that gatehouse 
   expect(await runCommand(args)).toMatchObject({ code: 0, stderr: '' });
 });
 
-test('a key file that others can read is a problem; a missing one is made at the first start', async () => {
-  const { place, config } = await installation();
+test('a key file that other users can read is a problem; a missing one is created at the first start', async () => {
+  const { place, config } = await createInstallation();
   expect((await runCommand(['check', '-c', config])).code).toBe(0);
   writeFileSync(join(place, 'keys.json'), '{}', { mode: 0o644 });
   const { code, stderr } = await runCommand(['check', '-c', config, '--set', 'keys.file=keys.json']);
@@ -132,8 +132,8 @@ test('a key file that others can read is a problem; a missing one is made at the
   expect(stderr).toMatch(/keys\.file: .*others can read this key file/);
 });
 
-test('a missing key file beside grants, or beside a Redis, is a problem', async () => {
-  const { place, config } = await installation();
+test('a missing key file is a problem if the store has grants or is Redis', async () => {
+  const { place, config } = await createInstallation();
   const store = await openOwnerStore(join(place, 'data'));
   await store.grants.create('g1', testGrant({ id: 'g1' }), LATER);
   await store.close();
@@ -149,23 +149,23 @@ test('a missing key file beside grants, or beside a Redis, is a problem', async 
 test('an internal error is one line and exit code 70; the stack is printed on request only', async () => {
   const broken = {
     stdout: () => {
-      throw new Error('the wall fell down');
+      throw new Error('unexpected');
     },
   };
   const quiet = await runCommand(['version'], broken);
   expect(quiet).toMatchObject({
     code: 70,
-    stderr: 'gatehouse: internal error: the wall fell down (use --trace for the stack)\n',
+    stderr: 'gatehouse: internal error: unexpected (use --trace for the stack)\n',
   });
   for (const request of [
     await runCommand(['version', '--trace'], broken),
     await runCommand(['version'], { ...broken, env: { GATEHOUSE_TRACE: '1' } }),
   ])
-    expect(request.stderr).toMatch(/^gatehouse: internal error: the wall fell down\n.*\n +at /);
+    expect(request.stderr).toMatch(/^gatehouse: internal error: unexpected\n.*\n +at /);
 });
 
 test('forwardedFrom without forwardedHeader is a problem', async () => {
-  const { config } = await installation();
+  const { config } = await createInstallation();
   const listed = ['check', '-c', config, '--set', 'certificates.forwardedFrom=10.0.0.0/8'];
   const { code, stderr } = await runCommand(listed);
   expect(code).toBe(78);
@@ -175,7 +175,7 @@ test('forwardedFrom without forwardedHeader is a problem', async () => {
 });
 
 test('a public route on the origin of the pages is a warning', async () => {
-  const { config } = await installation();
+  const { config } = await createInstallation();
   const check = async (routes: string, ...more: readonly string[]): Promise<string> => {
     writeFileSync(
       config,
@@ -194,7 +194,7 @@ integrations: [{ clientId: app, scope: files:read, access: [{ directory: staff }
   expect(await check('{ path: /app/**, public: true }')).toBe('warned');
   expect(await check('{ path: /app/**, methods: [POST], public: true }')).toBe('warned');
   expect(await check('{ path: /app/**, requires: any-token, reportOnly: true }')).toBe('warned');
-  // A navigation carries no token, and is a GET or a POST.
+  // A navigation has no token and is a GET or a POST.
   expect(await check('{ path: /app/**, methods: [DELETE], public: true }')).toBe('');
   expect(await check('{ path: /app/**, requires: files:read }')).toBe('');
   expect(await check('{ path: /app/**, host: www.example.test, public: true }')).toBe('');

@@ -6,7 +6,7 @@ import { runCommand } from '../support/command-in-process.ts';
 import { runGatehouse } from '../support/command-line.ts';
 import { startGateway } from '../support/test-gateway.ts';
 
-/** So many processes ask for the same token shortly before it expires. */
+/** `count` processes request the same token shortly before it expires. */
 export async function renewInShells(count: number): Promise<void> {
   const gateway = await startGateway();
   const home = mkdtempSync(join(tmpdir(), 'gatehouse-shells-'));
@@ -27,7 +27,7 @@ export async function renewInShells(count: number): Promise<void> {
       version: number;
       grant: Record<string, unknown>;
     };
-    // As if almost its whole lifetime were over: it is valid for too short a time to be handed out.
+    // Like a token near its expiry, whose remaining lifetime is too short to return it.
     const now = Date.now() / 1_000;
     const old = { ...grant, obtained: now - 3_590, expires: now + 10 };
     writeFileSync(kept, JSON.stringify({ version, grant: old }), { mode: 0o600 });

@@ -9,9 +9,9 @@ import { runCommand } from '../support/command-in-process.ts';
 import { createCa, issue, issueServer, writePki } from '../support/pki.ts';
 
 let directory: string;
-/** Speaks TLS, with a certificate of ca.pem for localhost. */
+/** Port of a TLS server with a certificate issued by ca.pem for localhost. */
 let secure: number;
-/** The same, with a certificate for another name; with one that has expired. */
+/** Ports of TLS servers with a certificate for another name, and with an expired one. */
 let elsewhere: number;
 let expired: number;
 let plain: number;
@@ -66,14 +66,14 @@ async function runAgainst(args: readonly string[]) {
   return { code, stderr };
 }
 
-/** The three commands that connect, each with these options. */
+/** The three commands that connect to a server. */
 const COMMANDS: readonly (readonly [string, (url: string, ...more: readonly string[]) => string[]])[] = [
   ['login', (url, ...more) => ['login', '--url', url, '--client', 'a', '--scope', 'f', ...more]],
   ['grants', (url, ...more) => ['grants', 'list', '--url', url, '--token-file', 'token', ...more]],
   ['call', (url, ...more) => ['call', url, ...more]],
 ];
 
-test.each(COMMANDS)('%s: a server of an unknown CA', async (_, args) => {
+test.each(COMMANDS)('%s: a server certificate of an unknown CA', async (_, args) => {
   const url = `https://localhost:${secure}`;
   expect(await runAgainst(args(url))).toEqual({
     code: 69,
@@ -95,7 +95,7 @@ test.each(COMMANDS)('%s: a certificate for another name, and one that has expire
   );
 });
 
-test.each(COMMANDS)('%s: https to a port that speaks http, and the reverse', async (_, args) => {
+test.each(COMMANDS)('%s: an https URL for an http port, and the reverse', async (_, args) => {
   expect(await runAgainst(args(`https://localhost:${plain}`))).toEqual({
     code: 69,
     stderr: expect.stringMatching(/ does not use TLS; is it an http address\?\n$/),
@@ -106,24 +106,21 @@ test.each(COMMANDS)('%s: https to a port that speaks http, and the reverse', asy
   });
 });
 
-test.each(COMMANDS)(
-  '%s: a key that is not that of the certificate is a mistake of files: 78',
-  async (_, args) => {
-    for (const [cert, key, argv] of [
-      ['alice.pem', 'bob-key.pem', 'the private key does not belong to the certificate'],
-      // TLS would go on without the certificate.
-      ['alice.pem', 'rsa-key.pem', 'the private key does not belong to the certificate'],
-      ['alice-key.pem', 'alice-key.pem', 'the certificate is not PEM'],
-      ['alice.pem', 'alice.pem', 'the private key is not PEM'],
-    ] as const) {
-      const pair = ['--cacert', 'ca.pem', '--cert', cert, '--key', key];
-      const { code, stderr } = await runAgainst(args(`https://localhost:${secure}`, ...pair));
-      expect({ key, code }).toEqual({ key, code: 78 });
-      expect(stderr).toContain(argv);
-      expect(stderr).toMatch(/^[^\n]+\n$/);
-    }
-  },
-);
+test.each(COMMANDS)('%s: a key that does not match the certificate is exit code 78', async (_, args) => {
+  for (const [cert, key, argv] of [
+    ['alice.pem', 'bob-key.pem', 'the private key does not belong to the certificate'],
+    // OpenSSL would continue without the certificate.
+    ['alice.pem', 'rsa-key.pem', 'the private key does not belong to the certificate'],
+    ['alice-key.pem', 'alice-key.pem', 'the certificate is not PEM'],
+    ['alice.pem', 'alice.pem', 'the private key is not PEM'],
+  ] as const) {
+    const tlsArgs = ['--cacert', 'ca.pem', '--cert', cert, '--key', key];
+    const { code, stderr } = await runAgainst(args(`https://localhost:${secure}`, ...tlsArgs));
+    expect({ key, code }).toEqual({ key, code: 78 });
+    expect(stderr).toContain(argv);
+    expect(stderr).toMatch(/^[^\n]+\n$/);
+  }
+});
 
 test.each(COMMANDS)('%s: a certificate without its key, and the reverse', async (_, args) => {
   for (const only of [
@@ -137,7 +134,7 @@ test.each(COMMANDS)('%s: a certificate without its key, and the reverse', async 
 });
 
 test.each([...COMMANDS, ['health', (url: string) => ['health', '--url', url]] as const])(
-  '%s: an address without its scheme',
+  '%s: a URL without a scheme',
   async (name, args) => {
     const scheme = name === 'login' || name === 'call' ? 'https' : 'http';
     for (const bare of ['localhost:8443', '127.0.0.1:8443', '[::1]:8443', 'api.example.test', 'gate:8443'])

@@ -24,10 +24,10 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }));
 needs('openssl');
 
 const certificate = (name: string) => new X509Certificate(readFileSync(join(folder, `${name}.pem`)));
-const at = (days: number) => ensurePki(folder, PEOPLE, START + days * DAY);
+const ensurePkiAfter = (days: number) => ensurePki(folder, PEOPLE, START + days * DAY);
 
-test('the first start makes an authority, a server certificate for this machine, and one for each person', async () => {
-  expect(await at(0)).toEqual(['ca', 'server', 'alice', 'bob']);
+test('the first start creates a CA, a server certificate for this machine, and one for each user', async () => {
+  expect(await ensurePkiAfter(0)).toEqual(['ca', 'server', 'alice', 'bob']);
   const server = certificate('server');
   expect(server.checkHost('localhost')).toBe('localhost');
   expect(server.checkIP('127.0.0.1')).toBe('127.0.0.1');
@@ -38,38 +38,38 @@ test('the first start makes an authority, a server certificate for this machine,
     expect(certificate(name).verify(certificate('ca').publicKey)).toBe(true);
 });
 
-test('a later start leaves certificates that will last, and renews those near their end or past it', async () => {
-  await at(0);
+test('a later start keeps valid certificates, and renews those that expire soon or have expired', async () => {
+  await ensurePkiAfter(0);
   const authority = certificate('ca').fingerprint256;
-  expect(await at(1)).toEqual([]);
-  expect(await at(304)).toEqual([]);
-  expect(await at(306)).toEqual(['server', 'alice', 'bob']);
-  expect(await at(306)).toEqual([]);
-  expect(await at(306 + 900)).toEqual(['server', 'alice', 'bob']);
+  expect(await ensurePkiAfter(1)).toEqual([]);
+  expect(await ensurePkiAfter(304)).toEqual([]);
+  expect(await ensurePkiAfter(306)).toEqual(['server', 'alice', 'bob']);
+  expect(await ensurePkiAfter(306)).toEqual([]);
+  expect(await ensurePkiAfter(306 + 900)).toEqual(['server', 'alice', 'bob']);
   expect(certificate('ca').fingerprint256).toBe(authority);
   expect(certificate('alice').validToDate.getTime() / 1_000).toBe(START + (306 + 900 + 365) * DAY);
 });
 
-test('an authority that would not outlive what it issues is replaced, with everything it issued', async () => {
-  await at(0);
-  expect(await at(3_650 - 401)).toEqual(['server', 'alice', 'bob']);
-  expect(await at(3_650 - 399)).toEqual(['ca', 'server', 'alice', 'bob']);
+test('a CA that would expire before its certificates is replaced, with everything it issued', async () => {
+  await ensurePkiAfter(0);
+  expect(await ensurePkiAfter(3_650 - 401)).toEqual(['server', 'alice', 'bob']);
+  expect(await ensurePkiAfter(3_650 - 399)).toEqual(['ca', 'server', 'alice', 'bob']);
   expect(certificate('bob').verify(certificate('ca').publicKey)).toBe(true);
 });
 
 test('missing, damaged or mismatched files are created again, and nothing else', async () => {
-  await at(0);
+  await ensurePkiAfter(0);
   rmSync(join(folder, 'alice-key.pem'));
-  expect(await at(0)).toEqual(['alice']);
+  expect(await ensurePkiAfter(0)).toEqual(['alice']);
   writeFileSync(join(folder, 'server.pem'), 'not a certificate');
-  expect(await at(0)).toEqual(['server']);
+  expect(await ensurePkiAfter(0)).toEqual(['server']);
   writeFileSync(join(folder, 'bob.pem'), readFileSync(join(folder, 'alice.pem')));
-  expect(await at(0)).toEqual(['bob']);
-  expect(await at(-30)).toEqual(['ca', 'server', 'alice', 'bob']);
+  expect(await ensurePkiAfter(0)).toEqual(['bob']);
+  expect(await ensurePkiAfter(-30)).toEqual(['ca', 'server', 'alice', 'bob']);
 });
 
-/** By OpenSSL, strictly by RFC 5280, for the use it is made for. */
-const verified = async (name: string, purpose: 'sslserver' | 'sslclient') =>
+/** Verifies the certificate with OpenSSL, strictly, for the given purpose. */
+const verifyWithOpenssl = async (name: string, purpose: 'sslserver' | 'sslclient') =>
   runChild([
     'openssl',
     'verify',
@@ -83,14 +83,14 @@ const verified = async (name: string, purpose: 'sslserver' | 'sslclient') =>
     join(folder, `${name}.pem`),
   ]);
 
-test('the certificates are those of RFC 5280, each for one use', async () => {
-  await at(0);
+test('the certificates conform to RFC 5280, each for one purpose', async () => {
+  await ensurePkiAfter(0);
   for (const [name, purpose, other] of [
     ['server', 'sslserver', 'sslclient'],
     ['alice', 'sslclient', 'sslserver'],
   ] as const) {
-    expect(await verified(name, purpose)).toMatchObject({ code: 0 });
-    expect((await verified(name, other)).code).not.toBe(0);
+    expect(await verifyWithOpenssl(name, purpose)).toMatchObject({ code: 0 });
+    expect((await verifyWithOpenssl(name, other)).code).not.toBe(0);
   }
   expect(certificate('server').keyUsage).toEqual(['1.3.6.1.5.5.7.3.1']);
   expect([certificate('ca').ca, certificate('server').ca]).toEqual([true, false]);
@@ -99,7 +99,7 @@ test('the certificates are those of RFC 5280, each for one use', async () => {
   );
 });
 
-test('an authority made by another program keeps issuing under its own name', async () => {
+test('a CA created by another program keeps its name as issuer', async () => {
   const ca = await createCa({
     name: 'O=Example Ltd, CN=Made elsewhere',
     notBefore: new Date((START - DAY) * 1_000),
@@ -107,7 +107,7 @@ test('an authority made by another program keeps issuing under its own name', as
   });
   writeFileSync(join(folder, 'ca.pem'), ca.pem);
   writeFileSync(join(folder, 'ca-key.pem'), ca.keyPem);
-  expect(await at(0)).toEqual(['server', 'alice', 'bob']);
-  expect(await verified('server', 'sslserver')).toMatchObject({ code: 0 });
+  expect(await ensurePkiAfter(0)).toEqual(['server', 'alice', 'bob']);
+  expect(await verifyWithOpenssl('server', 'sslserver')).toMatchObject({ code: 0 });
   expect(certificate('server').issuer).toBe(certificate('ca').subject);
 });

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { createDemoLog } from '../../src/commands/demo/log.ts';
 
-test('the demo logs administrative acts and their targets', () => {
+test('the demo logs administrative actions and their targets', () => {
   const lines: string[] = [];
   const log = createDemoLog(
     (line) => void lines.push(line),

@@ -26,7 +26,7 @@ test.each([
     env: { [variable]: String(port) },
   });
   onTestFinished(() => void child.kill('SIGKILL'));
-  await until('the demo ended', () => child.exitCode !== null);
+  await until('the demo has exited', () => child.exitCode !== null);
   expect(child.exitCode).toBe(78);
   expect(printed()).toContain(`${setting}: 127.0.0.1:${port} is in use by another program`);
   expect(printed()).toContain(`--set ${setting}=${port + 1}`);

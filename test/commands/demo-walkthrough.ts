@@ -18,7 +18,7 @@ needs('curl');
 
 const PORTS = ['--set', 'listen.port=0', '--set', 'admin.port=0'];
 
-/** The commands that the demo prints, pasted into a shell one after another, as a reader does. */
+/** Pastes the commands that the demo prints into a shell one after another, as a reader does. */
 export const walkThrough = (shell: string, curl: boolean): object =>
   describe(`the walkthrough of the demo, pasted into ${shell} (curl installed: ${curl})`, () => {
     let folder: string;
@@ -44,7 +44,7 @@ export const walkThrough = (shell: string, curl: boolean): object =>
 
     test('a certificate gets a token for the URL the demo runs at, limited to its scope', async () => {
       expect(demo.printed().includes('curl -sS')).toBe(curl);
-      // Terminals break wider lines, and they are pasted broken. Paths are as long as they are.
+      // Terminals wrap longer lines, which breaks pasting. The length of paths cannot be limited.
       for (const line of demo
         .printed()
         .split('\n')
@@ -65,7 +65,7 @@ export const walkThrough = (shell: string, curl: boolean): object =>
       expect(refused).toMatch(/"error":"insufficient_scope".*\[403\]\n$/);
     });
 
-    test('a refresh returns new tokens, and a revocation ends them', async () => {
+    test('a refresh returns new tokens, and a revocation invalidates them', async () => {
       const [refreshed = ''] = await paste(4);
       expect(refreshed).toMatch(/"access_token":"[^"]+","refresh_token":"[^"]+".*\[200\]\n$/);
       const [revoked, after] = await paste(5);
@@ -91,7 +91,7 @@ export const walkThrough = (shell: string, curl: boolean): object =>
       expect((await browser.submit('/approve')).text).toContain('return to your device');
 
       const exchange = demo.steps.get(7)?.[0] ?? '';
-      const exchanged = await until('the token of the device', async () => {
+      const exchanged = await until('the device has its token', async () => {
         const output = await terminal.run(exchange);
         return output.includes('authorization_pending') ? undefined : output;
       });
@@ -106,12 +106,12 @@ export const walkThrough = (shell: string, curl: boolean): object =>
       expect((statSync(demo.folder).mode & 0o777).toString(8)).toBe('700');
       const second = spawnDemo(folder, { args: PORTS });
       onTestFinished(() => void second.child.kill('SIGKILL'));
-      await until('the second demo ended', () => second.child.exitCode !== null);
+      await until('the second demo has exited', () => second.child.exitCode !== null);
       expect(second.child.exitCode).toBe(78);
       expect(second.printed()).toContain('is in use by another gatehouse');
     });
 
-    test('every step is reported in a short line, and Ctrl-C ends the demo', async () => {
+    test('every step is logged in a short line, and Ctrl-C stops the demo', async () => {
       const reported = demo.printed().split('logged below.')[1] ?? '';
       for (const line of [
         /^\d\d:\d\d:\d\d {2}token issued: alice, report-runner, files:read$/m,
@@ -125,7 +125,7 @@ export const walkThrough = (shell: string, curl: boolean): object =>
       expect(demo.printed()).toMatch(/gatehouse has stopped\.\n$/);
     });
 
-    test.runIf(curl)('a later start uses the folder as it is', async () => {
+    test.runIf(curl)('a later start reuses the existing folder', async () => {
       const kept = ['gatehouse.yaml', 'passwords.txt', 'pki/ca.pem', 'pki/alice.pem', 'data/keys.json'];
       const read = (): string[] => kept.map((file) => readFileSync(join(demo.folder, file), 'utf8'));
       const before = read();

@@ -32,7 +32,7 @@ describe('gatehouse grants, with two workers', () => {
   });
   afterAll(() => folder.remove());
 
-  test('lists, shows and ends a grant; every worker refuses it from then on', async () => {
+  test('lists, shows and revokes a grant, and every worker rejects it from then on', async () => {
     const client = connect(folder, server.port, folder.alice);
     try {
       const { access_token: token } = await client.grant();
@@ -64,7 +64,7 @@ describe('gatehouse grants, with two workers', () => {
       }
       expect((await grants('list')).stdout).toBe('No grants.\n');
       expect((await grants('list', '--all')).stdout).toContain(`${id}  `);
-      await until('the action is in the log', () =>
+      await until('the action is logged', () =>
         server.log.some(({ event, act }) => event === 'admin_action' && act === 'revoke_grant'),
       );
     } finally {
@@ -72,7 +72,7 @@ describe('gatehouse grants, with two workers', () => {
     }
   });
 
-  test('ends everything of an identity only with --yes', async () => {
+  test('revokes all grants of an identity only with --yes', async () => {
     const client = connect(folder, server.port, folder.alice);
     try {
       const { access_token: token } = await client.grant();
@@ -106,7 +106,7 @@ describe('gatehouse grants, with two workers', () => {
     }
   });
 
-  test('an integration added at run time is known, also while the configuration cannot be read', async () => {
+  test('accepts an integration added at run time, also while the configuration cannot be read', async () => {
     folder.configure((settings) => ({
       ...settings,
       integrations: [...(settings.integrations ?? []), { clientId: 'added-later', scope: 'files:read' }],
@@ -185,7 +185,7 @@ describe('an admin listener with TLS', () => {
   });
   afterAll(() => folder.remove());
 
-  const as = (user: string): Promise<CommandResult> =>
+  const listGrantsAs = (user: string): Promise<CommandResult> =>
     runCommand([
       'grants',
       'list',
@@ -200,12 +200,12 @@ describe('an admin listener with TLS', () => {
     ]);
 
   test('accepts a certificate of its CA and rejects any other', async () => {
-    expect(await as('olga')).toMatchObject({ code: 0, stdout: 'No grants.\n' });
-    expect(await as('eve')).toMatchObject({ code: 77 });
-    // One that the gateway itself accepts for tokens is not one for the administration.
+    expect(await listGrantsAs('olga')).toMatchObject({ code: 0, stdout: 'No grants.\n' });
+    expect(await listGrantsAs('eve')).toMatchObject({ code: 77 });
+    // A certificate that the gateway accepts for tokens does not give access to the admin API.
     folder.write('alice.pem', folder.alice.pem);
     folder.write('alice-key.pem', folder.alice.keyPem);
-    expect(await as('alice')).toMatchObject({ code: 77 });
+    expect(await listGrantsAs('alice')).toMatchObject({ code: 77 });
   });
 
   test('responds to health probes without a client certificate', async () => {
@@ -213,13 +213,13 @@ describe('an admin listener with TLS', () => {
     expect(health).toMatchObject({ code: 0, stdout: 'ready\n' });
   });
 
-  test('uses a renewed certificate without a restart, and keeps the old one when the new cannot be used', async () => {
+  test('uses a renewed certificate without a restart, and keeps the old one if the new one cannot be used', async () => {
     const another = await createCa({ name: 'another' });
     const renewed = await issueServer(another);
     folder.write('another.pem', another.pem);
     folder.write('admin-key.pem', renewed.keyPem);
     folder.write('admin.pem', renewed.pem);
-    const trusting = (ca: string): Promise<CommandResult> =>
+    const listGrantsTrusting = (ca: string): Promise<CommandResult> =>
       runCommand([
         'grants',
         'list',
@@ -231,8 +231,8 @@ describe('an admin listener with TLS', () => {
         folder.file('data/admin-token'),
       ]);
     await until(
-      'the renewed certificate is shown',
-      async () => (await trusting('another.pem')).code === 0,
+      'the renewed certificate is presented',
+      async () => (await listGrantsTrusting('another.pem')).code === 0,
       30,
     );
     rmSync(folder.file('admin.pem'));
@@ -240,6 +240,6 @@ describe('an admin listener with TLS', () => {
     await until('the failed renewal is logged', () =>
       server.log.some(({ event }) => event === 'admin_tls_reload_failed'),
     );
-    expect((await trusting('another.pem')).code).toBe(0);
+    expect((await listGrantsTrusting('another.pem')).code).toBe(0);
   });
 });

@@ -12,7 +12,7 @@ async function startServer(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** An admin listener that answers the readiness probe with this status. */
+/** Starts an admin listener that responds to the readiness probe with this status. */
 const checkHealthOf = (status: number, body = '{}'): Promise<number> =>
   startServer(
     createServer((request, response) => {
@@ -20,7 +20,7 @@ const checkHealthOf = (status: number, body = '{}'): Promise<number> =>
     }),
   );
 
-test('ready: 0', async () => {
+test('a ready gateway: exit code 0', async () => {
   const url = `http://127.0.0.1:${await checkHealthOf(200)}`;
   expect(await runCommand(['health', '--url', url])).toEqual({ code: 0, stdout: 'ready\n', stderr: '' });
   const { stdout } = await runCommand(['health', '--url', url, '--output', 'json']);
@@ -35,14 +35,14 @@ test('the address comes from the configuration', async () => {
   expect((await runCommand(['health', '-c', file, '--set', 'admin.port=x'])).code).toBe(78);
 });
 
-test('not ready: 69, with the status', async () => {
+test('not ready: exit code 69, with the status', async () => {
   const url = `http://127.0.0.1:${await checkHealthOf(503)}`;
   const { code, stderr } = await runCommand(['health', '--url', url]);
   expect(code).toBe(69);
   expect(stderr).toBe(`gatehouse: not ready: ${url}/readyz responded with 503\n`);
 });
 
-test('not ready: the checks that failed, with their problems', async () => {
+test('not ready: the failed checks and their problems are reported', async () => {
   const checks = [
     { name: 'accepting', status: 'ok' },
     { name: 'store', status: 'failed', problem: 'Redis: the connection is\u001b[2J down' },
@@ -64,7 +64,7 @@ test('not ready: the checks that failed, with their problems', async () => {
 });
 
 test.each(['', 'null', '[]', '{"checks":{}}', '{"checks":[null]}', `{"checks":"${'x'.repeat(100_000)}"}`])(
-  'not ready, without checks that can be read: the status alone',
+  'not ready, without readable checks: only the status is reported',
   async (body) => {
     const url = `http://127.0.0.1:${await checkHealthOf(503, body)}`;
     expect(await runCommand(['health', '--url', url])).toMatchObject({
@@ -74,13 +74,13 @@ test.each(['', 'null', '[]', '{"checks":{}}', '{"checks":[null]}', `{"checks":"$
   },
 );
 
-test('nothing listens there: 69', async () => {
+test('connection refused: exit code 69', async () => {
   const { code, stderr } = await runCommand(['health', '--url', 'http://127.0.0.1:1']);
   expect(code).toBe(69);
   expect(stderr).toMatch(/cannot be reached \(ECONNREFUSED\)\n$/);
 });
 
-test('a listener that never responds: 69 after two seconds', async () => {
+test('a listener that never responds: exit code 69 after two seconds', async () => {
   const sockets: Socket[] = [];
   const port = await startServer(
     createSocketServer((socket) => void sockets.push(socket.on('error', () => {}))),

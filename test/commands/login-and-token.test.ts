@@ -28,10 +28,10 @@ afterAll(async () => {
   rmSync(home, { recursive: true, force: true });
 });
 
-const call = (...args: readonly string[]): Promise<CommandResult> =>
+const runClient = (...args: readonly string[]): Promise<CommandResult> =>
   runCommand(args, { env: { GATEHOUSE_HOME: file('kept') }, cwd: home });
 
-const where = (): string[] => [
+const connectionArgs = (): string[] => [
   '--url',
   `https://localhost:${gateway.port}`,
   '--client',
@@ -45,46 +45,46 @@ const certificate = ['--cert', 'alice.pem', '--key', 'alice-key.pem'];
 
 test('without a sign-in the commands fail with exit code 77', async () => {
   for (const command of ['token', 'whoami', 'logout']) {
-    const { code, stdout, stderr } = await call(command, '--profile', 'nobody');
+    const { code, stdout, stderr } = await runClient(command, '--profile', 'nobody');
     expect({ command, code, stdout }).toEqual({ command, code: 77, stdout: '' });
     expect(stderr).toMatch(/^gatehouse: not signed in with profile nobody; run gatehouse login [^\n]+\n$/);
   }
 });
 
-test('login by certificate, token, whoami, logout', async () => {
-  const signedIn = await call('login', ...where(), ...certificate, '--profile', 'robot');
+test('login with a certificate, token, whoami, logout', async () => {
+  const signedIn = await runClient('login', ...connectionArgs(), ...certificate, '--profile', 'robot');
   expect(signedIn).toMatchObject({ code: 0, stderr: '' });
   expect(signedIn.stdout).toContain(`Signed in as ${ALICE} for files:read, until `);
   for (const name of ['robot.json', 'robot.token.json'])
     expect(statSync(file(`kept/${name}`)).mode & 0o777).toBe(0o600);
 
-  const printed = await call('token', '-p', 'robot');
+  const printed = await runClient('token', '-p', 'robot');
   expect(printed).toMatchObject({ code: 0, stderr: '' });
   const token = printed.stdout.trim();
   expect((await gateway.api('/files/a', token)).status).toBe(200);
-  expect(JSON.parse((await call('token', '-p', 'robot', '--output', 'json')).stdout)).toMatchObject({
+  expect(JSON.parse((await runClient('token', '-p', 'robot', '--output', 'json')).stdout)).toMatchObject({
     access_token: token,
     token_type: 'Bearer',
     scope: 'files:read',
   });
 
-  const identityOutput = await call('whoami', '-p', 'robot');
+  const identityOutput = await runClient('whoami', '-p', 'robot');
   expect(identityOutput.stdout).toMatch(
     new RegExp(`^identity +${ALICE.replaceAll(/[{}]/g, String.raw`\$&`)}$`, 'm'),
   );
   expect(identityOutput.stdout).toMatch(/^client +report-runner$/m);
 
-  const out = await call('logout', '-p', 'robot');
+  const out = await runClient('logout', '-p', 'robot');
   expect(out).toMatchObject({ code: 0, stdout: 'Signed out. The grant is revoked.\n' });
   expect((await gateway.api('/files/a', token)).status).toBe(401);
   expect(existsSync(file('kept/robot.token.json'))).toBe(false);
-  expect((await call('token', '-p', 'robot')).code).toBe(77);
+  expect((await runClient('token', '-p', 'robot')).code).toBe(77);
 });
 
-test('login by device: code and URL on standard error, and the grant once it is approved', async () => {
+test('device login prints code and URL on standard error, and stores the grant once it is approved', async () => {
   const child = spawn(
     process.execPath,
-    [join(import.meta.dirname, '../../bin/gatehouse.js'), 'login', ...where(), '--output', 'json'],
+    [join(import.meta.dirname, '../../bin/gatehouse.js'), 'login', ...connectionArgs(), '--output', 'json'],
     { cwd: home, env: { PATH: process.env['PATH'] ?? '', GATEHOUSE_HOME: file('kept') } },
   );
   onTestFinished(() => void child.kill('SIGKILL'));
@@ -92,7 +92,7 @@ test('login by device: code and URL on standard error, and the grant once it is 
   child.stdout.on('data', (part: Buffer) => void (stdout += part.toString()));
   const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
   const codes = await new Promise<{ complete: string; user: string }>((resolve, reject) => {
-    child.once('close', () => reject(new Error(`ended too soon: ${stderr}`)));
+    child.once('close', () => reject(new Error(`exited too early: ${stderr}`)));
     child.stderr.on('data', (part: Buffer) => {
       stderr += part.toString();
       const complete = /Open +(\S+)/.exec(stderr)?.[1];
@@ -111,16 +111,16 @@ test('login by device: code and URL on standard error, and the grant once it is 
   });
   expect(await ended).toBe(0);
   expect(JSON.parse(stdout)).toMatchObject({ profile: 'default', scope: 'files:read' });
-  // No terminal, so neither a picture nor a spinner.
+  // Without a terminal, there is neither a QR code nor a spinner.
   expect(stderr).not.toContain('\u001b');
-  expect((await call('whoami')).stdout).toContain(ALICE);
+  expect((await runClient('whoami')).stdout).toContain(ALICE);
 });
 
-test('five shells that ask for a token shortly before it expires: one renews it, all print the same', () =>
+test('of five shells that request a token shortly before it expires, one renews it and all print the same', () =>
   renewInShells(5));
 
 test('an unreachable server: exit code 69, and the tokens are kept', async () => {
-  await call('login', ...where(), ...certificate, '--profile', 'away');
+  await runClient('login', ...connectionArgs(), ...certificate, '--profile', 'away');
   const profile = file('kept/away.json');
   const text = readFileSync(profile, 'utf8');
   writeFileSync(profile, text.replace(/localhost:\d+/, 'localhost:1'));
@@ -129,39 +129,47 @@ test('an unreachable server: exit code 69, and the tokens are kept', async () =>
   };
   const moved = { ...token, grant: { ...token.grant, service: 'https://localhost:1/authsvc/' } };
   writeFileSync(file('kept/away.token.json'), JSON.stringify(moved), { mode: 0o600 });
-  const out = await call('logout', '-p', 'away');
+  const out = await runClient('logout', '-p', 'away');
   expect(out.code).toBe(69);
   expect(out.stderr).toMatch(/^gatehouse: https:\/\/localhost:1 cannot be reached \([^\n]+\)\n$/);
   expect(existsSync(file('kept/away.token.json'))).toBe(true);
-  expect(await call('logout', '-p', 'away', '--forget')).toMatchObject({
+  expect(await runClient('logout', '-p', 'away', '--forget')).toMatchObject({
     code: 0,
     stdout: 'The tokens are removed from this machine.\n',
   });
   expect(existsSync(file('kept/away.token.json'))).toBe(false);
 });
 
-test('a refusal is reported with the error of the service', async () => {
-  const refused = await call('login', ...where(), ...certificate, '--scope', 'admin:all', '-p', 'wide');
-  expect(refused.code).toBe(77);
-  expect(refused.stderr).toMatch(/^gatehouse: [^\n]*admin:all[^\n]* \(invalid_scope\)\n$/);
+test('a rejected login is reported with the error of the service', async () => {
+  const rejected = await runClient(
+    'login',
+    ...connectionArgs(),
+    ...certificate,
+    '--scope',
+    'admin:all',
+    '-p',
+    'wide',
+  );
+  expect(rejected.code).toBe(77);
+  expect(rejected.stderr).toMatch(/^gatehouse: [^\n]*admin:all[^\n]* \(invalid_scope\)\n$/);
   expect(existsSync(file('kept/wide.json'))).toBe(false);
 });
 
 test('a missing or invalid argument is reported in one line', async () => {
   for (const [args, argv] of [
     [['login', '--url', 'https://x.test'], '--url, --client and --scope are required'],
-    [['login', ...where(), '--cert', 'alice.pem'], '--cert and --key go together'],
-    [['login', ...where(), '--url', 'nonsense'], '--url must be a URL'],
+    [['login', ...connectionArgs(), '--cert', 'alice.pem'], '--cert and --key go together'],
+    [['login', ...connectionArgs(), '--url', 'nonsense'], '--url must be a URL'],
     [['token', '--valid-for', 'long'], '--valid-for must be a number of seconds'],
     [['token', '--profile', '../up'], 'a profile name consists of letters'],
   ] as const) {
-    const { code, stderr } = await call(...args);
+    const { code, stderr } = await runClient(...args);
     expect({ args, code }).toEqual({ args, code: 64 });
     expect(stderr).toContain(argv);
   }
 });
 
-test('the QR code in the terminal is the URL', () => {
+test('the QR code in the terminal encodes the URL', () => {
   const address = 'https://api.example.test:8443/authsvc/device?user_code=BCDF-GHJK';
   // biome-ignore lint/suspicious/noControlCharactersInRegex: the colours around each line
   const lines = renderTerminalQr(address)

@@ -16,22 +16,22 @@ routes:
   - { path: /**, public: true }
 `;
 
-function configuration(text = CONFIGURATION): string {
+function writeConfiguration(text = CONFIGURATION): string {
   const file = join(testFolder(), 'gatehouse.yaml');
   writeFileSync(file, text);
   return file;
 }
 const run = (command: string, file: string, ...args: string[]) => runCommand([command, '-c', file, ...args]);
-const sets = (...settings: string[]): string[] => settings.flatMap((text) => ['--set', text]);
+const setArgs = (...settings: string[]): string[] => settings.flatMap((text) => ['--set', text]);
 
-test('check notes which requests are refused because of how they are spelled', async () => {
-  const file = configuration();
+test('check reports which requests are rejected because of their spelling', async () => {
+  const file = writeConfiguration();
   const { code, stdout, stderr } = await run('check', file);
   expect([code, stderr]).toEqual([0, '']);
   expect(stdout).toContain(
     'note: upstreams.default.paths: a path that differs from routes[0] /admin/** only in letter case or by a trailing slash is rejected, not forwarded by the less strict routes[1] /**;',
   );
-  const distinct = sets(
+  const distinct = setArgs(
     'upstreams.default.paths.letterCase=distinct',
     'upstreams.default.paths.trailingSlash=distinct',
   );
@@ -40,22 +40,22 @@ test('check notes which requests are refused because of how they are spelled', a
   expect((await run('check', file, ...same)).stdout).not.toContain('upstreams.default.paths');
 });
 
-test('check warns of a route all of whose requests are refused because of how they are spelled', async () => {
-  const file = configuration(CONFIGURATION.replace('path: /**', 'path: /Admin/x'));
+test('check warns about a route whose requests are all rejected because of their spelling', async () => {
+  const file = writeConfiguration(CONFIGURATION.replace('path: /**', 'path: /Admin/x'));
   expect((await run('check', file)).stderr).toMatch(
     /^warning: routes\[1\] \/Admin\/x: differs from routes\[0\] \/admin\/\*\* only in letter case/m,
   );
 });
 
 test('check reports a route that is never reached because the upstream ignores letter case', async () => {
-  const file = configuration(CONFIGURATION.replace('path: /**', 'path: /Admin/x'));
-  const { code, stderr } = await run('check', file, ...sets('upstreams.default.paths.letterCase=same'));
+  const file = writeConfiguration(CONFIGURATION.replace('path: /**', 'path: /Admin/x'));
+  const { code, stderr } = await run('check', file, ...setArgs('upstreams.default.paths.letterCase=same'));
   expect(code).toBe(78);
   expect(stderr).toMatch(/routes\[1\]\.path +is never reached/);
 });
 
-test('explain names the rule of which a path is another spelling, and the setting that decides', async () => {
-  const file = configuration();
+test('explain names the rule whose path differs only in spelling, and the relevant setting', async () => {
+  const file = writeConfiguration();
   const { stdout } = await run('explain', file, 'GET', '/Admin/x');
   expect(stdout).toContain(
     '  routes[0] /admin/**: differs only in letter case or by a trailing slash, and is stricter',
@@ -69,25 +69,25 @@ test('explain names the rule of which a path is another spelling, and the settin
     file,
     'GET',
     '/Admin/x',
-    ...sets('upstreams.default.paths.letterCase=same'),
+    ...setArgs('upstreams.default.paths.letterCase=same'),
   );
   expect(same.stdout).toContain('routes[0] /admin/**: matches');
 });
 
 test('explain reports that a host is not listed and is rejected', async () => {
-  const file = configuration();
+  const file = writeConfiguration();
   const warned = await run('explain', file, 'GET', '/x', '--host', 'evil.test');
   expect(warned.stdout).toContain('the host is not listed in hosts.allowed: a warning is logged');
-  const refused = await run(
+  const rejected = await run(
     'explain',
     file,
     'GET',
     '/x',
     '--host',
     'evil.test',
-    ...sets('hosts.others=refuse'),
+    ...setArgs('hosts.others=refuse'),
   );
-  expect(refused.stdout).toContain('rejected (421): evil.test is not listed in hosts.allowed');
+  expect(rejected.stdout).toContain('rejected (421): evil.test is not listed in hosts.allowed');
   const listed = await run(
     'explain',
     file,
@@ -95,28 +95,32 @@ test('explain reports that a host is not listed and is rejected', async () => {
     '/x',
     '--host',
     'a.apps.test',
-    ...sets('hosts.allowed=[*.apps.test]'),
+    ...setArgs('hosts.allowed=[*.apps.test]'),
   );
   expect(listed.stdout).not.toContain('hosts.allowed');
 });
 
-test('check warns of a list of hosts that refuses none', async () => {
-  const args = sets('hosts.others=refuse', 'hosts.allowed=["*"]');
-  expect((await run('check', configuration(), ...args)).stderr).toContain(
+test('check warns if the list of hosts rejects none', async () => {
+  const args = setArgs('hosts.others=refuse', 'hosts.allowed=["*"]');
+  expect((await run('check', writeConfiguration(), ...args)).stderr).toContain(
     'hosts.others: refuse has no effect',
   );
 });
 
 test('a host with a port or a misplaced wildcard is a problem', async () => {
   for (const host of ['api.test:443', 'a.*.test', 'https://api.test', '']) {
-    const { code, stderr } = await run('check', configuration(), ...sets(`hosts.allowed=["${host}"]`));
+    const { code, stderr } = await run(
+      'check',
+      writeConfiguration(),
+      ...setArgs(`hosts.allowed=["${host}"]`),
+    );
     expect([host, code]).toEqual([host, 78]);
     expect(stderr).toContain('must be a host name without a port');
   }
 });
 
 test('explain accepts methods that only HTTP/2 allows, and only in upper case', async () => {
-  const file = configuration();
+  const file = writeConfiguration();
   expect((await run('explain', file, 'FETCH', '/x')).stdout).toContain(
     'over HTTP/2; the HTTP/1.1 parser rejects this method (400)',
   );

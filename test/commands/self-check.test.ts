@@ -41,7 +41,7 @@ describe('O15 the start-up self-check', () => {
       /^--insecure-http-parser on the command line/,
     ],
     [
-      'a lenient parser by variable',
+      'a lenient parser in NODE_OPTIONS',
       { env: { NODE_OPTIONS: '--max-old-space-size=64 --insecure-http-parser' } },
       /in NODE_OPTIONS/,
     ],
@@ -51,13 +51,13 @@ describe('O15 the start-up self-check', () => {
     ['a key log', { execArgv: ['--tls-keylog=/tmp/k'] }, /^--tls-keylog/],
     ['old TLS', { execArgv: ['--tls-min-v1.0'] }, /^--tls-min-v1\.0/],
     ['a talkative http', { env: { NODE_DEBUG: 'fs,http' } }, /^NODE_DEBUG/],
-  ])('O15 %s is refused', (_name, change, words) => {
+  ])('O15 %s is rejected', (_name, change, words) => {
     const problems = selfCheck({ ...good, ...change });
     expect(problems).toHaveLength(1);
     expect(problems[0]).toMatch(words);
   });
 
-  test('O15 harmless options pass', () => {
+  test('O15 harmless options are accepted', () => {
     expect(
       selfCheck({
         ...good,
@@ -79,7 +79,7 @@ describe('O15 as a process', () => {
     return path;
   };
 
-  test('O15 serve refuses to start, all reasons at once, with 78', async () => {
+  test('O15 serve refuses to start, reports all reasons, and exits with 78', async () => {
     const { code, stderr } = await runGatehouse(['serve', '-c', file()], {
       env: { NODE_TLS_REJECT_UNAUTHORIZED: '0', NODE_OPTIONS: '--insecure-http-parser' },
     });
@@ -88,7 +88,7 @@ describe('O15 as a process', () => {
     expect(stderr).toMatch(/--insecure-http-parser in NODE_OPTIONS/);
   });
 
-  test('O15 serve refuses a debugger on the command line of node', async () => {
+  test('O15 serve refuses to start with a debugger option of node', async () => {
     const { code, stderr } = await runGatehouse(['serve', '-c', file()], {
       nodeArgs: ['--inspect=127.0.0.1:0'],
     });

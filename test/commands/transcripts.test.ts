@@ -12,8 +12,8 @@ const { version } = JSON.parse(readFileSync(new URL('../../package.json', import
   readonly version: string;
 };
 
-/** A configuration file in a folder of its own. */
-function configuration(text: string): string {
+/** Writes a configuration file in a new folder. */
+function writeConfiguration(text: string): string {
   const file = join(testFolder(), 'gatehouse.yaml');
   writeFileSync(file, text);
   return file;
@@ -24,7 +24,7 @@ const ONE_LINE = /^[^\n]+\n$/;
 
 describe('version and help', () => {
   test('gatehouse version', async () => {
-    // As a process: its arguments, exit code and streams.
+    // As a process, to test its arguments, exit code and streams.
     const { code, stdout, stderr } = await runGatehouse(['version']);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toMatch(new RegExp(`^gatehouse ${version} \\(Node 26\\.`));
@@ -131,7 +131,7 @@ describe('a usage error is one line on standard error and exit code 64', () => {
     expect(stderr).toMatch(ONE_LINE);
   });
 
-  test('the process ends with that code', async () => {
+  test('the process exits with that code', async () => {
     expect(await runGatehouse(['chek'])).toEqual({
       code: 64,
       stdout: '',
@@ -142,7 +142,7 @@ describe('a usage error is one line on standard error and exit code 64', () => {
 
 describe('gatehouse check', () => {
   test('a configuration with problems: all are reported, exit code 78', async () => {
-    const file = configuration('listen: { prot: 1 }\nlog: { level: loud }\n');
+    const file = writeConfiguration('listen: { prot: 1 }\nlog: { level: loud }\n');
     const { code, stdout, stderr } = await runCommand(['check', '-c', file]);
     expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
     expect(stderr).toBe(
@@ -157,7 +157,7 @@ describe('gatehouse check', () => {
   });
 
   test('--output json', async () => {
-    const file = configuration('listen: { behindTls: true, prot: 1 }\n');
+    const file = writeConfiguration('listen: { behindTls: true, prot: 1 }\n');
     const { code, stdout, stderr } = await runCommand(['check', '-c', file, '--output', 'json']);
     expect({ code, stderr }).toEqual({ code: 78, stderr: '' });
     expect(JSON.parse(stdout)).toEqual({
@@ -169,7 +169,7 @@ describe('gatehouse check', () => {
   });
 
   test('a valid configuration: exit code 0, with warnings', async () => {
-    const file = configuration(`${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f }]\n`);
+    const file = writeConfiguration(`${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f }]\n`);
     const { code, stdout, stderr } = await runCommand(['check', '--config', file]);
     expect(code).toBe(0);
     expect(stdout.startsWith(`${file}: valid\nnote: store.unauthenticatedRecords: is accept`)).toBe(true);
@@ -179,7 +179,7 @@ describe('gatehouse check', () => {
   });
 
   test('GATEHOUSE_CONFIG names the file, environment variables and --set apply', async () => {
-    const env = { GATEHOUSE_CONFIG: configuration(MINIMAL_CONFIG), GATEHOUSE_LISTEN__PORT: 'x' };
+    const env = { GATEHOUSE_CONFIG: writeConfiguration(MINIMAL_CONFIG), GATEHOUSE_LISTEN__PORT: 'x' };
     expect((await runCommand(['check'], { env })).stderr).toContain('(from GATEHOUSE_LISTEN__PORT)');
     expect((await runCommand(['check', '--set', 'listen.port=1'], { env })).code).toBe(0);
   });
@@ -193,7 +193,7 @@ describe('gatehouse check', () => {
 
   test('no secret of a configuration is printed', async () => {
     const secret = 'correct-horse-battery';
-    const file = configuration(
+    const file = writeConfiguration(
       `${MINIMAL_CONFIG}directories: { a: { label: a, users: [{ id: 00ff00ff, name: x, passwordHash: ${secret} }] } }\nupstreams: { default: { url: "ftp://u:${secret}@h" } }\n`,
     );
     for (const output of ['text', 'json']) {
@@ -205,7 +205,7 @@ describe('gatehouse check', () => {
 });
 
 describe('gatehouse explain', () => {
-  const explain = (...args: string[]) => runCommand(['explain', '-c', configuration(SAMPLE), ...args]);
+  const explain = (...args: string[]) => runCommand(['explain', '-c', writeConfiguration(SAMPLE), ...args]);
 
   test('lists the rules that were tried, the one that matches, and the decision', async () => {
     const { code, stdout } = await explain('GET', '/reports/x', '--scope', 'files:read');
@@ -253,7 +253,7 @@ describe('gatehouse explain', () => {
 describe('gatehouse keys', () => {
   test('rotate: keys.publishBefore of the configuration is the default of --publish-before', async () => {
     const cwd = testFolder();
-    const config = configuration('listen: { behindTls: true }\nkeys: { publishBefore: 2h }\n');
+    const config = writeConfiguration('listen: { behindTls: true }\nkeys: { publishBefore: 2h }\n');
     const rotate = async (...options: readonly string[]): Promise<number> => {
       await runCommand(['keys', 'new', 'keys.json'], { cwd });
       const args = ['keys', 'rotate', 'keys.json', ...options, '--output', 'json'];
@@ -268,12 +268,12 @@ describe('gatehouse keys', () => {
     expect(Math.abs((await rotate('-c', config, '--publish-before', '10m')) - 600)).toBeLessThan(60);
   });
 
-  test('new, rotate, list; never the keys themselves', async () => {
+  test('new, rotate and list never print the keys themselves', async () => {
     const cwd = testFolder();
-    const made = await runCommand(['keys', 'new', 'keys.json'], { cwd });
-    expect(made).toMatchObject({ code: 0, stderr: '' });
+    const created = await runCommand(['keys', 'new', 'keys.json'], { cwd });
+    expect(created).toMatchObject({ code: 0, stderr: '' });
     expect(statSync(join(cwd, 'keys.json')).mode & 0o777).toBe(0o600);
-    expect(made.stdout).toMatch(
+    expect(created.stdout).toMatch(
       /^key +use +algorithm +state +used from +retires\n\S+ +signing +EdDSA +active .* -\n\S+ +sealing +HMAC-SHA-256 +active .* -\n$/,
     );
 
@@ -295,7 +295,7 @@ describe('gatehouse keys', () => {
       ['sealing', 'HMAC-SHA-256', 'published'],
     ]);
     expect(keys.every((key) => key['retireAt'] === undefined)).toBe(true);
-    const longer = configuration('listen: { behindTls: true }\ntokens: { grantLifetime: 400d }\n');
+    const longer = writeConfiguration('listen: { behindTls: true }\ntokens: { grantLifetime: 400d }\n');
     const retiring = await runCommand(['keys', 'rotate', 'keys.json', '-c', longer, '--output', 'json'], {
       cwd,
     });
@@ -306,12 +306,12 @@ describe('gatehouse keys', () => {
       readonly signing: readonly { readonly jwk: { readonly d: string } }[];
       readonly sealing: readonly { readonly secret: string }[];
     };
-    const printed = made.stdout + rotated.stdout + listed.stdout;
+    const printed = created.stdout + rotated.stdout + listed.stdout;
     for (const secret of [...file.signing.map(({ jwk }) => jwk.d), ...file.sealing.map((key) => key.secret)])
       expect(printed).not.toContain(secret);
   });
 
-  test('a missing or damaged file is one line, exit code 78', async () => {
+  test('a missing or damaged file is reported in one line with exit code 78', async () => {
     const cwd = testFolder();
     writeFileSync(join(cwd, 'bad.json'), '{"secret":"abc"', { mode: 0o600 });
     for (const file of ['none.json', 'bad.json', '.']) {
@@ -324,11 +324,11 @@ describe('gatehouse keys', () => {
 });
 
 describe('gatehouse hash-password', () => {
-  test('reads a pipe and prints a hash that the configuration takes', async () => {
+  test('reads a pipe and prints a hash that the configuration accepts', async () => {
     const { code, stdout, stderr } = await runGatehouse(['hash-password'], { input: 'correct horse\n' });
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toMatch(/^\$argon2id\$v=19\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+\n$/);
-    const file = configuration(
+    const file = writeConfiguration(
       `${MINIMAL_CONFIG}directories: { a: { label: a, users: [{ id: 00ff00ff, name: x, passwordHash: "${stdout.trim()}" }] } }\n`,
     );
     expect((await runCommand(['check', '-c', file])).code).toBe(0);
@@ -337,13 +337,13 @@ describe('gatehouse hash-password', () => {
   test.each([
     ['two lines', 'a\nb\n', /the password must be a single line/],
     ['too much', 'x'.repeat(2_000), /longer than 1024 bytes/],
-  ])('%s are refused', async (_name, input, words) => {
+  ])('%s are rejected', async (_name, input, words) => {
     const { code, stderr } = await runCommand(['hash-password'], { input });
     expect(code).toBe(64);
     expect(stderr).toMatch(words);
   });
 
-  test.runIf(existsSync('/usr/bin/script'))('shows nothing of it on a terminal', () => {
+  test.runIf(existsSync('/usr/bin/script'))('does not echo the password on a terminal', () => {
     const entry = new URL('../../bin/gatehouse.js', import.meta.url).pathname;
     const typed = spawnSync(
       '/usr/bin/script',
@@ -354,7 +354,7 @@ describe('gatehouse hash-password', () => {
         timeout: 30_000,
       },
     );
-    // What the terminal itself echoes before the program has switched that off is not ours to judge: look behind the prompt.
+    // The terminal may echo input before the program disables echo, so only the output after the prompt is checked.
     const shown = typed.stdout.slice(typed.stdout.indexOf('Password:'));
     expect(shown).toMatch(/^Password: \r?\n\$argon2id\$/);
     expect(shown).not.toContain('hunter2');
@@ -378,16 +378,16 @@ describe('gatehouse schema and sleep', () => {
     expect({ stdout: piped.stdout, stderr: piped.stderr }).toEqual({ stdout: '{\n  "title', stderr: '' });
   });
 
-  test('sleep waits for the seconds it is given', async () => {
+  test('sleep waits for the given number of seconds', async () => {
     const seconds = 0.05;
     const started = performance.now();
     expect((await runCommand(['sleep', String(seconds)])).code).toBe(0);
-    // A timer of Node may fire up to a millisecond early.
+    // Node timers may fire up to a millisecond early.
     expect(performance.now() - started).toBeGreaterThan(seconds * 1_000 - 1);
   });
 });
 
-/** A Node that is too old for us, when this machine has one. */
+/** A Node version that is too old for gatehouse, if this machine has one. */
 const oldNode = ['/usr/bin/node', '/usr/local/bin/node'].find(
   (node) =>
     existsSync(node) &&
@@ -397,7 +397,7 @@ const oldNode = ['/usr/bin/node', '/usr/local/bin/node'].find(
 describe.runIf(oldNode !== undefined)('started with an older Node', () => {
   const old = { node: oldNode ?? '' };
 
-  test('it runs the pinned Node, with its exit codes, streams and input', async () => {
+  test('gatehouse runs the pinned Node, with its exit codes, streams and input', async () => {
     expect((await runGatehouse(['version'], old)).stdout).toMatch(/\(Node 26\./);
     expect(await runGatehouse(['chek'], old)).toMatchObject({
       code: 64,

@@ -74,7 +74,7 @@ describe.each(RENAMED)(
     const message = `is deprecated and will be removed in the next release; write ${current} instead`;
     const empty = write('').replace(/, (?=\s*\})/g, '');
 
-    test('is accepted in the file, with a warning that has its line', () => {
+    test('is accepted in the file, with a warning that names the line', () => {
       const loaded = load(write(`${lastName(former)}: ${value}`));
       expect(read(loaded.settings)).toEqual(expected);
       expect(loaded.deprecations).toEqual([{ path: former, message, line: expect.any(Number) }]);
@@ -125,7 +125,7 @@ describe.each(RENAMED)(
       expect(problem).toMatchObject({ path: current, from: former });
     });
 
-    test('is in the reference as deprecated', () => {
+    test('is listed in the reference as deprecated', () => {
       const row = renderReference()
         .split('\n')
         .find((line) => line.startsWith(`| \`${former.replace('.corp.', '.<name>.')}\` |`));

@@ -2,8 +2,8 @@ import { expect } from 'vitest';
 import { formatProblems, loadSettings } from '../../src/config/load.ts';
 import { SAMPLE } from '../support/configuration.ts';
 
-/** The same numbers on every run (mulberry32), so that a failure can be looked at again. */
-function seeded(seed: number): (below: number) => number {
+/** Returns the same numbers on every run (mulberry32), so that failures can be reproduced. */
+function createRandom(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
     state = (state + 0x6d2b79f5) | 0;
@@ -90,11 +90,11 @@ function mutate(text: string, pick: (below: number) => number): string {
   return lines.join('\n');
 }
 
-/** Mutated copies of the sample configuration give settings or problems. Each load takes milliseconds: it builds a schema. */
+/** Loads mutated copies of the sample configuration. Each load takes milliseconds, because it builds a schema. */
 export function loadMutatedSamples(rounds: number): void {
-  const pick = seeded(20_260_131);
+  const pick = createRandom(20_260_131);
   let loaded = 0;
-  let refused = 0;
+  let rejected = 0;
   for (let round = 0; round < rounds; round += 1) {
     let text = SAMPLE;
     for (let times = 1 + pick(3); times > 0; times -= 1) text = mutate(text, pick);
@@ -103,20 +103,20 @@ export function loadMutatedSamples(rounds: number): void {
       loaded += 1;
       continue;
     }
-    refused += 1;
+    rejected += 1;
     const reported = formatProblems(result);
     expect(result.problems.length, text).toBeGreaterThan(0);
     expect(reported, text).not.toMatch(/\n\s+at .*:\d+:\d+|\[object|undefined|ZodError|Invalid input/);
     for (const { message } of result.problems) expect(message, text).not.toContain('\n');
   }
-  // Were all of them of one kind, the mutations would try nothing.
+  // If all had the same outcome, the mutations would be useless.
   expect(loaded).toBeGreaterThan(rounds / 20);
-  expect(refused).toBeGreaterThan(rounds / 4);
+  expect(rejected).toBeGreaterThan(rounds / 4);
 }
 
-/** So do odd environment variables and `--set` arguments. */
+/** The same with invalid environment variables and `--set` arguments. */
 export function loadOddOverrides(rounds: number): void {
-  const pick = seeded(7);
+  const pick = createRandom(7);
   const names = [
     'LISTEN__PORT',
     'LISTEN',

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { loadSettings } from '../../src/config/load.ts';
 import { loadProblems, loadValid, MINIMAL_CONFIG, SAMPLE, testFolder } from '../support/configuration.ts';
 
-test('flag before environment before file before default', () => {
+test('flags override the environment, which overrides the file, which overrides defaults', () => {
   const file = 'listen: { behindTls: true, port: 2 }\n';
   const env = { GATEHOUSE_LISTEN__PORT: '3' };
   const overrides = ['listen.port=4'];
@@ -14,7 +14,7 @@ test('flag before environment before file before default', () => {
 });
 
 describe('the environment', () => {
-  test('reaches names in camel case, lists by number, and groups by their own names', () => {
+  test('sets camel-case names, list entries by index, and groups by name', () => {
     const settings = loadValid(SAMPLE, {
       env: {
         GATEHOUSE_LISTEN__TLS__MIN_VERSION: 'TLSv1.3',
@@ -56,14 +56,14 @@ describe('the environment', () => {
     ]);
   });
 
-  test('finds a group whose name has a dash', () => {
+  test('sets a group whose name contains a dash', () => {
     const text = `${MINIMAL_CONFIG}upstreams: { my-api: { url: http://a } }\n`;
     expect(
       loadValid(text, { env: { GATEHOUSE_UPSTREAMS__MY_API__URL: 'http://b' } }).upstreams['my-api']?.targets,
     ).toEqual(['http://b']);
   });
 
-  test('gives lists as YAML or with commas, and whole groups as YAML', () => {
+  test('sets lists as YAML or comma-separated, and entire groups as YAML', () => {
     const lists = loadValid(MINIMAL_CONFIG, {
       env: { GATEHOUSE_SERVICE__PATHS: '/authsvc,/auth', GATEHOUSE_TRUSTED_PROXIES: '[10.0.0.0/8, "::1"]' },
     });
@@ -76,7 +76,7 @@ describe('the environment', () => {
     expect(group.listen).toMatchObject({ behindTls: true, port: 2 });
   });
 
-  test('leaves text as it is: an id in braces is no YAML, digits are no number', () => {
+  test('keeps text verbatim: an id in braces is not parsed as YAML, digits not as a number', () => {
     const settings = loadValid(SAMPLE, {
       env: {
         GATEHOUSE_DIRECTORIES__STAFF__USERS__0__ID: '{00000000-0000-0000-0000-000000000001}',
@@ -94,7 +94,7 @@ describe('the environment', () => {
     expect(loadValid(SAMPLE, { env }).listen.tls).toBeUndefined();
   });
 
-  test('a list grows by one at its end and never with a gap', () => {
+  test('a list can be extended by one entry, without gaps', () => {
     const entry = '{ clientId: new, scope: "f:read" }';
     expect(loadValid(SAMPLE, { env: { GATEHOUSE_INTEGRATIONS__1: entry } }).integrations).toHaveLength(2);
     expect(loadProblems(SAMPLE, { env: { GATEHOUSE_INTEGRATIONS__2: entry } })).toMatchObject([
@@ -150,7 +150,7 @@ describe('the environment', () => {
 });
 
 describe('--set', () => {
-  test('takes paths as problems write them', () => {
+  test('accepts paths in the notation of problem messages', () => {
     const settings = loadValid(SAMPLE, {
       overrides: [
         'integrations[0].name=One',
@@ -179,7 +179,7 @@ describe('--set', () => {
     ],
     ['limits.rates={ token: 1/s, tokn: 2/s }', 'limits.rates.tokn', /did you mean "token"/],
   ])('%s is a problem', (flag, path, words) => {
-    const problem = loadProblems(MINIMAL_CONFIG, { overrides: [flag] }).find((one) => one.path === path);
+    const problem = loadProblems(MINIMAL_CONFIG, { overrides: [flag] }).find((found) => found.path === path);
     expect(problem?.message).toMatch(words);
   });
 });
@@ -187,14 +187,14 @@ describe('--set', () => {
 describe('variables inside the file', () => {
   const log = (level: string): string => `${MINIMAL_CONFIG}log:\n  level: ${level}\n`;
 
-  test('are filled in, with a default when unset or empty', () => {
+  test('are expanded, with a default if unset or empty', () => {
     expect(loadValid(log('${LEVEL}'), { env: { LEVEL: 'warn' } }).log.level).toBe('warn');
     expect(loadValid(log('${LEVEL:-error}')).log.level).toBe('error');
     expect(loadValid(log('"${LEVEL:-error}"'), { env: { LEVEL: '' } }).log.level).toBe('error');
     expect(loadValid(log('de${A}${B:-g}'), { env: { A: 'bu' } }).log.level).toBe('debug');
   });
 
-  test('become numbers, switches and lists where those are wanted', () => {
+  test('are converted to numbers, booleans and lists where the setting needs it', () => {
     const text = 'listen:\n  behindTls: ${PLAIN}\n  port: ${PORT:-8080}\ntrustedProxies: ${PROXIES}\n';
     const settings = loadValid(text, { env: { PLAIN: 'true', PROXIES: '10.0.0.0/8, ::1' } });
     expect(settings.listen).toMatchObject({ behindTls: true, port: 8_080 });
@@ -209,7 +209,7 @@ describe('variables inside the file', () => {
     expect(name('$${A} $A ${A} $$ $')).toBe('${A} $A x $ $');
   });
 
-  test('are not looked for in what a variable holds', () => {
+  test('are not expanded recursively', () => {
     const env = { A: '${B}', B: 'no' };
     const text = `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, name: "\${A}" }]`;
     expect(loadValid(text, { env }).integrations[0]?.name).toBe('${B}');

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { formatProblems } from '../../src/config/load.ts';
 import { loadProblems, loadText, loadValid, MINIMAL_CONFIG, SAMPLE } from '../support/configuration.ts';
 
-test('the sample of the contract loads with the documented meaning', () => {
+test('the sample configuration loads with the documented meaning', () => {
   const result = loadText(SAMPLE);
   expect(result).toMatchObject({
     ok: true,
@@ -35,7 +35,7 @@ test('the minimal configuration has safe defaults', () => {
 
 const USER = 'id: "{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}", name: alice';
 
-/** A configuration that is wrong in one way, where that is, and what is said about it. */
+/** A configuration with one problem, its path, and the message. */
 const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] = [
   [
     'upstreams: { a: { url: "http://a", certificate: c.pem } }',
@@ -355,17 +355,17 @@ describe('text that is not YAML is reported with its line', () => {
     expect(problem?.message).toMatch(words);
   });
 
-  test('aliases that multiply are stopped', () => {
+  test('exponential alias expansion is rejected', () => {
     const levels = Array.from(
       { length: 12 },
       (_, level) =>
         `a${level}: &a${level} [${Array.from({ length: 10 }, () => (level === 0 ? 'x' : `*a${level - 1}`)).join(',')}]`,
     );
-    // Expanded they would be 10^12 values: a parser that did it would not return.
+    // Expanded, these are 10^12 values: a parser that expands them never returns.
     expect(loadProblems(levels.join('\n'))[0]?.message).toMatch(/more than 100 aliases/);
   });
 
-  test('nesting has an end, and so has an alias of itself', () => {
+  test('nesting depth is limited, and recursive aliases are rejected', () => {
     expect(loadProblems(`listen: ${'['.repeat(20_000)}`)[0]?.message).toMatch(/not valid YAML/);
     expect(
       loadProblems('directories: &d { a: { label: x, users: [ { groups: *d } ] } }').length,
@@ -379,7 +379,7 @@ describe('text that is not YAML is reported with its line', () => {
   });
 });
 
-test('shape problems and problems between sections show in one run, sorted, and the rest is named', () => {
+test('schema problems and cross-section problems are reported in one run, sorted, and further checks that did not run are named', () => {
   const result = loadText(`
 listen: { behindTls: true, prot: 1 }
 tokens: { accessLifetime: soon }
@@ -457,7 +457,7 @@ describe('secrets', () => {
     ).toMatchObject([{ path, message: 'is set in addition to passwordHash; remove one of them' }]);
   });
 
-  test('no problem message contains a secret, whatever its source', () => {
+  test('no problem message contains a secret, from any source', () => {
     const secret = 'hunter2-very-secret';
     const reported = [
       loadProblems(withUser(`passwordHash: ${secret}`)),
@@ -478,7 +478,7 @@ describe('secrets', () => {
     expect(JSON.stringify(reported).toLowerCase()).not.toContain(secret);
   });
 
-  test('the schema’s complaint about a secret in a file names the file’s setting', () => {
+  test('a schema error of a secret from a file names the setting of the file', () => {
     const [problem] = loadProblems(withUser('passwordHashFile: h.txt'), { files: { 'h.txt': 'plain' } });
     expect(problem).toMatchObject({
       path: 'directories.a.users[0].passwordHash',

@@ -6,21 +6,21 @@ import { renderReference } from '../../tools/configuration-page.ts';
 import { GENERATED, pathOf } from '../../tools/docs.ts';
 import { renderErrors } from '../../tools/errors-page.ts';
 
-describe('generated files are what the program would write now (npm run docs)', () => {
+describe('generated files are up to date (npm run docs)', () => {
   test.each(GENERATED)('$file', (generated) => {
     expect(readFileSync(pathOf(generated), 'utf8')).toBe(generated.render());
   });
 });
 
-/** Every setting that holds a value, with its path. */
-function* leaves(schema: JsonSchema, path: string): Generator<readonly [string, JsonSchema]> {
+/** Every setting that has a value, with its path. */
+function* listSettings(schema: JsonSchema, path: string): Generator<readonly [string, JsonSchema]> {
   for (const form of schema.anyOf ?? [schema]) {
-    if (form.items) yield* leaves(form.items, `${path}[]`);
+    if (form.items) yield* listSettings(form.items, `${path}[]`);
     if (typeof form.additionalProperties === 'object')
-      yield* leaves(form.additionalProperties, `${path}.<name>`);
+      yield* listSettings(form.additionalProperties, `${path}.<name>`);
     for (const [name, inner] of Object.entries(form.properties ?? {})) {
       const place = path === '' ? name : `${path}.${name}`;
-      const below = [...leaves(inner, place)];
+      const below = [...listSettings(inner, place)];
       if (below.length === 0) yield [place, inner];
       yield* below;
     }
@@ -29,7 +29,7 @@ function* leaves(schema: JsonSchema, path: string): Generator<readonly [string, 
 
 test('every setting is in the reference, with a description', () => {
   const reference = renderReference();
-  const all = [...leaves(getJsonSchema(), '')];
+  const all = [...listSettings(getJsonSchema(), '')];
   expect(all.length).toBeGreaterThan(80);
   expect(all.filter(([, { description }]) => description === undefined).map(([path]) => path)).toEqual([]);
   expect(all.filter(([path]) => !reference.includes(`| \`${path}\` |`)).map(([path]) => path)).toEqual([]);
@@ -59,7 +59,7 @@ test('settings that are read at start are marked, and no others', () => {
     expect([setting, isMarked(setting)]).toEqual([setting, false]);
 });
 
-test('every reason that the log can have is on the page of errors', () => {
+test('every reason that can be logged is documented in docs/errors.md', () => {
   const page = renderErrors();
   const source = fileURLToPath(new URL('../../src/', import.meta.url));
   const noted = globSync('{admin,authsvc,http,listener,oauth,pages,proxy,server,x509}/**/*.ts', {

@@ -17,7 +17,7 @@ import { startUpstream, testPasswordHash, type Upstream } from '../support/test-
  * runtime configuration reading the setting, or be reported as needing a restart.
  */
 
-/** Entry of a list or record in the path of a setting, whichever it is. */
+/** Stands for any entry of a list or record in a path. */
 const ANY = '*';
 /** A path in the schema, such as `['routes', '*', 'path']`. */
 type SchemaPath = readonly string[];
@@ -42,7 +42,7 @@ function* listLeaves(
 const LEAVES = [...listLeaves(getJsonSchema())];
 const formatSchemaPath = (path: SchemaPath): string => path.join('.');
 
-/** A configuration with every group of settings, so that each setting has a place. */
+/** A configuration that contains every group of settings. */
 const createBase = (upstreamPort: number): TreeObject => ({
   publicUrl: 'https://localhost:8443',
   listen: { port: 0, tls: { certificate: 'server.pem', key: 'server-key.pem' } },
@@ -109,7 +109,7 @@ const createBase = (upstreamPort: number): TreeObject => ({
   shutdown: { preStop: '0s', drain: '1s' },
 });
 
-/** Values of settings whose type does not say which ones are valid. */
+/** Values of settings whose type does not determine the valid ones. */
 const EXAMPLES: Readonly<Record<string, Tree>> = {
   publicUrl: 'https://api.example.test',
   'hosts.allowed': ['api.example.test'],
@@ -196,13 +196,13 @@ const USED_OTHERWISE: Readonly<Record<string, string>> = {
   'shutdown.drain': 'at the shutdown, see below',
 };
 
-/** Contents of the files of secrets. */
+/** Contents of the secret files. */
 const SECRET_FILES: Readonly<Record<string, string>> = {
   'store.urlFile': 'redis://127.0.0.1:6379',
   'directories.*.users.*.passwordHashFile': testPasswordHash('third'),
 };
 
-/** Groups that every reload hands over whole to the part that uses them, which reads them later. */
+/** Groups that a reload passes on as a whole and that are read later. */
 const HANDED_OVER = ['directories.*.ldap', 'signIn.openid.*', 'upstreams.*', 'pages'];
 
 /** A different value for each setting, by type. */
@@ -228,7 +228,7 @@ function listCandidates(
   return [typeof current === 'string' ? `${current}-2` : 'another-value-of-enough-characters'];
 }
 
-/** Places of a setting in a configuration: one for each entry of lists and records. */
+/** The paths of a setting in a configuration: one for each entry of lists and records. */
 function listPlaces(tree: Tree | undefined, [name, ...rest]: SchemaPath): SettingPath[] {
   if (name === undefined) return [[]];
   if (name !== ANY) return listPlaces(getAt(tree, [name]), rest).map((place) => [name, ...place]);
@@ -251,7 +251,7 @@ function withValue(tree: TreeObject, path: SettingPath, value: Tree | undefined)
   return copy;
 }
 
-/** Records the paths of all settings that are read. Serialization, which compares whole sections, is no use of a setting. */
+/** Records the paths of all settings that are read, except by serialization, which only compares sections. */
 function recordReads(settings: Settings, onRead: (path: string) => void): Settings {
   const wrappers = new WeakMap<object, object>();
   const wrap = (value: unknown, path: SettingPath): unknown => {
@@ -282,7 +282,7 @@ let folder: TempFolder;
 let upstream: Upstream;
 let base: TreeObject;
 let gateway: Gateway;
-/** Settings of the start that were read after it. */
+/** Settings of the initial configuration that were read after the start. */
 const staleReads = new Set<string>();
 let started: Settings;
 
@@ -329,7 +329,7 @@ function createChange(path: SchemaPath, json: JsonSchema): Change {
         return { place: target, settings };
     }
   }
-  throw new Error(`no valid other value of ${name} is known: add one to EXAMPLES or TOGETHER of this test`);
+  throw new Error(`no other valid value for ${name}: add one to EXAMPLES or TOGETHER in this test`);
 }
 
 /** Requests that use settings which are read when they are needed. */
@@ -409,17 +409,17 @@ describe('a change applies at a reload, or is reported as needing a restart', ()
   );
 
   test.each(['limits.connections', 'log.level', 'store.prefix', 'tracing.service'])(
-    '%s, which is read only at start, would be found without its mark',
+    'this test would detect that %s is read only at start',
     async (name) => {
       const [path = [], json = {}] = LEAVES.find(([leaf]) => formatSchemaPath(leaf) === name) ?? [];
       const { reads } = await reloadWith(createChange(path, json));
       await useGateway();
-      // Once, by the comparison that reports it.
+      // Read once, by the comparison that reports it.
       expect(reads.get(name)).toBe(1);
     },
   );
 
-  test('the settings of the start are not used any more, except for those that need a restart', () => {
+  test('the initial settings are no longer used, except for those that need a restart', () => {
     // An upstream that has not changed keeps its connections and health checks.
     const leaves = LEAVES.filter(([[section]]) => section !== 'upstreams');
     const stale = leaves

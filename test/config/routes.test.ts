@@ -11,7 +11,7 @@ ${routes.map((route) => `  - { ${route} }`).join('\n')}
 `;
 const withCors = (cors: string): string => withRoutes(`path: /a, public: true, cors: { ${cors} }`);
 
-function problemsOf(text: string): string[] {
+function listProblems(text: string): string[] {
   const loaded = loadText(text);
   return loaded.ok ? [] : loaded.problems.map(({ path, message }) => `${path}: ${message}`);
 }
@@ -33,7 +33,7 @@ describe('contradictory route settings are reported', () => {
     ['origins: ["https://a.test"], maxAge: 2d', /maxAge: must be at most 1d/],
     ['methods: [GET]', /origins/],
   ])('cors: { %s }', (cors, words) => {
-    const problems = problemsOf(withCors(cors));
+    const problems = listProblems(withCors(cors));
     expect(problems.join('\n')).toMatch(words);
   });
 
@@ -41,12 +41,12 @@ describe('contradictory route settings are reported', () => {
     ['path: /a, public: true, reportOnly: true', /reportOnly: has no effect on a public route/],
     ['path: /a, public: true, websocket: true, methods: [POST]', /websocket: needs GET in methods/],
   ])('%s', (route, words) => {
-    expect(problemsOf(withRoutes(route)).join('\n')).toMatch(words);
+    expect(listProblems(withRoutes(route)).join('\n')).toMatch(words);
   });
 
   test('valid settings', () => {
     for (const origin of ['https://a.test', 'http://localhost:3000', 'https://[::1]:8443', 'app://desktop'])
-      expect(problemsOf(withCors(`origins: ["${origin}"], credentials: true`))).toEqual([]);
+      expect(listProblems(withCors(`origins: ["${origin}"], credentials: true`))).toEqual([]);
     const { routes, tokens } = loadValid(
       withRoutes(
         'path: /a, requires: any-token, websocket: true, reportOnly: true, cors: { origins: ["*"] }',
@@ -115,7 +115,7 @@ describe('on the command line', () => {
     expect(stdout.split('\n').slice(-1 - lines.length, -1)).toEqual(lines);
   });
 
-  test('explain for programs', async () => {
+  test('explain --output json', async () => {
     const json = async (...args: string[]) =>
       JSON.parse((await run('explain', ...args, '--output', 'json')).stdout) as unknown;
     expect(await json('GET', '/ws/1')).toMatchObject({ websocket: true });

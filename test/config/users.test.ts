@@ -7,7 +7,7 @@ const OPENID = 'title: Login, issuer: "https://login.example.test", clientId: g'
 const provider = (more: string, derive = false): string =>
   `directories: { corp: { label: corp, derive: ${derive} } }\nsignIn: { openid: { works: { ${OPENID}, ${more} } } }`;
 
-/** Wrong in one way: where, and what is said about it. */
+/** A configuration with one problem, its path, and the message. */
 const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] = [
   [ldap('url: "ldap://ldap.example.test"'), 'directories.corp.ldap.url', /in clear text/],
   [ldap('url: "ldaps://a", startTls: true'), 'directories.corp.ldap.startTls', /no effect/],
@@ -60,11 +60,11 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
 
 test.each(WRONG)('%s', (text, path, words) => {
   const found = loadProblems(`${MINIMAL_CONFIG}\n${text}`);
-  expect(found.map((one) => one.path).join(' ')).toContain(path);
-  expect(found.map((one) => one.message).join(' ')).toMatch(words);
+  expect(found.map((problem) => problem.path).join(' ')).toContain(path);
+  expect(found.map((problem) => problem.message).join(' ')).toMatch(words);
 });
 
-test('valid users are read as intended', () => {
+test('valid users are loaded', () => {
   const settings = loadValid(
     `${MINIMAL_CONFIG}\n${ldap('url: "ldap://127.0.0.1:389", passwordFile: secret').replace('password: secret, ', '')}\npages: { permissions: { "reports:read": see your reports, files: { de: Dateien } } }`,
     { files: { secret: 'from a file\n' } },

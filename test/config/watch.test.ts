@@ -6,8 +6,8 @@ import { FileWatch, type FileWatchOptions } from '../../src/lib/watch-files.ts';
 import { testFolder } from '../support/configuration.ts';
 import { until } from '../support/serve-process.ts';
 
-/** Watches with events only: polling would hide a missed event. */
-function watching(paths: readonly string[], options: FileWatchOptions = {}) {
+/** Watches without polling, which would hide a missed event. */
+function startWatch(paths: readonly string[], options: FileWatchOptions = {}) {
   const calls: (readonly string[])[] = [];
   const marker = join(testFolder(), 'marker');
   let marked = 0;
@@ -22,55 +22,55 @@ function watching(paths: readonly string[], options: FileWatchOptions = {}) {
     { debounceMs: 20, pollMs: 3_600_000, ...options },
   );
   onTestFinished(() => watch.close());
-  const seen = (count: number): Promise<true> =>
-    until(`${count} changes`, () => (calls.length >= count ? true : undefined));
-  /** Everything up to now has been looked at: a change made after it was reported. */
-  const settled = (): Promise<true> => {
+  const waitForChanges = (count: number): Promise<true> =>
+    until(`${count} changes are reported`, () => (calls.length >= count ? true : undefined));
+  /** Waits until all changes so far are processed: a later change to a marker file is reported after them. */
+  const waitUntilSettled = (): Promise<true> => {
     written += 1;
     const before = marked;
     writeFileSync(marker, String(written));
     return until('the marker is reported', () => (marked > before ? true : undefined));
   };
-  return { calls, seen, settled, watch };
+  return { calls, waitForChanges, waitUntilSettled, watch };
 }
 
-test('writing in place, again and again', async () => {
+test('repeated writes in place are reported', async () => {
   const file = join(testFolder(), 'a.yaml');
   writeFileSync(file, 'one');
-  const { calls, seen } = watching([file]);
+  const { calls, waitForChanges } = startWatch([file]);
   for (const [index, text] of ['two', 'three', 'four'].entries()) {
     writeFileSync(file, text);
-    await seen(index + 1);
+    await waitForChanges(index + 1);
   }
   expect(calls).toEqual([[file], [file], [file]]);
 });
 
-test('a large file of the same size, and a pipe that no one writes to', async () => {
+test('a changed large file of the same size is reported, and a pipe without a writer does not block', async () => {
   const directory = testFolder();
   const [file, pipe] = [join(directory, 'large.crl'), join(directory, 'pipe.crl')];
   writeFileSync(file, Buffer.alloc(2_000_000, 'a'));
   execFileSync('mkfifo', [pipe]);
-  const { calls, seen } = watching([file, pipe]);
+  const { calls, waitForChanges } = startWatch([file, pipe]);
   for (const [index, letter] of ['b', 'c'].entries()) {
     writeFileSync(file, Buffer.alloc(2_000_000, letter));
-    await seen(index + 1);
+    await waitForChanges(index + 1);
   }
   expect(calls).toEqual([[file], [file]]);
 });
 
-test('replacing by a rename, again and again', async () => {
+test('repeated replacements by rename are reported', async () => {
   const file = join(testFolder(), 'a.yaml');
   writeFileSync(file, 'one');
-  const { calls, seen } = watching([file]);
+  const { calls, waitForChanges } = startWatch([file]);
   for (const [index, text] of ['two', 'three', 'four'].entries()) {
     writeFileSync(`${file}.new`, text);
     renameSync(`${file}.new`, file);
-    await seen(index + 1);
+    await waitForChanges(index + 1);
   }
   expect(calls).toHaveLength(3);
 });
 
-/** As the kubelet does it: a new folder, a new link beside, and one rename over `..data`. */
+/** Like the kubelet: creates a new folder and a new link, and renames the link to `..data`. */
 function mountConfigMap(place: string, files: Readonly<Record<string, string>>, version: number): void {
   const real = join(place, `..2026_${version}`);
   mkdirSync(real);
@@ -82,89 +82,89 @@ function mountConfigMap(place: string, files: Readonly<Record<string, string>>, 
   else rmSync(join(place, `..2026_${version - 1}`), { recursive: true });
 }
 
-test('a ConfigMap swapped five times, each seen once', async () => {
+test('each of five ConfigMap updates is reported once', async () => {
   const directory = testFolder();
   mountConfigMap(directory, { 'gatehouse.yaml': '1', 'other.yaml': 'same' }, 1);
   const file = join(directory, 'gatehouse.yaml');
-  const { calls, seen, settled } = watching([file, join(directory, 'other.yaml')]);
+  const { calls, waitForChanges, waitUntilSettled } = startWatch([file, join(directory, 'other.yaml')]);
   for (let version = 2; version <= 6; version += 1) {
     mountConfigMap(directory, { 'gatehouse.yaml': String(version), 'other.yaml': 'same' }, version);
-    await seen(version - 1);
+    await waitForChanges(version - 1);
   }
-  await settled();
+  await waitUntilSettled();
   expect(calls).toEqual(Array.from({ length: 5 }, () => [file]));
 });
 
-test('a ConfigMap swapped under a path that goes through ..data itself', async () => {
+test('a ConfigMap update is reported for a path through ..data', async () => {
   const directory = testFolder();
   mountConfigMap(directory, { a: '1' }, 1);
-  const { seen } = watching([join(directory, '..data', 'a')]);
+  const { waitForChanges } = startWatch([join(directory, '..data', 'a')]);
   for (let version = 2; version <= 4; version += 1) {
     mountConfigMap(directory, { a: String(version) }, version);
-    await seen(version - 1);
+    await waitForChanges(version - 1);
   }
 });
 
-test('a swap that changes nothing is not reported', async () => {
+test('an update without changes is not reported', async () => {
   const directory = testFolder();
   mountConfigMap(directory, { a: 'same' }, 1);
-  const { calls, seen, settled } = watching([join(directory, 'a')]);
+  const { calls, waitForChanges, waitUntilSettled } = startWatch([join(directory, 'a')]);
   mountConfigMap(directory, { a: 'same' }, 2);
-  await settled();
+  await waitUntilSettled();
   expect(calls).toEqual([]);
   mountConfigMap(directory, { a: 'other' }, 3);
-  await seen(1);
+  await waitForChanges(1);
 });
 
-test('writing behind a link that leads to another folder, and turning the link elsewhere', async () => {
+test('writes to the target of a symbolic link, and a changed link, are reported', async () => {
   const [links, real, elsewhere] = [testFolder(), testFolder(), testFolder()];
   const file = join(links, 'a');
   writeFileSync(join(real, 'a'), '1');
   writeFileSync(join(elsewhere, 'b'), '3');
   symlinkSync(join(real, 'a'), file);
-  const { seen } = watching([file]);
+  const { waitForChanges } = startWatch([file]);
   writeFileSync(join(real, 'a'), '2');
-  await seen(1);
+  await waitForChanges(1);
   symlinkSync(join(elsewhere, 'b'), `${file}.new`);
   renameSync(`${file}.new`, file);
-  await seen(2);
+  await waitForChanges(2);
   writeFileSync(join(elsewhere, 'b'), '4');
-  await seen(3);
+  await waitForChanges(3);
 });
 
-test('deletion, and coming back', async () => {
+test('deleting and recreating a file is reported', async () => {
   const file = join(testFolder(), 'a');
   writeFileSync(file, 'one');
-  const { seen } = watching([file]);
+  const { waitForChanges } = startWatch([file]);
   unlinkSync(file);
-  await seen(1);
+  await waitForChanges(1);
   writeFileSync(file, 'one');
-  await seen(2);
+  await waitForChanges(2);
 });
 
-test('a file in a folder that does not exist yet', async () => {
+test('a file created in a folder that did not exist is reported', async () => {
   const directory = testFolder();
-  const { seen, settled } = watching([join(directory, 'later', 'a')]);
+  const { waitForChanges, waitUntilSettled } = startWatch([join(directory, 'later', 'a')]);
   mkdirSync(join(directory, 'later'));
-  await settled();
+  await waitUntilSettled();
   writeFileSync(join(directory, 'later', 'a'), 'here');
-  await seen(1);
+  await waitForChanges(1);
 });
 
-test('many writes at once are one change', async () => {
+test('many writes in quick succession are reported as one change', async () => {
   const file = join(testFolder(), 'a');
   writeFileSync(file, '0');
-  const { calls, seen, settled } = watching([file], { debounceMs: 100 });
+  const { calls, waitForChanges, waitUntilSettled } = startWatch([file], { debounceMs: 100 });
   for (let count = 1; count <= 50; count += 1) writeFileSync(file, String(count));
-  await seen(1);
-  await settled();
+  await waitForChanges(1);
+  await waitUntilSettled();
   expect(calls).toHaveLength(1);
 });
 
-test('a file that is written without a pause is reported nevertheless', async () => {
+test('a file that is written continuously is reported nevertheless', async () => {
   const file = join(testFolder(), 'a');
   writeFileSync(file, '0');
-  const { calls } = watching([file], { debounceMs: 20 });
+  const { calls } = startWatch([file], { debounceMs: 20 });
   let count = 0;
   let writing = setImmediate(function write() {
     count += 1;
@@ -172,7 +172,7 @@ test('a file that is written without a pause is reported nevertheless', async ()
     writing = setImmediate(write);
   });
   onTestFinished(() => clearImmediate(writing));
-  await until('it is reported', () => calls.length > 0);
+  await until('the change is reported', () => calls.length > 0);
 });
 
 test('polling finds a change without an event', async () => {
@@ -180,16 +180,16 @@ test('polling finds a change without an event', async () => {
   const old = join(directory, 'conf');
   mkdirSync(old);
   writeFileSync(join(old, 'a'), '1');
-  const { seen } = watching([join(old, 'a')], { pollMs: 50 });
-  // The folder itself is exchanged: the watch is on the one that went away.
+  const { waitForChanges } = startWatch([join(old, 'a')], { pollMs: 50 });
+  // The folder itself is replaced, so the watch is on the old one.
   mkdirSync(join(directory, 'next'));
   writeFileSync(join(directory, 'next', 'a'), '2');
   renameSync(old, join(directory, 'gone'));
   renameSync(join(directory, 'next'), old);
-  await seen(1);
+  await waitForChanges(1);
 });
 
-test('a change during the handling of another is handled after it, never beside it', async () => {
+test('a change during the handling of another is handled afterwards, never concurrently', async () => {
   const file = join(testFolder(), 'a');
   writeFileSync(file, '0');
   let running = 0;
@@ -208,16 +208,16 @@ test('a change during the handling of another is handled after it, never beside 
     { debounceMs: 10, pollMs: 3_600_000 },
   );
   onTestFinished(() => watch.close());
-  // Gets the same events and reports them later.
-  const later = watching([file], { debounceMs: 50 });
+  // A second watcher that gets the same events and reports them later.
+  const later = startWatch([file], { debounceMs: 50 });
   writeFileSync(file, '1');
-  await until('the first is being handled', () => running === 1);
-  await later.settled();
+  await until('the first change is being handled', () => running === 1);
+  await later.waitUntilSettled();
   writeFileSync(file, '2');
-  await later.settled();
+  await later.waitUntilSettled();
   expect({ running, done }).toEqual({ running: 1, done: 0 });
   release();
-  await until('both are handled', () => done >= 2);
+  await until('both changes are handled', () => done >= 2);
   expect({ done, most }).toEqual({ done: 2, most: 1 });
 });
 
@@ -247,18 +247,18 @@ test('an updated list of files replaces the old one, and nothing is reported aft
   const [a, b] = [join(directory, 'a'), join(directory, 'b')];
   writeFileSync(a, '0');
   writeFileSync(b, '0');
-  const { calls, seen, watch } = watching([a]);
+  const { calls, waitForChanges, watch } = startWatch([a]);
   watch.update([b]);
-  // Gets the same events and reports them later.
-  const later = watching([a, b], { debounceMs: 50 });
+  // A second watcher that gets the same events and reports them later.
+  const later = startWatch([a, b], { debounceMs: 50 });
   writeFileSync(a, '1');
-  await later.seen(1);
+  await later.waitForChanges(1);
   expect(calls).toEqual([]);
   writeFileSync(b, '1');
-  await seen(1);
-  await later.seen(2);
+  await waitForChanges(1);
+  await later.waitForChanges(2);
   watch.close();
   writeFileSync(b, '2');
-  await later.seen(3);
+  await later.waitForChanges(3);
   expect(calls).toEqual([[b]]);
 });

@@ -12,7 +12,7 @@ import {
   type TokenGrant,
 } from '../support/test-gateway.ts';
 
-/** Section 9 of the wire: revocation, introspection and metadata, with both forms of access tokens. */
+/** Wire specification, section 9: revocation, introspection and metadata, with both access token formats. */
 let gateway: TestGateway;
 freezeClock(250);
 let oauth: OAuthClient;
@@ -21,7 +21,7 @@ beforeAll(async () => {
     ...settings,
     service: { paths: ['/authsvc', '/auth'] },
     introspection: { requires: 'reports:read', access: [{ groups: ['operators'] }] },
-    // A rule that would forward anything, so that only we keep requests from the upstream.
+    // A rule that forwards everything, so that a request reaches the upstream unless gatehouse handles it.
     routes: [...(settings.routes ?? []), { path: '/**', public: true }],
   }));
   oauth = createOAuthClient(gateway);
@@ -29,10 +29,10 @@ beforeAll(async () => {
 afterAll(() => gateway.close());
 
 const refusal = (error: string, status = 400) => ({ status, json: { error } });
-const works = async (token: string): Promise<boolean> =>
+const isAccepted = async (token: string): Promise<boolean> =>
   (await gateway.api('/files/1', token)).status === 200;
-const isOver = async ({ access_token, refresh_token }: TokenGrant): Promise<void> => {
-  expect(await works(access_token)).toBe(false);
+const expectRevoked = async ({ access_token, refresh_token }: TokenGrant): Promise<void> => {
+  expect(await isAccepted(access_token)).toBe(false);
   expect(await oauth.refresh(refresh_token)).toMatchObject(refusal('invalid_grant'));
 };
 
@@ -40,7 +40,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
   beforeAll(() => gateway.reload(withTokens({ format })));
 
   describe('revoke', () => {
-    test('RFC 7009: an access token or a refresh token ends the whole grant', async () => {
+    test('RFC 7009: an access token or a refresh token revokes the entire grant', async () => {
       for (const which of ['access_token', 'refresh_token'] as const)
         for (const more of [
           {},
@@ -51,12 +51,12 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
           const reply = await oauth.revoke(grant[which], more);
           expect(reply.status).toBe(200);
           expect(reply.text).toBe('{}');
-          await isOver(grant);
+          await expectRevoked(grant);
           expect((await oauth.revoke(grant[which], more)).status, 'again').toBe(200);
         }
     });
 
-    test('RFC 7009 §2.2: a foreign token is 200 and changes nothing', async () => {
+    test('RFC 7009 §2.2: an unknown token gets 200 and changes nothing', async () => {
       const { access_token, refresh_token } = await gateway.grant();
       for (const token of [
         'x',
@@ -66,29 +66,29 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
         `${'A'.repeat(62)}==`,
       ])
         expect((await oauth.revoke(token)).status).toBe(200);
-      expect(await works(access_token)).toBe(true);
+      expect(await isAccepted(access_token)).toBe(true);
       expect((await oauth.refresh(refresh_token)).status).toBe(200);
     });
 
-    test('RFC 7009 §2.1: a client does not end the grants of another', async () => {
+    test('RFC 7009 §2.1: a client cannot revoke grants of another client', async () => {
       const grant = await gateway.grant();
       for (const token of [grant.access_token, grant.refresh_token])
         expect(await oauth.revoke(token, { client_id: 'other-app' })).toMatchObject(refusal('invalid_grant'));
-      expect(await works(grant.access_token)).toBe(true);
+      expect(await isAccepted(grant.access_token)).toBe(true);
     });
 
-    test('RFC 7009: spent, superseded or expired tokens end their grant too', async () => {
+    test('RFC 7009: spent, superseded or expired tokens also revoke their grant', async () => {
       const first = await gateway.grant();
       const second = (await oauth.refresh(first.refresh_token)).json as unknown as TokenGrant;
       expect((await oauth.revoke(first.refresh_token)).status).toBe(200);
-      await isOver(second);
+      await expectRevoked(second);
       const late = await gateway.grant();
       gateway.clock.advance(3_601);
       expect((await oauth.revoke(late.access_token)).status).toBe(200);
       expect(await oauth.refresh(late.refresh_token)).toMatchObject(refusal('invalid_grant'));
     });
 
-    test('RFC 7009 §2.2.1: our own failure is 503 with Retry-After, never 200, and the token is denied here at once', async () => {
+    test('RFC 7009 §2.2.1: a store failure is 503 with Retry-After, never 200, and this process rejects the token at once', async () => {
       const { grants, revocations } = gateway.server.store;
       for (const which of ['access_token', 'refresh_token'] as const) {
         const grant = await gateway.grant();
@@ -97,11 +97,11 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
         );
         expect(reply).toMatchObject(refusal('temporarily_unavailable', 503));
         expect(reply.headers['retry-after']).toMatch(/^[1-9]/);
-        expect(await works(grant.access_token)).toBe(false);
+        expect(await isAccepted(grant.access_token)).toBe(false);
       }
     });
 
-    test('RFC 7009: without a token invalid_request', async () => {
+    test('RFC 7009: a missing token is invalid_request', async () => {
       expect(await oauth.post('revoke', {})).toMatchObject(refusal('invalid_request'));
       expect(await oauth.post('revoke', 'token=')).toMatchObject(refusal('invalid_request'));
     });
@@ -136,33 +136,38 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
       const removed = await gateway.grant({ clientId: 'other-app' });
       const expired = await gateway.grant();
       gateway.clock.advance(3_601);
-      const inactive = async (token: string): Promise<void> => {
+      const expectInactive = async (token: string): Promise<void> => {
         const reply = await oauth.introspect(token);
         expect(reply.status).toBe(200);
         expect(reply.text).toBe('{"active":false}');
       };
       for (const token of [revoked.access_token, expired.access_token, 'x', `${'A'.repeat(62)}==`])
-        await inactive(token);
-      await inactive((await gateway.grant()).refresh_token);
-      await withSettings(gateway, withoutIntegration('other-app'), () => inactive(removed.access_token));
+        await expectInactive(token);
+      await expectInactive((await gateway.grant()).refresh_token);
+      await withSettings(gateway, withoutIntegration('other-app'), () =>
+        expectInactive(removed.access_token),
+      );
     });
 
-    test('RFC 8705: a bound token without its certificate allows no introspection', async () => {
+    test('RFC 8705: a bound token without its certificate cannot introspect', async () => {
       const { access_token: about } = await gateway.grant();
       await withSettings(gateway, withIntegration('report-runner', { bindToCertificate: true }), async () => {
         const { access_token: shown } = await gateway.grant({ scope: 'reports:read' });
-        const ask = (more: Partial<TestRequest> = {}) =>
+        const introspectWithBoundToken = (more: Partial<TestRequest> = {}) =>
           oauth.introspect(about, { headers: { authorization: `Bearer ${shown}` }, ...more });
-        expect(await ask({ as: gateway.users.alice })).toMatchObject({ status: 200, json: { active: true } });
+        expect(await introspectWithBoundToken({ as: gateway.users.alice })).toMatchObject({
+          status: 200,
+          json: { active: true },
+        });
         for (const more of [{}, { as: gateway.users.bob }]) {
-          const reply = await ask(more);
+          const reply = await introspectWithBoundToken(more);
           expect(reply).toMatchObject(refusal('invalid_token', 401));
           expect(reply.json).not.toHaveProperty('active');
         }
       });
     });
 
-    test('RFC 7662: a bound token names the certificate it needs', async () => {
+    test('RFC 7662: the response for a bound token contains the certificate thumbprint', async () => {
       await withSettings(gateway, withIntegration('report-runner', { bindToCertificate: true }), async () => {
         const { access_token } = await gateway.grant();
         const { json } = await oauth.introspect(access_token);
@@ -173,7 +178,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
       });
     });
 
-    test('RFC 7662 §2.1: a bearer token with the required scope may introspect as well', async () => {
+    test('RFC 7662 §2.1: a bearer token with the required scope may introspect', async () => {
       const { access_token } = await gateway.grant();
       const as = async (scope: string) =>
         oauth.introspect(access_token, {
@@ -210,7 +215,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
       );
     });
 
-    test('RFC 7662: without configured access introspection is disabled, and metadata omits it', async () => {
+    test('RFC 7662: without configured access, introspection is disabled and omitted from the metadata', async () => {
       const { access_token } = await gateway.grant({ scope: 'reports:read' });
       await withSettings(
         gateway,
@@ -229,7 +234,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
   });
 });
 
-test('introspection access for no one, or for an identity of no directory, is a configuration error', async () => {
+test('introspection access without identities, or for an unknown directory, is a configuration error', async () => {
   for (const [entry, problem] of [
     [{}, /introspection\.access\[0\].*selects no one/],
     [{ directory: 'nowhere' }, /introspection\.access\[0\]\.directory.*no such directory/],
@@ -279,7 +284,7 @@ describe('metadata', () => {
     return gateway.grant();
   };
 
-  test('RFC 8414 §3.1: a client that was given an issuer with the service path finds that issuer', async () => {
+  test('RFC 8414 §3.1: metadata is found for an issuer that includes the service path', async () => {
     for (const [below, issuer] of [
       ['', ''],
       ['/authsvc', '/authsvc'],
@@ -295,7 +300,7 @@ describe('metadata', () => {
     }
   });
 
-  test('RFC 8414: the metadata path precedes the routes, and only that path', async () => {
+  test('RFC 8414: only the metadata path takes precedence over the routes', async () => {
     const before = gateway.upstream.requests.length;
     expect((await gateway.request({ path: METADATA, method: 'POST' })).headers.allow).toBe('GET, HEAD');
     const head = await gateway.request({ path: METADATA, method: 'HEAD' });
@@ -315,7 +320,7 @@ describe('metadata', () => {
       expect((await gateway.request({ path })).json, path).toMatchObject({ url: path });
   });
 
-  test('RFC 8414: what is switched off is not offered', async () => {
+  test('RFC 8414: the metadata omits disabled features', async () => {
     await withSettings(
       gateway,
       (settings) => ({ ...settings, device: { enabled: false } }),

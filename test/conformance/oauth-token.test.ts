@@ -12,7 +12,7 @@ import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts'
 import { withIntegration, withSettings, withUser } from '../support/reconfigure.ts';
 import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** Section 9 of the wire: the token and device authorization endpoints. */
+/** Wire specification, section 9: the token and device authorization endpoints. */
 let gateway: TestGateway;
 freezeClock(250);
 let oauth: OAuthClient;
@@ -25,7 +25,7 @@ beforeAll(async () => {
 afterAll(() => gateway.close());
 
 const refusal = (error: string, status = 400) => ({ status, json: { error } });
-const ask = async (scope = 'files:read'): Promise<DeviceCodes> => {
+const requestCodes = async (scope = 'files:read'): Promise<DeviceCodes> => {
   const reply = await oauth.post('device_authorization', { client_id: 'report-runner', scope });
   expect(reply.status, reply.text).toBe(200);
   return reply.json as unknown as DeviceCodes;
@@ -43,7 +43,7 @@ describe('requests', () => {
     }
   });
 
-  test('wire 9: refusals are error and error_description, in the characters RFC 6749 allows', async () => {
+  test('wire 9: errors have error and error_description, in the characters that RFC 6749 §5.2 allows', async () => {
     const replies = [
       await oauth.refresh('x'),
       await oauth.post('token', { grant_type: 'päss"word\\', client_id: 'x' }),
@@ -55,7 +55,7 @@ describe('requests', () => {
     }
   });
 
-  test('wire 9: only forms are read', async () => {
+  test('wire 9: only form-encoded bodies are accepted', async () => {
     const { refresh_token } = await gateway.grant();
     const body = JSON.stringify({ ...GOOD, refresh_token });
     for (const type of ['application/json', 'text/plain', 'multipart/form-data; boundary=x', ''])
@@ -132,7 +132,7 @@ describe('requests', () => {
     expect((await oauth.post('token', good, stale)).status, 'a stale bearer token is ignored').toBe(200);
   });
 
-  test('wire 9: other methods are 405, other paths 404, in any case of letters, and nothing is forwarded', async () => {
+  test('wire 9: other methods are 405, other paths 404, regardless of letter case, and nothing is forwarded', async () => {
     const before = gateway.upstream.requests.length;
     for (const operation of ['token', 'device_authorization', 'revoke', 'introspect'])
       for (const method of ['GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS', 'PATCH']) {
@@ -147,10 +147,10 @@ describe('requests', () => {
     expect(gateway.upstream.requests.length).toBe(before);
   });
 
-  test('wire 9: our own failure is 503 temporarily_unavailable with Retry-After, never the client’s fault', async () => {
+  test('wire 9: a store failure is 503 temporarily_unavailable with Retry-After, never a client error', async () => {
     const { grants, devices } = gateway.server.store;
     const { refresh_token } = await gateway.grant();
-    const codes = await ask();
+    const codes = await requestCodes();
     const responses = [
       await withFailure(grants, 'read', 'not executed', () => oauth.refresh(refresh_token)),
       await withFailure(grants, 'create', 'not executed', () => oauth.clientCredentials()),
@@ -167,11 +167,11 @@ describe('requests', () => {
   });
 
   test('wire 9: too many requests are 429 with Retry-After', async () => {
-    const limited = (settings: Parameters<Parameters<TestGateway['reload']>[0]>[0]) => ({
+    const withTokenLimit = (settings: Parameters<Parameters<TestGateway['reload']>[0]>[0]) => ({
       ...settings,
       limits: { ...settings.limits, rates: { ...settings.limits?.rates, token: '1/h' } },
     });
-    await withSettings(gateway, limited, async () => {
+    await withSettings(gateway, withTokenLimit, async () => {
       const { refresh_token } = await gateway.grant();
       expect((await oauth.refresh(refresh_token)).status).toBe(200);
       const reply = await oauth.refresh(refresh_token);
@@ -215,7 +215,7 @@ describe('refresh_token', () => {
     expect((await gateway.api('/files/1', String(third.json['access_token']))).status).toBe(401);
   });
 
-  test('wire 9: a scope within the grant is accepted and the response names the granted scope; one beyond it is invalid_scope', async () => {
+  test('wire 9: a scope within the grant is accepted and the response contains the granted scope; a wider one is invalid_scope', async () => {
     const { refresh_token } = await gateway.grant({ scope: 'files:read;reports:read,write' });
     for (const scope of ['reports:manage', 'files:read mail', 'files:READ'])
       expect(await oauth.refresh(refresh_token, { scope }), scope).toMatchObject(refusal('invalid_scope'));
@@ -223,7 +223,7 @@ describe('refresh_token', () => {
     expect(reply).toMatchObject({ status: 200, json: { scope: 'files:read;reports:read,write' } });
   });
 
-  test('wire 9: an identity that may not any more is unauthorized_client, and the grant is not destroyed', async () => {
+  test('wire 9: an identity that has lost its access is unauthorized_client, and the grant is kept', async () => {
     const { refresh_token } = await gateway.grant({ scope: 'reports:read' });
     await withSettings(gateway, withUser('alice', { disabled: true }), async () =>
       expect(await oauth.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client')),
@@ -236,8 +236,8 @@ describe('refresh_token', () => {
 });
 
 describe('device_code', () => {
-  test('wire 9: the whole flow: requested, pending, confirmed by a user, exchanged once', async () => {
-    const codes = await ask('files:read reports:read');
+  test('wire 9: the complete flow: requested, pending, confirmed by a user, exchanged once', async () => {
+    const codes = await requestCodes('files:read reports:read');
     expect(Object.keys(codes).toSorted()).toEqual(
       [
         'device_code',
@@ -262,36 +262,38 @@ describe('device_code', () => {
   });
 
   test('wire 9: denied by the user is access_denied; expired is expired_token; unknown is invalid_grant', async () => {
-    const denied = await ask();
+    const denied = await requestCodes();
     await device.decideInBrowser(denied, { decision: 'deny' });
     expect(await oauth.poll(denied.device_code)).toMatchObject(refusal('access_denied'));
-    const late = await ask();
+    const late = await requestCodes();
     gateway.clock.advance(late.expires_in + 1);
     expect(await oauth.poll(late.device_code)).toMatchObject(refusal('expired_token'));
     expect(await oauth.poll('ghd_made-up')).toMatchObject(refusal('invalid_grant'));
-    const codes = await ask();
+    const codes = await requestCodes();
     expect(await oauth.poll(codes.device_code, { client_id: 'other-app' })).toMatchObject(
       refusal('invalid_grant'),
     );
   });
 
-  test('wire 9: polled before the interval is over: slow_down, and from then on 5 seconds longer', async () => {
-    const codes = await ask();
+  test('wire 9: polling before the interval has passed is slow_down, and the interval grows by 5 seconds', async () => {
+    const codes = await requestCodes();
     expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('authorization_pending'));
     const early = await oauth.poll(codes.device_code);
     expect(early).toMatchObject(refusal('slow_down'));
     expect(Number(early.headers['retry-after'])).toBeGreaterThan(0);
     gateway.clock.advance(codes.interval + 1);
-    expect(await oauth.poll(codes.device_code), 'it did not slow down').toMatchObject(refusal('slow_down'));
+    expect(await oauth.poll(codes.device_code), 'polled too early').toMatchObject(refusal('slow_down'));
     gateway.clock.advance(9);
-    expect(await oauth.poll(codes.device_code), 'it did').toMatchObject(refusal('authorization_pending'));
+    expect(await oauth.poll(codes.device_code), 'polled in time').toMatchObject(
+      refusal('authorization_pending'),
+    );
     gateway.clock.advance(codes.interval + 10);
     await device.confirm(codes);
     expect((await oauth.poll(codes.device_code)).status).toBe(200);
   });
 
-  test('wire 9: a device that never slows down gets its token all the same', async () => {
-    const codes = await ask();
+  test('wire 9: a device that ignores slow_down still gets its token', async () => {
+    const codes = await requestCodes();
     await oauth.poll(codes.device_code);
     await device.confirm(codes);
     const errors: unknown[] = [];
@@ -307,7 +309,7 @@ describe('device_code', () => {
   });
 
   test('wire 9: a device that obeys every slow_down gets no further one', async () => {
-    const codes = await ask();
+    const codes = await requestCodes();
     let { interval } = codes;
     for (let early = 0; early < 3; early += 1) {
       await oauth.poll(codes.device_code);
@@ -319,8 +321,8 @@ describe('device_code', () => {
     }
   });
 
-  test('wire 9: device flow switched off: for the integration unauthorized_client, for all unsupported_grant_type', async () => {
-    const codes = await ask();
+  test('wire 9: the device flow disabled for the integration is unauthorized_client, disabled for all is unsupported_grant_type', async () => {
+    const codes = await requestCodes();
     await withSettings(gateway, withIntegration('report-runner', { grants: ['certificate'] }), async () => {
       expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('unauthorized_client'));
       const body = await oauth.post('device_authorization', { client_id: 'report-runner', scope: 'files' });
@@ -334,7 +336,7 @@ describe('device_code', () => {
     );
   });
 
-  test('wire 9: device_authorization refuses what the integration does not have', async () => {
+  test('wire 9: device_authorization rejects what the integration does not allow', async () => {
     for (const [fields, error] of [
       [{ scope: 'files:read' }, 'invalid_request'],
       [{ client_id: 'nobody', scope: 'files:read' }, 'invalid_client'],
@@ -358,17 +360,17 @@ describe('client_credentials', () => {
     expect(call.json['headers']).toMatchObject({ 'x-forwarded-user': ALICE });
   });
 
-  test('wire 9: without a scope it is all that the integration and the access list allow', async () => {
+  test('wire 9: without a scope, the token has all that the integration and the access list allow', async () => {
     const all = await oauth.clientCredentials();
     expect(all.json['scope']).toBe('files:read;reports:read,write');
     const some = await oauth.clientCredentials({}, { as: gateway.users.bob });
     expect(some.json['scope']).toBe('files:read');
   });
 
-  test('wire 9: its grant is one of its own: it ends with the token, and revoking it leaves the others', async () => {
-    const one = await oauth.clientCredentials();
+  test('wire 9: each token has its own grant, which ends with the token and can be revoked separately', async () => {
+    const issued = await oauth.clientCredentials();
     const other = await oauth.clientCredentials();
-    const token = String(one.json['access_token']);
+    const token = String(issued.json['access_token']);
     const { gid } = decodeJwt(token).claims;
     const found = await gateway.server.store.grants.read(String(gid));
     expect(found?.record.refreshUntil).toBe(found?.record.accessExpires);
@@ -377,7 +379,7 @@ describe('client_credentials', () => {
     expect((await gateway.api('/files/1', String(other.json['access_token']))).status).toBe(200);
   });
 
-  test('wire 9: without a valid certificate: 401 invalid_client with WWW-Authenticate', async () => {
+  test('wire 9: without a valid certificate, 401 invalid_client with WWW-Authenticate', async () => {
     const missing = await oauth.clientCredentials({}, {});
     expect(missing).toMatchObject(refusal('invalid_client', 401));
     expect(missing.headers['www-authenticate']).toBe('Mutual realm="gatehouse"');
@@ -386,7 +388,7 @@ describe('client_credentials', () => {
     );
   });
 
-  test('wire 9: what the certificate’s owner may not have: invalid_scope, unauthorized_client', async () => {
+  test('wire 9: a scope or client that the identity may not use is invalid_scope or unauthorized_client', async () => {
     const as = gateway.users.bob;
     expect(await oauth.clientCredentials({ scope: 'reports:write' }, { as })).toMatchObject(
       refusal('invalid_scope'),
@@ -399,7 +401,7 @@ describe('client_credentials', () => {
     );
   });
 
-  test('wire 9: bound to its certificate where the integration requires it', async () => {
+  test('wire 9: the token is bound to the certificate if the integration requires it', async () => {
     await withSettings(gateway, withIntegration('report-runner', { bindToCertificate: true }), async () => {
       const { json } = await oauth.clientCredentials();
       const token = String(json['access_token']);

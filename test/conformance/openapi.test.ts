@@ -15,7 +15,7 @@ import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts'
 import { withIntegration, withSettings, withUser } from '../support/reconfigure.ts';
 import { type Reply, startGateway, type TestGateway, type TestRequest } from '../support/test-gateway.ts';
 
-/** What the OpenAPI document says happens does happen, each answer of each operation; and it answers as it says. */
+/** Produces every documented response of every operation and validates it against the OpenAPI document. */
 let gateway: TestGateway;
 freezeClock(250);
 let oauth: OAuthClient;
@@ -25,16 +25,16 @@ beforeAll(async () => {
     ...settings,
     trustedProxies: ['127.0.0.1'],
     introspection: { requires: 'reports:read', access: [{ groups: ['operators'] }] },
-    integrations: (settings.integrations ?? []).map((one) =>
-      one.clientId === 'other-app' ? { ...one, tokenFormat: 'opaque' } : one,
+    integrations: (settings.integrations ?? []).map((integration) =>
+      integration.clientId === 'other-app' ? { ...integration, tokenFormat: 'opaque' } : integration,
     ),
-    // A body that does not arrive is told after this time.
+    // An incomplete body is rejected after this time.
     limits: { ...settings.limits, headerTimeout: '2s' },
   }));
   oauth = createOAuthClient(gateway);
   device = createDeviceClient(gateway);
   for (const [path, operations] of Object.entries(document.paths))
-    if ('post' in operations) late.set(path, halfSent(path));
+    if ('post' in operations) incomplete.set(path, sendIncomplete(path));
 });
 afterAll(() => gateway.close());
 
@@ -54,12 +54,12 @@ const bearer = (token: string): Partial<TestRequest> => ({ headers: { authorizat
 const get = (path: string, more: Partial<TestRequest> = {}): Promise<Reply> =>
   gateway.request({ path, ...more });
 const alice = (): Partial<TestRequest> => ({ as: gateway.users.alice });
-const seedPost = (path: string, body: unknown, more: Partial<TestRequest> = {}): Promise<Reply> =>
+const tokenApiPost = (path: string, body: unknown, more: Partial<TestRequest> = {}): Promise<Reply> =>
   gateway.post(path, body, more);
-const certified = (body: unknown, as = gateway.users.alice): Promise<Reply> =>
-  seedPost('/Authorize/Certificate', body, { as });
-/** One request is let through; this is the second. */
-const limited = (name: string, run: () => Promise<Reply>): Promise<Reply> =>
+const postCertificate = (body: unknown, as = gateway.users.alice): Promise<Reply> =>
+  tokenApiPost('/Authorize/Certificate', body, { as });
+/** Returns the response to the second request, which exceeds the rate limit. */
+const exceedLimit = (name: string, run: () => Promise<Reply>): Promise<Reply> =>
   withSettings(
     gateway,
     (settings: SettingsInput) => ({
@@ -71,24 +71,25 @@ const limited = (name: string, run: () => Promise<Reply>): Promise<Reply> =>
       return run();
     },
   );
-/** Says more than it sends. Sent together before all others: each answer takes the whole time. */
-const halfSent = (path: string): Promise<Reply> => {
+/** Sends less than its Content-Length. All are sent together at first, because each response takes the full timeout. */
+const sendIncomplete = (path: string): Promise<Reply> => {
   const type = path.includes('/oauth2/') ? FORM : JSON_TYPE;
   const headers = { 'content-type': type, 'content-length': '50' };
   return gateway.request({ path, method: 'POST', headers, body: 'client_id=' });
 };
-const late = new Map<string, Promise<Reply>>();
-const lateAt = (path: string): Promise<Reply> => late.get(path) ?? halfSent(path);
-const tooLong = (path: string, type: string): Promise<Reply> =>
+const incomplete = new Map<string, Promise<Reply>>();
+const getIncomplete = (path: string): Promise<Reply> => incomplete.get(path) ?? sendIncomplete(path);
+const sendTooLarge = (path: string, type: string): Promise<Reply> =>
   gateway.request({ path, method: 'POST', headers: { 'content-type': type }, body: 'x'.repeat(20_000) });
-const without = <T>(part: 'read' | 'announce', run: () => Promise<T>): Promise<T> =>
-  part === 'read'
+const withStoreFailure = <T>(operation: 'read' | 'announce', run: () => Promise<T>): Promise<T> =>
+  operation === 'read'
     ? withFailure(gateway.server.store.grants, 'read', 'not executed', run)
     : withFailure(gateway.server.store.revocations, 'announce', 'not executed', run);
-const codes = (): Promise<DeviceCodes> => device.requestCodes();
-const pending = async (poll: (deviceCode: string) => Promise<Reply>): Promise<Reply> =>
-  poll((await codes()).device_code);
-const opaque = async (): Promise<string> => (await gateway.grant({ clientId: 'other-app' })).access_token;
+const requestCodes = (): Promise<DeviceCodes> => device.requestCodes();
+const pollPending = async (poll: (deviceCode: string) => Promise<Reply>): Promise<Reply> =>
+  poll((await requestCodes()).device_code);
+const grantOpaqueToken = async (): Promise<string> =>
+  (await gateway.grant({ clientId: 'other-app' })).access_token;
 
 const SEED_TOKEN = 'POST /authsvc/Authorize/Token';
 const CERTIFICATE = 'POST /authsvc/Authorize/Certificate';
@@ -100,12 +101,12 @@ const DEVICE_AUTHORIZATION = 'POST /authsvc/oauth2/device_authorization';
 const END = 'POST /authsvc/oauth2/revoke';
 const INTROSPECT = 'POST /authsvc/oauth2/introspect';
 
-/** Every answer the document names, and a request that gets it. */
+/** Every documented response, and a request that produces it. */
 const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${SEED_TOKEN} 200`]: async () => gateway.refresh((await gateway.grant()).refresh_token),
-  [`${SEED_TOKEN} 400 authorization_pending`]: () => pending((code) => device.exchange(code)),
+  [`${SEED_TOKEN} 400 authorization_pending`]: () => pollPending((code) => device.exchange(code)),
   [`${SEED_TOKEN} 400 invalid_client`]: async () => {
-    const { device_code } = await codes();
+    const { device_code } = await requestCodes();
     return withSettings(
       gateway,
       (settings) => ({ ...settings, device: { enabled: false } }),
@@ -113,7 +114,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
     );
   },
   [`${SEED_TOKEN} 400 invalid_grant`]: () => gateway.refresh('x'),
-  [`${SEED_TOKEN} 400 invalid_request`]: () => seedPost('/Authorize/Token', {}),
+  [`${SEED_TOKEN} 400 invalid_request`]: () => tokenApiPost('/Authorize/Token', {}),
   [`${SEED_TOKEN} 400 invalid_scope`]: async () => {
     const { refresh_token } = await gateway.grant({ scope: 'reports:read' });
     return withSettings(gateway, withIntegration('report-runner', { scope: 'files:read' }), () =>
@@ -124,37 +125,38 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
     const { refresh_token } = await gateway.grant();
     return withSettings(gateway, withUser('alice', { disabled: true }), () => gateway.refresh(refresh_token));
   },
-  [`${SEED_TOKEN} 408 invalid_request`]: () => lateAt('/authsvc/Authorize/Token'),
-  [`${SEED_TOKEN} 413 invalid_request`]: () => tooLong('/authsvc/Authorize/Token', JSON_TYPE),
+  [`${SEED_TOKEN} 408 invalid_request`]: () => getIncomplete('/authsvc/Authorize/Token'),
+  [`${SEED_TOKEN} 413 invalid_request`]: () => sendTooLarge('/authsvc/Authorize/Token', JSON_TYPE),
 
-  [`${CERTIFICATE} 200`]: () => certified(RUNNER),
-  [`${CERTIFICATE} 400 invalid_grant`]: () => certified(UNKNOWN_CLIENT),
-  [`${CERTIFICATE} 400 invalid_request`]: () => certified({}),
-  [`${CERTIFICATE} 400 invalid_scope`]: () => certified({ ...RUNNER, scope: 'mail:send' }),
+  [`${CERTIFICATE} 200`]: () => postCertificate(RUNNER),
+  [`${CERTIFICATE} 400 invalid_grant`]: () => postCertificate(UNKNOWN_CLIENT),
+  [`${CERTIFICATE} 400 invalid_request`]: () => postCertificate({}),
+  [`${CERTIFICATE} 400 invalid_scope`]: () => postCertificate({ ...RUNNER, scope: 'mail:send' }),
   [`${CERTIFICATE} 400 unauthorized_client`]: () =>
-    certified({ ...RUNNER, client_id: 'other-app' }, gateway.users.bob),
-  [`${CERTIFICATE} 401 invalid_client`]: () => seedPost('/Authorize/Certificate', RUNNER),
+    postCertificate({ ...RUNNER, client_id: 'other-app' }, gateway.users.bob),
+  [`${CERTIFICATE} 401 invalid_client`]: () => tokenApiPost('/Authorize/Certificate', RUNNER),
   [`${CERTIFICATE} 401 access_denied`]: () =>
-    withSettings(gateway, withUser('alice', { disabled: true }), () => certified(RUNNER)),
-  [`${CERTIFICATE} 408 invalid_request`]: () => lateAt('/authsvc/Authorize/Certificate'),
-  [`${CERTIFICATE} 413 invalid_request`]: () => tooLong('/authsvc/Authorize/Certificate', JSON_TYPE),
-  [`${CERTIFICATE} 429 invalid_request`]: () => limited('certificate', () => certified(RUNNER)),
+    withSettings(gateway, withUser('alice', { disabled: true }), () => postCertificate(RUNNER)),
+  [`${CERTIFICATE} 408 invalid_request`]: () => getIncomplete('/authsvc/Authorize/Certificate'),
+  [`${CERTIFICATE} 413 invalid_request`]: () => sendTooLarge('/authsvc/Authorize/Certificate', JSON_TYPE),
+  [`${CERTIFICATE} 429 invalid_request`]: () => exceedLimit('certificate', () => postCertificate(RUNNER)),
 
-  [`${DEVICE} 200`]: () => seedPost('/Authorize/Device', RUNNER),
+  [`${DEVICE} 200`]: () => tokenApiPost('/Authorize/Device', RUNNER),
   [`${DEVICE} 400 invalid_client`]: () =>
     withSettings(gateway, withIntegration('report-runner', { grants: ['certificate'] }), () =>
-      seedPost('/Authorize/Device', RUNNER),
+      tokenApiPost('/Authorize/Device', RUNNER),
     ),
-  [`${DEVICE} 400 invalid_grant`]: () => seedPost('/Authorize/Device', UNKNOWN_CLIENT),
-  [`${DEVICE} 400 invalid_request`]: () => seedPost('/Authorize/Device', {}),
-  [`${DEVICE} 400 invalid_scope`]: () => seedPost('/Authorize/Device', { client_id: 'report-runner' }),
+  [`${DEVICE} 400 invalid_grant`]: () => tokenApiPost('/Authorize/Device', UNKNOWN_CLIENT),
+  [`${DEVICE} 400 invalid_request`]: () => tokenApiPost('/Authorize/Device', {}),
+  [`${DEVICE} 400 invalid_scope`]: () => tokenApiPost('/Authorize/Device', { client_id: 'report-runner' }),
   [`${DEVICE} 400 unauthorized_client`]: () =>
     withSettings(gateway, withIntegration('report-runner', { access: [] }), () =>
-      seedPost('/Authorize/Device', RUNNER),
+      tokenApiPost('/Authorize/Device', RUNNER),
     ),
-  [`${DEVICE} 408 invalid_request`]: () => lateAt('/authsvc/Authorize/Device'),
-  [`${DEVICE} 413 invalid_request`]: () => tooLong('/authsvc/Authorize/Device', FORM),
-  [`${DEVICE} 429 invalid_request`]: () => limited('device', () => seedPost('/Authorize/Device', RUNNER)),
+  [`${DEVICE} 408 invalid_request`]: () => getIncomplete('/authsvc/Authorize/Device'),
+  [`${DEVICE} 413 invalid_request`]: () => sendTooLarge('/authsvc/Authorize/Device', FORM),
+  [`${DEVICE} 429 invalid_request`]: () =>
+    exceedLimit('device', () => tokenApiPost('/Authorize/Device', RUNNER)),
 
   ...Object.fromEntries(
     (['GET', 'HEAD'] as const).flatMap((method) => {
@@ -166,12 +168,12 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
         [at(200, ''), async () => verify((await gateway.grant()).access_token)],
         [at(400, 'invalid_request'), () => verify('x', { path: `${VERIFY}?access_token=x` })],
         [at(401, 'invalid_token'), () => verify('x')],
-        [at(429, 'invalid_request'), () => limited('verify', () => verify('x'))],
+        [at(429, 'invalid_request'), () => exceedLimit('verify', () => verify('x'))],
         [
           at(503, 'temporarily_unavailable'),
           async () => {
             const { access_token } = await gateway.grant();
-            return without('read', () => verify(access_token));
+            return withStoreFailure('read', () => verify(access_token));
           },
         ],
       ] as const;
@@ -180,21 +182,21 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`GET ${REVOKE} 200`]: async () => get(REVOKE, bearer((await gateway.grant()).access_token)),
   [`GET ${REVOKE} 400 invalid_request`]: () => get(`${REVOKE}?access_token=x`),
   [`GET ${REVOKE} 401 invalid_token`]: () => get(REVOKE),
-  [`GET ${REVOKE} 429 invalid_request`]: () => limited('revoke', () => get(REVOKE)),
+  [`GET ${REVOKE} 429 invalid_request`]: () => exceedLimit('revoke', () => get(REVOKE)),
   [`GET ${REVOKE} 503 temporarily_unavailable`]: async () => {
     const { access_token } = await gateway.grant();
-    return without('announce', () => get(REVOKE, bearer(access_token)));
+    return withStoreFailure('announce', () => get(REVOKE, bearer(access_token)));
   },
 
   [`${TOKEN} 200`]: () => oauth.clientCredentials(),
   [`${TOKEN} 400 access_denied`]: async () => {
-    const body = await codes();
+    const body = await requestCodes();
     await device.decideInBrowser(body, { decision: 'deny' });
     return oauth.poll(body.device_code);
   },
-  [`${TOKEN} 400 authorization_pending`]: () => pending((code) => oauth.poll(code)),
+  [`${TOKEN} 400 authorization_pending`]: () => pollPending((code) => oauth.poll(code)),
   [`${TOKEN} 400 expired_token`]: async () => {
-    const body = await codes();
+    const body = await requestCodes();
     gateway.clock.advance(body.expires_in + 1);
     return oauth.poll(body.device_code);
   },
@@ -203,7 +205,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${TOKEN} 400 invalid_request`]: () => oauth.post('token', { grant_type: DEVICE_GRANT }),
   [`${TOKEN} 400 invalid_scope`]: () => oauth.clientCredentials({ scope: 'mail:send' }),
   [`${TOKEN} 400 slow_down`]: async () => {
-    const { device_code } = await codes();
+    const { device_code } = await requestCodes();
     await oauth.poll(device_code);
     return oauth.poll(device_code);
   },
@@ -211,12 +213,12 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
     oauth.clientCredentials({ client_id: 'other-app' }, { as: gateway.users.bob }),
   [`${TOKEN} 400 unsupported_grant_type`]: () => oauth.post('token', { grant_type: 'password' }),
   [`${TOKEN} 401 invalid_client`]: () => oauth.clientCredentials({}, {}),
-  [`${TOKEN} 408 invalid_request`]: () => lateAt('/authsvc/oauth2/token'),
-  [`${TOKEN} 413 invalid_request`]: () => tooLong('/authsvc/oauth2/token', FORM),
-  [`${TOKEN} 429 temporarily_unavailable`]: () => limited('token', () => oauth.refresh('x')),
+  [`${TOKEN} 408 invalid_request`]: () => getIncomplete('/authsvc/oauth2/token'),
+  [`${TOKEN} 413 invalid_request`]: () => sendTooLarge('/authsvc/oauth2/token', FORM),
+  [`${TOKEN} 429 temporarily_unavailable`]: () => exceedLimit('token', () => oauth.refresh('x')),
   [`${TOKEN} 503 temporarily_unavailable`]: async () => {
     const { refresh_token } = await gateway.grant();
-    return without('read', () => oauth.refresh(refresh_token));
+    return withStoreFailure('read', () => oauth.refresh(refresh_token));
   },
 
   [`${DEVICE_AUTHORIZATION} 200`]: () => oauth.post('device_authorization', RUNNER),
@@ -230,11 +232,12 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
     ),
   [`${DEVICE_AUTHORIZATION} 401 invalid_client`]: () =>
     oauth.post('device_authorization', { ...RUNNER, client_secret: 'x' }),
-  [`${DEVICE_AUTHORIZATION} 408 invalid_request`]: () => lateAt('/authsvc/oauth2/device_authorization'),
+  [`${DEVICE_AUTHORIZATION} 408 invalid_request`]: () =>
+    getIncomplete('/authsvc/oauth2/device_authorization'),
   [`${DEVICE_AUTHORIZATION} 413 invalid_request`]: () =>
-    tooLong('/authsvc/oauth2/device_authorization', FORM),
+    sendTooLarge('/authsvc/oauth2/device_authorization', FORM),
   [`${DEVICE_AUTHORIZATION} 429 temporarily_unavailable`]: () =>
-    limited('device', () => oauth.post('device_authorization', RUNNER)),
+    exceedLimit('device', () => oauth.post('device_authorization', RUNNER)),
   [`${DEVICE_AUTHORIZATION} 503 temporarily_unavailable`]: () =>
     withFailure(gateway.server.store.devices, 'create', 'not executed', () =>
       oauth.post('device_authorization', RUNNER),
@@ -245,12 +248,12 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
     oauth.revoke((await gateway.grant()).access_token, { client_id: 'other-app' }),
   [`${END} 400 invalid_request`]: () => oauth.post('revoke', {}),
   [`${END} 401 invalid_client`]: () => oauth.revoke('x', { client_secret: 'x' }),
-  [`${END} 408 invalid_request`]: () => lateAt('/authsvc/oauth2/revoke'),
-  [`${END} 413 invalid_request`]: () => tooLong('/authsvc/oauth2/revoke', FORM),
-  [`${END} 429 temporarily_unavailable`]: () => limited('revoke', () => oauth.revoke('x')),
+  [`${END} 408 invalid_request`]: () => getIncomplete('/authsvc/oauth2/revoke'),
+  [`${END} 413 invalid_request`]: () => sendTooLarge('/authsvc/oauth2/revoke', FORM),
+  [`${END} 429 temporarily_unavailable`]: () => exceedLimit('revoke', () => oauth.revoke('x')),
   [`${END} 503 temporarily_unavailable`]: async () => {
     const { refresh_token } = await gateway.grant();
-    return without('announce', () => oauth.revoke(refresh_token));
+    return withStoreFailure('announce', () => oauth.revoke(refresh_token));
   },
 
   [`${INTROSPECT} 200`]: async () => oauth.introspect((await gateway.grant()).access_token),
@@ -259,12 +262,12 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
     oauth.introspect('x', bearer((await gateway.grant()).access_token)),
   [`${INTROSPECT} 401 invalid_client`]: () => oauth.introspect('x', {}),
   [`${INTROSPECT} 401 invalid_token`]: () => oauth.introspect('x', bearer('x')),
-  [`${INTROSPECT} 408 invalid_request`]: () => lateAt('/authsvc/oauth2/introspect'),
-  [`${INTROSPECT} 413 invalid_request`]: () => tooLong('/authsvc/oauth2/introspect', FORM),
-  [`${INTROSPECT} 429 temporarily_unavailable`]: () => limited('introspect', () => oauth.introspect('x')),
+  [`${INTROSPECT} 408 invalid_request`]: () => getIncomplete('/authsvc/oauth2/introspect'),
+  [`${INTROSPECT} 413 invalid_request`]: () => sendTooLarge('/authsvc/oauth2/introspect', FORM),
+  [`${INTROSPECT} 429 temporarily_unavailable`]: () => exceedLimit('introspect', () => oauth.introspect('x')),
   [`${INTROSPECT} 503 temporarily_unavailable`]: async () => {
-    const token = await opaque();
-    return without('read', () => oauth.introspect(token));
+    const token = await grantOpaqueToken();
+    return withStoreFailure('read', () => oauth.introspect(token));
   },
 
   ...Object.fromEntries(
@@ -282,8 +285,8 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   'GET /authsvc/check 403': async () =>
     get('/authsvc/check/reports/1', bearer((await gateway.grant()).access_token)),
   'GET /authsvc/check 503': async () => {
-    const token = await opaque();
-    return without('read', () => get('/authsvc/check/whoami', bearer(token)));
+    const token = await grantOpaqueToken();
+    return withStoreFailure('read', () => get('/authsvc/check/whoami', bearer(token)));
   },
 };
 
@@ -291,12 +294,12 @@ const DOCUMENTED = Object.entries(document.paths).flatMap(([path, operations]) =
   Object.entries(operations as Readonly<Record<string, Described>>).flatMap(([method, { responses }]) =>
     Object.entries(responses).flatMap(([status, { content = {} }]) => {
       const [type, schema] =
-        Object.entries(content).map(([name, given]) => [name, given.schema] as const)[0] ?? [];
+        Object.entries(content).map(([name, media]) => [name, media.schema] as const)[0] ?? [];
       const error =
         schema?.properties?.['Error'] ?? (status === '200' ? undefined : schema?.properties?.['error']);
       const names = error?.enum ?? (error?.const === undefined ? [''] : [error.const]);
       return names.map((code) => ({
-        answer: `${method.toUpperCase()} ${path} ${status}${code && ` ${code}`}`,
+        response: `${method.toUpperCase()} ${path} ${status}${code && ` ${code}`}`,
         status: Number(status),
         code,
         type,
@@ -309,12 +312,12 @@ const DOCUMENTED = Object.entries(document.paths).flatMap(([path, operations]) =
 const ajv = new Ajv2020({ strict: false, formats: { 'date-time': true } }).addSchema(document, 'document');
 
 test('the responses tested here are exactly those of the document', () => {
-  expect(Object.keys(RESPONSES).toSorted()).toEqual(DOCUMENTED.map(({ answer }) => answer).toSorted());
+  expect(Object.keys(RESPONSES).toSorted()).toEqual(DOCUMENTED.map(({ response }) => response).toSorted());
 });
 
-test.each(DOCUMENTED)('$answer happens as described', async ({ answer, status, code, type, pointer }) => {
-  const reply = await RESPONSES[answer]?.();
-  if (reply === undefined) throw new Error(`nobody knows how to get ${answer}`);
+test.each(DOCUMENTED)('$response is as documented', async ({ response, status, code, type, pointer }) => {
+  const reply = await RESPONSES[response]?.();
+  if (reply === undefined) throw new Error(`no request for ${response}`);
   expect(reply.status, reply.text).toBe(status);
   if (code !== '') expect(reply.json['Error'] ?? reply.json['error']).toBe(code);
   if (type === undefined) {
@@ -326,7 +329,7 @@ test.each(DOCUMENTED)('$answer happens as described', async ({ answer, status, c
   expect(valid, `${reply.text} ${ajv.errorsText()}`).toBe(true);
 });
 
-test('it is served with the address and the service path of the gateway', async () => {
+test('the document is served with the public URL and the service path of the gateway', async () => {
   const { json } = await get('/authsvc/openapi.json');
   expect(json).toEqual({ ...document, servers: [{ url: 'https://localhost:8443' }] });
   await withSettings(

@@ -5,7 +5,7 @@ import { createCa, issue } from '../support/pki.ts';
 import { withSettings } from '../support/reconfigure.ts';
 import { ALICE, BOB, type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** The specification's sections 4 and 5. */
+/** Token API specification, sections 4 and 5. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
@@ -20,7 +20,7 @@ const form = (path: string, fields: Readonly<Record<string, string>>): Promise<R
     headers: { 'content-type': FORM },
     body: new URLSearchParams(fields).toString(),
   });
-const confirmed = async () => {
+const confirmDevice = async () => {
   const steps = createDeviceClient(gateway);
   const codes = await steps.requestCodes();
   await steps.confirm(codes);
@@ -57,7 +57,7 @@ describe('4.1 POST Authorize/Token', () => {
   });
 
   test('seed 4.1: the device_code exchange is accepted form-encoded, with a JSON response', async () => {
-    const device_code = await confirmed();
+    const device_code = await confirmDevice();
     const reply = await form('/Authorize/Token', {
       client_id: 'report-runner',
       grant_type: DEVICE_GRANT,
@@ -68,12 +68,12 @@ describe('4.1 POST Authorize/Token', () => {
     expect(reply.json['token_type']).toBe('Bearer');
   });
 
-  test('seed 4.1: the device_code exchange is taken as JSON', async () => {
-    const reply = await createDeviceClient(gateway).exchange(await confirmed());
+  test('seed 4.1: the device_code exchange is accepted as JSON', async () => {
+    const reply = await createDeviceClient(gateway).exchange(await confirmDevice());
     expect(reply.status, reply.text).toBe(200);
   });
 
-  test('seed 4.1: every other refresh is JSON; form-encoded it is refused and spends nothing', async () => {
+  test('seed 4.1: a refresh must be JSON; a form-encoded one is rejected and does not use up the token', async () => {
     const { refresh_token } = await gateway.grant();
     const asForm = await form('/Authorize/Token', { client_id: 'report-runner', refresh_token });
     expect(asForm).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
@@ -82,7 +82,7 @@ describe('4.1 POST Authorize/Token', () => {
 
   test('seed 4.1 client_id: required for every request', async () => {
     const { refresh_token } = await gateway.grant();
-    const device_code = await confirmed();
+    const device_code = await confirmDevice();
     for (const body of [{ refresh_token }, { grant_type: DEVICE_GRANT, device_code }, {}])
       expect(await gateway.post('/Authorize/Token', body)).toMatchObject({
         status: 400,
@@ -99,7 +99,7 @@ describe('4.1 POST Authorize/Token', () => {
   });
 
   test('seed 4.1 grant_type: required, with its fixed value, for the first token after Authorize/Device', async () => {
-    const device_code = await confirmed();
+    const device_code = await confirmDevice();
     for (const grant_type of [
       undefined,
       '',
@@ -123,7 +123,7 @@ describe('4.1 POST Authorize/Token', () => {
   });
 
   test('seed 4.1 device_code: valid once only', async () => {
-    const device_code = await confirmed();
+    const device_code = await confirmDevice();
     const steps = createDeviceClient(gateway);
     expect((await steps.exchange(device_code)).status).toBe(200);
     expect((await steps.exchange(device_code)).json).toMatchObject({ Error: 'invalid_grant' });
@@ -150,14 +150,14 @@ describe('4.1 POST Authorize/Token', () => {
     expect((await gateway.refresh(String(second.json['refresh_token']))).status).toBe(200);
   });
 
-  test('seed 4.1: the refusals are HTTP 400 whatever is sent', async () => {
+  test('seed 4.1: every error is HTTP 400', async () => {
     for (const body of [null, [], 'text', 7, { client_id: 'report-runner', refresh_token: 'x' }])
       expect((await gateway.post('/Authorize/Token', body)).status).toBe(400);
   });
 });
 
 describe('4.2 POST Authorize/Certificate', () => {
-  test('seed 4.2: application/json with client_id and scope gives the token grant with identity', async () => {
+  test('seed 4.2: application/json with client_id and scope returns the token grant with identity', async () => {
     const reply = await gateway.post('/Authorize/Certificate', files, { as: gateway.users.alice });
     expect(reply.status, reply.text).toBe(200);
     expect(reply.json['identity']).toBe(ALICE);
@@ -196,14 +196,14 @@ describe('4.2 POST Authorize/Certificate', () => {
 });
 
 describe('5 authentication', () => {
-  test('seed 5.1: no bearer token and no special permission is needed; a false one does no harm', async () => {
+  test('seed 5.1: no bearer token and no special permission is needed, and an invalid one is ignored', async () => {
     const headers = { authorization: 'Bearer eyJhbGciOiJub25lIn0.e30.' };
     const reply = await gateway.post('/Authorize/Certificate', files, { as: gateway.users.bob, headers });
     expect(reply.status, reply.text).toBe(200);
     expect(reply.json['identity']).toBe(BOB);
   });
 
-  test('seed 5.2: without a registered integration, or without access to it, there is no token', async () => {
+  test('seed 5.2: without a registered integration, or without access to it, no token is issued', async () => {
     const unregistered = { ...files, client_id: 'unregistered' };
     expect(
       (await gateway.post('/Authorize/Certificate', unregistered, { as: gateway.users.alice })).status,
@@ -224,11 +224,11 @@ describe('5 authentication', () => {
     expect(call.status).toBe(200);
   });
 
-  test('seed 5.4: without a client certificate there is no token', async () => {
+  test('seed 5.4: without a client certificate, no token is issued', async () => {
     expect((await gateway.post('/Authorize/Certificate', files)).json).not.toHaveProperty('access_token');
   });
 
-  test('seed 5.4: a certificate of an issuer that is not approved gives no token, even one of the same name', async () => {
+  test('seed 5.4: a certificate of an unapproved issuer gets no token, even if the issuer has the same name', async () => {
     const twin = await createCa();
     expect(twin.subject).toBe(gateway.ca.subject);
     const reply = await gateway.post('/Authorize/Certificate', files, {
@@ -243,9 +243,9 @@ describe('5 authentication', () => {
       emails: ['bob@example.test'],
       userPrincipalNames: ['alice@corp.example.test'],
     });
-    const reported = async (): Promise<unknown> =>
+    const readIdentity = async (): Promise<unknown> =>
       (await gateway.post('/Authorize/Certificate', files, { as: mixed })).json['identity'];
-    expect(await reported()).toBe(ALICE);
+    expect(await readIdentity()).toBe(ALICE);
     for (const [identityFrom, identity] of [
       ['email', BOB],
       ['userPrincipalName', ALICE],
@@ -253,7 +253,7 @@ describe('5 authentication', () => {
       await withSettings(
         gateway,
         (settings) => ({ ...settings, certificates: { ...settings.certificates, identityFrom } }),
-        async () => expect(await reported()).toBe(identity),
+        async () => expect(await readIdentity()).toBe(identity),
       );
   });
 
@@ -282,7 +282,7 @@ describe('5 authentication', () => {
     expect((await gateway.refresh(refresh_token)).status).toBe(200);
   });
 
-  test('seed 5.7: a token of one integration is useless where another is required', async () => {
+  test('seed 5.7: a token of one integration is rejected where another is required', async () => {
     const { access_token } = await gateway.grant();
     expect((await gateway.api('/other/1', access_token)).status).toBe(403);
     const other = await gateway.grant({ clientId: 'other-app' });

@@ -5,7 +5,7 @@ import { freezeClock } from '../support/frozen-clock.ts';
 import { withIntegration, withSettings, withUser } from '../support/reconfigure.ts';
 import { BOB, type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** The specification's section 7: each error under each of its conditions. */
+/** Token API specification, section 7: each error under each of its conditions. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
@@ -18,7 +18,7 @@ const withDevice = (enabled: boolean) => (settings: Parameters<Parameters<TestGa
   ...settings,
   device: { ...settings.device, enabled },
 });
-const certificate = (scope: string | undefined): Promise<Reply> =>
+const requestGrant = (scope: string | undefined): Promise<Reply> =>
   gateway.post(
     '/Authorize/Certificate',
     { client_id: 'report-runner', ...(scope !== undefined && { scope }) },
@@ -71,14 +71,14 @@ describe('7.1 Authorize/Token', () => {
   });
 
   test('seed 7.1 invalid_scope: the requested scope is missing', async () => {
-    expect(await certificate(undefined)).toMatchObject(refusal('invalid_scope'));
-    expect(await certificate('')).toMatchObject(refusal('invalid_scope'));
+    expect(await requestGrant(undefined)).toMatchObject(refusal('invalid_scope'));
+    expect(await requestGrant('')).toMatchObject(refusal('invalid_scope'));
     expect(await gateway.post('/Authorize/Device', { client_id: 'report-runner' })).toMatchObject(
       refusal('invalid_scope'),
     );
   });
 
-  test('seed 7.1 invalid_scope: the scope of the grant was taken from the integration', async () => {
+  test('seed 7.1 invalid_scope: the scope of the grant was removed from the integration', async () => {
     const { refresh_token } = await gateway.grant({ scope: 'reports:write' });
     await withSettings(
       gateway,
@@ -99,11 +99,11 @@ describe('7.1 Authorize/Token', () => {
       '*',
       'files:*',
     ])
-      expect(await certificate(scope), scope).toMatchObject(refusal('invalid_scope'));
+      expect(await requestGrant(scope), scope).toMatchObject(refusal('invalid_scope'));
   });
 
-  test('seed 7.1 invalid_scope: exceeds the scope of the API integration, and names the excess', async () => {
-    const reply = await certificate('files:read,write');
+  test('seed 7.1 invalid_scope: the scope exceeds that of the API integration, and the description names the excess', async () => {
+    const reply = await requestGrant('files:read,write');
     expect(reply).toMatchObject(refusal('invalid_scope'));
     expect(reply.json['Error_description']).toContain('files:write');
   });
@@ -177,13 +177,13 @@ describe('7.1 Authorize/Token', () => {
     const steps = createDeviceClient(gateway);
     const codes = await steps.requestCodes();
     await steps.confirm(codes);
-    const only = (grants: ('certificate' | 'device')[]) =>
+    const withGrants = (grants: ('certificate' | 'device')[]) =>
       withIntegration('report-runner', { access: [{ groups: ['operators'], grants }] });
-    await withSettings(gateway, only(['device']), async () => {
+    await withSettings(gateway, withGrants(['device']), async () => {
       expect(await gateway.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client'));
-      expect(await certificate('files:read')).toMatchObject(refusal('unauthorized_client'));
+      expect(await requestGrant('files:read')).toMatchObject(refusal('unauthorized_client'));
     });
-    await withSettings(gateway, only(['certificate']), async () =>
+    await withSettings(gateway, withGrants(['certificate']), async () =>
       expect(await steps.exchange(codes.device_code)).toMatchObject(refusal('unauthorized_client')),
     );
     await withSettings(gateway, withUser('alice', { disabled: true }), async () =>
@@ -193,7 +193,7 @@ describe('7.1 Authorize/Token', () => {
     expect((await steps.exchange(codes.device_code)).status).toBe(200);
   });
 
-  test('seed 7.1: Authorize/Token responds with no error code but these six', async () => {
+  test('seed 7.1: Authorize/Token returns only these six error codes', async () => {
     const six = [
       'authorization_pending',
       'invalid_client',
@@ -221,7 +221,7 @@ describe('7.2 Authorize/Certificate', () => {
       scope: 'files:read',
     });
     expect(unauthenticated.status).toBe(401);
-    for (const reply of [unauthenticated, await certificate('nonsense:'), await certificate(undefined)]) {
+    for (const reply of [unauthenticated, await requestGrant('nonsense:'), await requestGrant(undefined)]) {
       expect(reply.json['Error']).toMatch(/^[a-z_]+$/);
       expect(String(reply.json['Error_description']).length).toBeGreaterThan(10);
     }

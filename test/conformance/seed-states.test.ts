@@ -3,7 +3,7 @@ import { createDeviceClient } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
-/** The specification's section 3: the states of a grant, and what moves it from one to the next. */
+/** Token API specification, section 3: the states of a grant and their transitions. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
@@ -11,13 +11,13 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-const refreshed = async (token: string): Promise<TokenGrant> => {
+const refreshGrant = async (token: string): Promise<TokenGrant> => {
   const reply = await gateway.refresh(token);
   expect(reply.status, reply.text).toBe(200);
   return reply.json as unknown as TokenGrant;
 };
 
-test('seed 3: a pending device code stays pending: HTTP 400 authorization_pending, however often it is polled', async () => {
+test('seed 3: a pending device code stays pending: HTTP 400 authorization_pending, regardless of how often it is polled', async () => {
   const steps = createDeviceClient(gateway);
   const codes = await steps.requestCodes();
   for (let polls = 0; polls < 3; polls += 1) {
@@ -29,7 +29,7 @@ test('seed 3: a pending device code stays pending: HTTP 400 authorization_pendin
   }
 });
 
-test('seed 3: a confirmed device code, used for the first time, gives a token grant', async () => {
+test('seed 3: the first exchange of a confirmed device code returns a token grant', async () => {
   const steps = createDeviceClient(gateway);
   const codes = await steps.requestCodes();
   await steps.confirm(codes);
@@ -50,10 +50,10 @@ test('seed 3: a device code that was used cannot be used again', async () => {
       json: { Error: 'invalid_grant' },
     });
   }
-  await refreshed(grant.refresh_token);
+  await refreshGrant(grant.refresh_token);
 });
 
-test('seed 3: a confirmed device code that has expired gives nothing', async () => {
+test('seed 3: a confirmed device code that has expired cannot be exchanged', async () => {
   const steps = createDeviceClient(gateway);
   const codes = await steps.requestCodes();
   await steps.confirm(codes);
@@ -66,7 +66,7 @@ test('seed 3: a confirmed device code that has expired gives nothing', async () 
 
 test('seed 3: a valid token is refreshed to a new pair', async () => {
   const first = await gateway.grant();
-  const second = await refreshed(first.refresh_token);
+  const second = await refreshGrant(first.refresh_token);
   expect(second.access_token).not.toBe(first.access_token);
   expect(second.refresh_token).not.toBe(first.refresh_token);
   expect((await gateway.api('/files/1', second.access_token)).status).toBe(200);
@@ -76,7 +76,7 @@ test('seed 3: an expired but refreshable token is refreshed to a valid one', asy
   const first = await gateway.grant();
   gateway.clock.advance(89 * 86_400);
   expect((await gateway.api('/files/1', first.access_token)).status).toBe(401);
-  const second = await refreshed(first.refresh_token);
+  const second = await refreshGrant(first.refresh_token);
   expect((await gateway.api('/files/1', second.access_token)).status).toBe(200);
 });
 
@@ -89,7 +89,7 @@ test('seed 3: after refresh_until the refresh token stops working; a new grant i
   expect((await gateway.api('/files/1', (await gateway.grant()).access_token)).status).toBe(200);
 });
 
-test('seed 3: an accepted certificate and an allowed scope give a valid token and the identity', async () => {
+test('seed 3: an accepted certificate and an allowed scope return a valid token and the identity', async () => {
   const grant = await gateway.grant({ scope: 'reports:read,write;files:read' });
   expect(grant.identity).toBe(ALICE);
   expect((await gateway.api('/reports/1', grant.access_token)).status).toBe(200);

@@ -11,7 +11,7 @@ import {
   type TokenGrant,
 } from '../support/test-gateway.ts';
 
-/** The specification's section 2, row by row. Both operations are asked: a refresh and a certificate grant. */
+/** Token API specification, section 2, row by row, for a refresh and for a certificate grant. */
 let gateway: TestGateway;
 freezeClock(250);
 let byCertificate: Reply;
@@ -20,14 +20,14 @@ let first: TokenGrant;
 let second: TokenGrant;
 beforeAll(async () => {
   gateway = await startGateway();
-  byCertificate = await certificate('files:read');
+  byCertificate = await requestGrant('files:read');
   first = byCertificate.json as unknown as TokenGrant;
   byRefresh = await gateway.refresh(first.refresh_token);
   second = byRefresh.json as unknown as TokenGrant;
 });
 afterAll(() => gateway.close());
 
-const certificate = (scope: string, user: 'alice' | 'bob' = 'alice'): Promise<Reply> =>
+const requestGrant = (scope: string, user: 'alice' | 'bob' = 'alice'): Promise<Reply> =>
   gateway.post('/Authorize/Certificate', { client_id: 'report-runner', scope }, { as: gateway.users[user] });
 
 describe('2.1 token grant', () => {
@@ -52,7 +52,7 @@ describe('2.1 token grant', () => {
     expect(Object.keys(byCertificate.json).toSorted()).toEqual([...both, 'identity'].toSorted());
   });
 
-  test('seed 2.1 access_token: a string that opens other API calls within the granted scope and no other', async () => {
+  test('seed 2.1 access_token: a string that authorizes API calls within the granted scope only', async () => {
     for (const { access_token } of [first, second]) {
       expect(access_token).toBeTypeOf('string');
       expect((await gateway.api('/files/1', access_token)).status).toBe(200);
@@ -60,7 +60,7 @@ describe('2.1 token grant', () => {
     }
   });
 
-  test('seed 2.1 refresh_token: a new string each time, which works when the access token has expired', async () => {
+  test('seed 2.1 refresh_token: a new string each time, which works after the access token has expired', async () => {
     const grant = await gateway.grant();
     expect(grant.refresh_token).toBeTypeOf('string');
     gateway.clock.advance(3_601);
@@ -100,8 +100,8 @@ describe('2.1 token grant', () => {
     for (const grant of [first, second]) expect(grant.token_type).toBe('Bearer');
   });
 
-  test('seed 2.1 scope: a refresh gives the scope of the original authorization', async () => {
-    const { json } = await certificate('Reports:write,read;files');
+  test('seed 2.1 scope: a refresh returns the scope of the original authorization', async () => {
+    const { json } = await requestGrant('Reports:write,read;files');
     const refreshed = await gateway.refresh(String(json['refresh_token']));
     expect(refreshed.json['scope']).toBe('Reports:write,read;files');
     expect(decodeJwt(String(refreshed.json['access_token'])).claims['scope']).toBe(
@@ -109,7 +109,7 @@ describe('2.1 token grant', () => {
     );
   });
 
-  test('seed 2.1 scope: a scope sent with a refresh neither widens nor narrows it', async () => {
+  test('seed 2.1 scope: a scope sent with a refresh does not change the granted scope', async () => {
     const grant = await gateway.grant();
     for (const scope of ['reports:write', 'files'])
       expect((await gateway.refresh(grant.refresh_token, { scope })).json['scope']).toBe('files:read');
@@ -117,10 +117,10 @@ describe('2.1 token grant', () => {
 
   test('seed 2.1 scope: a certificate authorization echoes the requested scope', async () => {
     for (const scope of ['Files:read', 'files:read;', 'reports:write,read', 'FILES:read;reports'])
-      expect((await certificate(scope)).json['scope']).toBe(scope);
+      expect((await requestGrant(scope)).json['scope']).toBe(scope);
   });
 
-  test('seed 2.1 refresh_until: an integer; until then the refresh token works, after it only a new Authorize call helps', async () => {
+  test('seed 2.1 refresh_until: an integer; until then the refresh token works, after it a new Authorize call is needed', async () => {
     let grant = await gateway.grant();
     expect(Number.isInteger(grant.refresh_until)).toBe(true);
     gateway.clock.advance(grant.refresh_until - gateway.clock.now() - 2);
@@ -167,29 +167,29 @@ describe('2.1 token grant', () => {
 
 describe('2.2 scope string', () => {
   test('seed 2.2: <resource>:<permission>,<permission> is understood', async () => {
-    const { json } = await certificate('reports:read,write');
+    const { json } = await requestGrant('reports:read,write');
     expect((await gateway.api('/reports/1', String(json['access_token']))).status).toBe(200);
   });
 
   test('seed 2.2: the resource word may be in lower case or have a leading capital', async () => {
     for (const scope of ['reports:write', 'Reports:write']) {
-      const { json } = await certificate(scope);
+      const { json } = await requestGrant(scope);
       expect((await gateway.api('/reports/1', String(json['access_token']))).status).toBe(200);
     }
   });
 
   test('seed 2.2: permissions are lower-case words', async () => {
     for (const scope of ['reports:Write', 'reports:WRITE', 'reports:read,Write'])
-      expect((await certificate(scope)).json).toMatchObject({ Error: 'invalid_scope' });
+      expect((await requestGrant(scope)).json).toMatchObject({ Error: 'invalid_scope' });
   });
 
   test('seed 2.2: a request may ask for the entire scope of the integration', async () => {
-    expect((await certificate('reports:read,write;files:read')).status).toBe(200);
+    expect((await requestGrant('reports:read,write;files:read')).status).toBe(200);
   });
 
   test('seed 2.2: a request may ask for a subset of it', async () => {
     for (const scope of ['reports:read', 'reports:write;files', 'reports', 'files:read'])
-      expect((await certificate(scope)).status, scope).toBe(200);
+      expect((await requestGrant(scope)).status, scope).toBe(200);
   });
 
   test('seed 2.2: a request may not ask for more', async () => {
@@ -200,7 +200,7 @@ describe('2.2 scope string', () => {
       'files:read;mail',
       'files:write',
     ])
-      expect((await certificate(scope)).json, scope).toMatchObject({ Error: 'invalid_scope' });
+      expect((await requestGrant(scope)).json, scope).toMatchObject({ Error: 'invalid_scope' });
   });
 });
 

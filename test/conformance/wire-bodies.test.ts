@@ -4,7 +4,7 @@ import { createDeviceClient, DEVICE_GRANT, FORM } from '../support/device-client
 import { freezeClock } from '../support/frozen-clock.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** Section 1 of the wire format: reading request bodies. */
+/** Wire specification, section 1: request bodies. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
@@ -14,7 +14,7 @@ afterAll(() => gateway.close());
 
 const REFUSED = { status: 400, json: { Error: 'invalid_request' } };
 
-const token = (body: string | Buffer, headers: Record<string, string | string[]> = {}): Promise<Reply> =>
+const postToken = (body: string | Buffer, headers: Record<string, string | string[]> = {}): Promise<Reply> =>
   gateway.request({
     path: '/authsvc/Authorize/Token',
     method: 'POST',
@@ -33,13 +33,13 @@ test('wire 1: the media type is compared without its parameters and without case
     'application/json;',
   ]) {
     const { refresh_token } = await gateway.grant();
-    expect((await token(refreshBody(refresh_token), { 'content-type': type })).status, type).toBe(200);
+    expect((await postToken(refreshBody(refresh_token), { 'content-type': type })).status, type).toBe(200);
   }
   const steps = createDeviceClient(gateway);
   const codes = await steps.requestCodes();
   await steps.confirm(codes);
   const fields = { client_id: 'report-runner', grant_type: DEVICE_GRANT, device_code: codes.device_code };
-  const reply = await token(new URLSearchParams(fields).toString(), {
+  const reply = await postToken(new URLSearchParams(fields).toString(), {
     'content-type': `${FORM.toUpperCase()}; charset=utf-8`,
   });
   expect(reply.status, reply.text).toBe(200);
@@ -55,7 +55,9 @@ test('wire 1: another or no media type is invalid_request', async () => {
     '',
     'multipart/form-data; boundary=x',
   ])
-    expect(await token(refreshBody(refresh_token), { 'content-type': type }), type).toMatchObject(REFUSED);
+    expect(await postToken(refreshBody(refresh_token), { 'content-type': type }), type).toMatchObject(
+      REFUSED,
+    );
   expect((await gateway.refresh(refresh_token)).status).toBe(200);
 });
 
@@ -65,7 +67,7 @@ test('wire 1: a repeated Content-Type is invalid_request, even if one of them wo
     ['application/json', FORM],
     ['application/json', 'application/json'],
   ])
-    expect(await token(refreshBody(refresh_token), { 'content-type': types })).toMatchObject(REFUSED);
+    expect(await postToken(refreshBody(refresh_token), { 'content-type': types })).toMatchObject(REFUSED);
   expect((await gateway.refresh(refresh_token)).status).toBe(200);
 });
 
@@ -74,7 +76,7 @@ test('wire 1: a body of 16 KiB is read, a larger one is 413 with Error invalid_r
   const small = refreshBody(refresh_token);
   const full = refreshBody(refresh_token, { pad: 'x'.repeat(16_384 - small.length - ',"pad":""'.length) });
   expect(full.length).toBe(16_384);
-  expect((await token(full)).status).toBe(200);
+  expect((await postToken(full)).status).toBe(200);
   for (const path of ['/Authorize/Token', '/Authorize/Certificate', '/Authorize/Device'])
     for (const size of [16_385, 100_000, 1_048_576])
       for (const chunked of [false, true]) {
@@ -95,20 +97,20 @@ test('wire 1: a charset other than UTF-8 is invalid_request', async () => {
   const { refresh_token } = await gateway.grant();
   for (const charset of ['utf-16', 'iso-8859-1', '"latin1"', 'utf-7', ''])
     expect(
-      await token(refreshBody(refresh_token), { 'content-type': `application/json; charset=${charset}` }),
+      await postToken(refreshBody(refresh_token), { 'content-type': `application/json; charset=${charset}` }),
       charset,
     ).toMatchObject(REFUSED);
   const bytes = Buffer.from(refreshBody(refresh_token, { pad: 'é' }), 'latin1');
-  expect(await token(bytes)).toMatchObject(REFUSED);
+  expect(await postToken(bytes)).toMatchObject(REFUSED);
 });
 
 test('wire 1: a compressed body is invalid_request', async () => {
   const { refresh_token } = await gateway.grant();
   const body = refreshBody(refresh_token);
   for (const coding of ['gzip', 'deflate', 'br', 'GZIP', 'identity, gzip'])
-    expect(await token(gzipSync(body), { 'content-encoding': coding }), coding).toMatchObject(REFUSED);
-  expect(await token(body, { 'content-encoding': 'gzip' })).toMatchObject(REFUSED);
-  expect((await token(body, { 'content-encoding': 'identity' })).status).toBe(200);
+    expect(await postToken(gzipSync(body), { 'content-encoding': coding }), coding).toMatchObject(REFUSED);
+  expect(await postToken(body, { 'content-encoding': 'gzip' })).toMatchObject(REFUSED);
+  expect((await postToken(body, { 'content-encoding': 'identity' })).status).toBe(200);
 });
 
 test('wire 1: duplicate form fields are invalid_request', async () => {
@@ -121,8 +123,8 @@ test('wire 1: duplicate form fields are invalid_request', async () => {
     device_code: codes.device_code,
   }).toString();
   for (const twice of ['client_id=report-runner', 'device_code=x', 'client%5fid=other', 'x=1&x=2'])
-    expect(await token(`${fields}&${twice}`, { 'content-type': FORM }), twice).toMatchObject(REFUSED);
-  expect((await token(fields, { 'content-type': FORM })).status).toBe(200);
+    expect(await postToken(`${fields}&${twice}`, { 'content-type': FORM }), twice).toMatchObject(REFUSED);
+  expect((await postToken(fields, { 'content-type': FORM })).status).toBe(200);
 });
 
 test('wire 1: duplicate JSON keys are invalid_request, also when they are spelled differently or nested', async () => {
@@ -134,7 +136,7 @@ test('wire 1: duplicate JSON keys are invalid_request, also when they are spelle
     `{"client_id":"report-runner",${pair},${pair}}`,
     `{"client_id":"report-runner",${pair},"x":{"a":1,"a":2}}`,
   ])
-    expect(await token(body)).toMatchObject(REFUSED);
+    expect(await postToken(body)).toMatchObject(REFUSED);
   expect((await gateway.refresh(refresh_token)).status).toBe(200);
 });
 
@@ -148,7 +150,7 @@ test('wire 1: values that are not strings are invalid_request', async () => {
     expect(await gateway.refresh(refresh_token, { client_id: wrong })).toMatchObject(REFUSED);
 });
 
-test('wire 1: what is not one JSON object is invalid_request', async () => {
+test('wire 1: a body that is not a single JSON object is invalid_request', async () => {
   for (const body of [
     '',
     ' ',
@@ -162,21 +164,21 @@ test('wire 1: what is not one JSON object is invalid_request', async () => {
     '['.repeat(8_000),
     '\u{feff}{}',
   ])
-    expect(await token(body), body.slice(0, 10)).toMatchObject(REFUSED);
+    expect(await postToken(body), body.slice(0, 10)).toMatchObject(REFUSED);
 });
 
-test('wire 1: what is not form-encoded is invalid_request', async () => {
+test('wire 1: a malformed form is invalid_request', async () => {
   for (const body of ['client_id=%', 'client_id=%zz', 'client_id=%ff&device_code=x'])
-    expect(await token(body, { 'content-type': FORM }), body).toMatchObject(REFUSED);
+    expect(await postToken(body, { 'content-type': FORM }), body).toMatchObject(REFUSED);
 });
 
 test('wire 1: unknown extra fields are ignored', async () => {
   const { refresh_token } = await gateway.grant();
   const extra = { client_secret: 'x', scope: 7, nested: { a: [1] }, __proto__x: null, constructor: 'y' };
   expect((await gateway.refresh(refresh_token, extra)).status).toBe(200);
-  expect((await token(`{"__proto__":{"client_id":"report-runner"},"refresh_token":"x"}`)).json).toMatchObject(
-    {
-      Error_description: 'client_id is required.',
-    },
-  );
+  expect(
+    (await postToken(`{"__proto__":{"client_id":"report-runner"},"refresh_token":"x"}`)).json,
+  ).toMatchObject({
+    Error_description: 'client_id is required.',
+  });
 });

@@ -8,7 +8,7 @@ import { createCa, createCrl, EKU, type IssuedCertificate, issue } from '../supp
 import { withIntegration, withSettings, withUser } from '../support/reconfigure.ts';
 import { ALICE, type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** Section 3 of the wire: POST Authorize/Certificate, one test for each row of its table. */
+/** Wire specification, section 3: POST Authorize/Certificate, one test for each row of its table. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
@@ -17,10 +17,14 @@ beforeAll(async () => {
 afterAll(() => gateway.close());
 
 const files = { client_id: 'report-runner', scope: 'files:read' };
-const ask = (body: unknown, as?: IssuedCertificate, headers: Record<string, string> = {}): Promise<Reply> =>
+const requestGrant = (
+  body: unknown,
+  as?: IssuedCertificate,
+  headers: Record<string, string> = {},
+): Promise<Reply> =>
   gateway.post('/Authorize/Certificate', body, { headers, ...(as !== undefined && { as }) });
 
-/** On this route the description is always there and specific; 401 comes with a challenge. */
+/** Every error of this operation has a specific description; 401 has a challenge. */
 function expectRefusal(reply: Reply, status: 400 | 401, error: string, args: RegExp): void {
   expect(reply, reply.text).toMatchObject({ status, json: { Error: error } });
   expect(reply.json['Error_description']).toMatch(args);
@@ -30,8 +34,11 @@ function expectRefusal(reply: Reply, status: 400 | 401, error: string, args: Reg
 }
 
 describe('400', () => {
-  test('wire 3: 200 gives the grant with identity, and echoes the scope verbatim', async () => {
-    const reply = await ask({ ...files, scope: 'Files:read;REPORTS:write,read;' }, gateway.users.alice);
+  test('wire 3: 200 returns the grant with identity, and echoes the scope verbatim', async () => {
+    const reply = await requestGrant(
+      { ...files, scope: 'Files:read;REPORTS:write,read;' },
+      gateway.users.alice,
+    );
     expect(reply).toMatchObject({
       status: 200,
       json: { identity: ALICE, scope: 'Files:read;REPORTS:write,read;', token_type: 'Bearer' },
@@ -40,9 +47,14 @@ describe('400', () => {
 
   test('wire 3: 400 invalid_request when the body, the content type or client_id is missing', async () => {
     const { alice } = gateway.users;
-    expectRefusal(await ask({ scope: 'files' }, alice), 400, 'invalid_request', /client_id/);
-    expectRefusal(await ask([], alice), 400, 'invalid_request', /JSON object/);
-    expectRefusal(await ask(files, alice, { 'content-type': FORM }), 400, 'invalid_request', /Content-Type/);
+    expectRefusal(await requestGrant({ scope: 'files' }, alice), 400, 'invalid_request', /client_id/);
+    expectRefusal(await requestGrant([], alice), 400, 'invalid_request', /JSON object/);
+    expectRefusal(
+      await requestGrant(files, alice, { 'content-type': FORM }),
+      400,
+      'invalid_request',
+      /Content-Type/,
+    );
     const empty = await gateway.request({
       path: '/authsvc/Authorize/Certificate',
       method: 'POST',
@@ -51,18 +63,18 @@ describe('400', () => {
     expectRefusal(empty, 400, 'invalid_request', /Content-Type/);
   });
 
-  test('wire 3: 400 invalid_request with Retry-After for our own failure, and no half-made grant', async () => {
+  test('wire 3: 400 invalid_request with Retry-After for a store failure, and no partial grant', async () => {
     const { alice } = gateway.users;
     const reply = await withFailure(gateway.server.store.grants, 'create', 'not executed', () =>
-      ask(files, alice),
+      requestGrant(files, alice),
     );
     expectRefusal(reply, 400, 'invalid_request', /temporary.*retry/i);
     expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
-    expect((await ask(files, alice)).status).toBe(200);
+    expect((await requestGrant(files, alice)).status).toBe(200);
   });
 
   test('wire 3: 400 invalid_grant when client_id names no integration', async () => {
-    const reply = await ask({ ...files, client_id: 'nobody' }, gateway.users.alice);
+    const reply = await requestGrant({ ...files, client_id: 'nobody' }, gateway.users.alice);
     expectRefusal(reply, 400, 'invalid_grant', /client_id/);
   });
 
@@ -73,7 +85,7 @@ describe('400', () => {
     ['wider than the integration’s', 'files:read,write', /exceeds.*files:write/],
   ])('wire 3: 400 invalid_scope when the scope is %s', async (_, scope, words) => {
     expectRefusal(
-      await ask({ client_id: 'report-runner', scope }, gateway.users.alice),
+      await requestGrant({ client_id: 'report-runner', scope }, gateway.users.alice),
       400,
       'invalid_scope',
       words,
@@ -81,49 +93,54 @@ describe('400', () => {
   });
 
   test('wire 3: 400 invalid_scope when the scope is wider than this identity’s access entries', async () => {
-    const reply = await ask({ ...files, scope: 'reports:read;files:read' }, gateway.users.bob);
+    const reply = await requestGrant({ ...files, scope: 'reports:read;files:read' }, gateway.users.bob);
     expectRefusal(reply, 400, 'invalid_scope', /reports:read/);
   });
 
   test('wire 3: 400 unauthorized_client when the integration does not allow the certificate grant', async () => {
     await withSettings(gateway, withIntegration('report-runner', { grants: ['device'] }), async () =>
-      expectRefusal(await ask(files, gateway.users.alice), 400, 'unauthorized_client', /certificate grant/),
+      expectRefusal(
+        await requestGrant(files, gateway.users.alice),
+        400,
+        'unauthorized_client',
+        /certificate grant/,
+      ),
     );
   });
 
   test('wire 3: 400 unauthorized_client when this identity has no access to this integration', async () => {
-    const reply = await ask({ ...files, client_id: 'other-app' }, gateway.users.bob);
+    const reply = await requestGrant({ ...files, client_id: 'other-app' }, gateway.users.bob);
     expectRefusal(reply, 400, 'unauthorized_client', /may not use/);
   });
 
-  test('wire 3: 400 unauthorized_client when this identity has access, but not by this grant type', async () => {
+  test('wire 3: 400 unauthorized_client when this identity has access, but not with this grant type', async () => {
     const access = [{ groups: ['operators'], grants: ['device' as const] }, { groups: ['readers'] }];
     await withSettings(gateway, withIntegration('report-runner', { access }), async () =>
-      expectRefusal(await ask(files, gateway.users.alice), 400, 'unauthorized_client', /grant type/),
+      expectRefusal(await requestGrant(files, gateway.users.alice), 400, 'unauthorized_client', /grant type/),
     );
   });
 });
 
 describe('401 invalid_client', () => {
   test('wire 3: no certificate', async () => {
-    expectRefusal(await ask(files), 401, 'invalid_client', /required; none was presented/);
+    expectRefusal(await requestGrant(files), 401, 'invalid_client', /required; none was presented/);
   });
 
   test('wire 3: a missing certificate is reported before any problem with client_id', async () => {
-    const known = await ask(files);
-    const unknown = await ask({ ...files, client_id: 'nobody' });
+    const known = await requestGrant(files);
+    const unknown = await requestGrant({ ...files, client_id: 'nobody' });
     expect(unknown.text).toBe(known.text);
     expect(unknown.status).toBe(known.status);
   });
 
   test('wire 3: an issuer that is not approved', async () => {
     const outsider = await issue(await createCa({ name: 'Strangers' }), { commonName: 'alice' });
-    const refused = await ask(files, outsider);
-    expectRefusal(refused, 401, 'invalid_client', /approved issuer/);
-    // The chain cannot be judged: the connection is closed.
-    expect(refused.headers.connection).toBe('close');
-    // Where there is no certificate, nothing can be wrong with it.
-    expect((await ask(files)).headers.connection).toBe('keep-alive');
+    const rejected = await requestGrant(files, outsider);
+    expectRefusal(rejected, 401, 'invalid_client', /approved issuer/);
+    // The chain was not verified, so the connection is closed.
+    expect(rejected.headers.connection).toBe('close');
+    // Without a certificate, the connection stays open.
+    expect((await requestGrant(files)).headers.connection).toBe('keep-alive');
   });
 
   test('wire 3: an approved issuer that this integration does not approve', async () => {
@@ -138,30 +155,37 @@ describe('401 invalid_client', () => {
           certificates: { ...settings.certificates, issuers: ['ca.pem', 'second.pem'] },
         }),
       async () => {
-        expectRefusal(await ask(files, gateway.users.alice), 401, 'invalid_client', /approved issuer/);
-        expect((await ask(files, await issue(second, { commonName: 'alice' }))).status).toBe(200);
-        expect((await ask({ ...files, client_id: 'other-app' }, gateway.users.alice)).status).toBe(200);
+        expectRefusal(
+          await requestGrant(files, gateway.users.alice),
+          401,
+          'invalid_client',
+          /approved issuer/,
+        );
+        expect((await requestGrant(files, await issue(second, { commonName: 'alice' }))).status).toBe(200);
+        expect((await requestGrant({ ...files, client_id: 'other-app' }, gateway.users.alice)).status).toBe(
+          200,
+        );
       },
     );
   });
 
-  test('wire 3: outside its validity, also when it ends on an open connection', async () => {
+  test('wire 3: outside its validity period, also if it expires on an open connection', async () => {
     const hour = 3_600_000;
     const ended = await issue(gateway.ca, {
       commonName: 'alice',
       notBefore: new Date(Date.now() - 2 * hour),
       notAfter: new Date(Date.now() - hour),
     });
-    expectRefusal(await ask(files, ended), 401, 'invalid_client', /not valid now/);
+    expectRefusal(await requestGrant(files, ended), 401, 'invalid_client', /not valid now/);
     const short = await issue(gateway.ca, { commonName: 'alice', notAfter: new Date(Date.now() + hour) });
-    expect((await ask(files, short)).status).toBe(200);
+    expect((await requestGrant(files, short)).status).toBe(200);
     gateway.clock.advance(3_601);
-    expectRefusal(await ask(files, short), 401, 'invalid_client', /not valid now/);
+    expectRefusal(await requestGrant(files, short), 401, 'invalid_client', /not valid now/);
   });
 
-  test('wire 3: revoked, from the call after the list was loaded, on the same connection', async () => {
+  test('wire 3: revoked, from the next call after the CRL was loaded, on the same connection', async () => {
     const revoked = await issue(gateway.ca, { commonName: 'alice' });
-    expect((await ask(files, revoked)).status).toBe(200);
+    expect((await requestGrant(files, revoked)).status).toBe(200);
     const nextUpdate = new Date(Date.now() + 86_400_000);
     writeFileSync(
       join(gateway.folder, 'ca.crl'),
@@ -171,43 +195,48 @@ describe('401 invalid_client', () => {
       gateway,
       (settings) => ({ ...settings, certificates: { ...settings.certificates, crls: ['ca.crl'] } }),
       async () => {
-        expectRefusal(await ask(files, revoked), 401, 'invalid_client', /revoked/);
-        expect((await ask(files, gateway.users.alice)).status).toBe(200);
+        expectRefusal(await requestGrant(files, revoked), 401, 'invalid_client', /revoked/);
+        expect((await requestGrant(files, gateway.users.alice)).status).toBe(200);
       },
     );
   });
 
-  test('wire 3: a CA that was removed stops counting at once, on the same connection', async () => {
+  test('wire 3: a removed CA is not trusted from the next call on, on the same connection', async () => {
     const other = await createCa({ name: 'Other CA' });
     writeFileSync(join(gateway.folder, 'other.pem'), other.pem);
-    expect((await ask(files, gateway.users.alice)).status).toBe(200);
+    expect((await requestGrant(files, gateway.users.alice)).status).toBe(200);
     await withSettings(
       gateway,
       (settings) => ({ ...settings, certificates: { ...settings.certificates, issuers: ['other.pem'] } }),
       async () =>
-        expectRefusal(await ask(files, gateway.users.alice), 401, 'invalid_client', /approved issuer/),
+        expectRefusal(
+          await requestGrant(files, gateway.users.alice),
+          401,
+          'invalid_client',
+          /approved issuer/,
+        ),
     );
   });
 
   test('wire 3: a key usage that is not clientAuth', async () => {
     const server = await issue(gateway.ca, { commonName: 'alice', extendedKeyUsage: [EKU.serverAuth] });
-    expectRefusal(await ask(files, server), 401, 'invalid_client', /cannot be used here/);
+    expectRefusal(await requestGrant(files, server), 401, 'invalid_client', /cannot be used here/);
   });
 
-  test('wire 3: no identity in it, or an ambiguous one', async () => {
+  test('wire 3: a certificate without an identity, or with an ambiguous one', async () => {
     const unknown = await issue(gateway.ca, { commonName: [], subject: [{ O: ['Example'] }] });
-    expectRefusal(await ask(files, unknown), 401, 'invalid_client', /no single clear identity/);
+    expectRefusal(await requestGrant(files, unknown), 401, 'invalid_client', /no single clear identity/);
     const both = await issue(gateway.ca, { commonName: ['alice', 'bob'] });
-    expectRefusal(await ask(files, both), 401, 'invalid_client', /no single clear identity/);
+    expectRefusal(await requestGrant(files, both), 401, 'invalid_client', /no single clear identity/);
   });
 
-  test('wire 3: a name in another place than the configured one is not taken instead', async () => {
+  test('wire 3: a name in another field than the configured one is not used instead', async () => {
     const onlyMail = await issue(gateway.ca, {
       commonName: [],
       subject: [{ O: ['Example'] }],
       emails: ['alice@example.test'],
     });
-    expectRefusal(await ask(files, onlyMail), 401, 'invalid_client', /no single clear identity/);
+    expectRefusal(await requestGrant(files, onlyMail), 401, 'invalid_client', /no single clear identity/);
   });
 
   test('wire 3: a certificate header is ignored from untrusted peers', async () => {
@@ -218,20 +247,20 @@ describe('401 invalid_client', () => {
       'x-ssl-client-cert': pem,
       'x-forwarded-tls-client-cert': gateway.users.alice.der.toString('base64'),
     };
-    expectRefusal(await ask(files, undefined, headers), 401, 'invalid_client', /none was presented/);
-    expect((await ask(files, gateway.users.bob, headers)).json['identity']).not.toBe(ALICE);
+    expectRefusal(await requestGrant(files, undefined, headers), 401, 'invalid_client', /none was presented/);
+    expect((await requestGrant(files, gateway.users.bob, headers)).json['identity']).not.toBe(ALICE);
   });
 });
 
 describe('401 access_denied', () => {
   test('wire 3: a name that is not in the directory', async () => {
     const outsider = await issue(gateway.ca, { commonName: 'mallory' });
-    expectRefusal(await ask(files, outsider), 401, 'access_denied', /not in the directory/);
+    expectRefusal(await requestGrant(files, outsider), 401, 'access_denied', /not in the directory/);
   });
 
   test('wire 3: a name that is disabled', async () => {
     await withSettings(gateway, withUser('alice', { disabled: true }), async () =>
-      expectRefusal(await ask(files, gateway.users.alice), 401, 'access_denied', /disabled/),
+      expectRefusal(await requestGrant(files, gateway.users.alice), 401, 'access_denied', /disabled/),
     );
   });
 
@@ -239,7 +268,7 @@ describe('401 access_denied', () => {
     await withSettings(gateway, withUser('bob', { groups: [] }), async () => {
       for (const client_id of ['report-runner', 'other-app', 'nobody'])
         expectRefusal(
-          await ask({ ...files, client_id }, gateway.users.bob),
+          await requestGrant({ ...files, client_id }, gateway.users.bob),
           401,
           'access_denied',
           /any API integration/,
@@ -250,8 +279,8 @@ describe('401 access_denied', () => {
   test('wire 3: descriptions never reveal another user’s data', async () => {
     const outsider = await issue(gateway.ca, { commonName: 'mallory' });
     for (const reply of [
-      await ask(files, outsider),
-      await ask({ ...files, scope: 'reports' }, gateway.users.bob),
+      await requestGrant(files, outsider),
+      await requestGrant({ ...files, scope: 'reports' }, gateway.users.bob),
     ])
       expect(reply.text).not.toMatch(/alice|bob|mallory|5f0c2a52|operators|readers/i);
   });

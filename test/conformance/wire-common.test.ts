@@ -3,20 +3,20 @@ import { createDeviceClient } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** Section 1 of the wire: paths, methods and answers. */
+/** Wire specification, section 1: paths, methods and responses. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
   gateway = await startGateway((settings) => ({
     ...settings,
     service: { paths: ['/authsvc', '/auth'] },
-    // A rule that would forward anything, so that only the service path keeps requests from the upstream.
+    // A rule that forwards everything, so that a request reaches the upstream unless gatehouse handles it.
     routes: [...(settings.routes ?? []), { path: '/**', public: true }],
   }));
 });
 afterAll(() => gateway.close());
 
-const token = (body: string | Buffer, headers: Record<string, string> = {}): Promise<Reply> =>
+const postToken = (body: string | Buffer, headers: Record<string, string> = {}): Promise<Reply> =>
   gateway.request({
     path: '/authsvc/Authorize/Token',
     method: 'POST',
@@ -25,7 +25,7 @@ const token = (body: string | Buffer, headers: Record<string, string> = {}): Pro
   });
 const refreshBody = (refreshToken: string, more: Readonly<Record<string, unknown>> = {}): string =>
   JSON.stringify({ client_id: 'report-runner', refresh_token: refreshToken, ...more });
-const withoutForwarding = async (run: () => Promise<void>): Promise<void> => {
+const expectNothingForwarded = async (run: () => Promise<void>): Promise<void> => {
   const before = gateway.upstream.requests.length;
   await run();
   expect(gateway.upstream.requests.slice(before)).toEqual([]);
@@ -43,8 +43,8 @@ describe('paths and methods', () => {
     expect(reply.status, reply.text).toBe(200);
   });
 
-  test('wire 1: service path and path words match without case, and are never forwarded', async () => {
-    await withoutForwarding(async () => {
+  test('wire 1: the service path and its operations are case-insensitive and never forwarded', async () => {
+    await expectNothingForwarded(async () => {
       for (const path of [
         '/AuthSvc/authorize/token',
         '/AUTHSVC/AUTHORIZE/TOKEN',
@@ -65,8 +65,8 @@ describe('paths and methods', () => {
     });
   });
 
-  test('wire 1: an unknown path below the service path is 404 JSON and is never forwarded', async () => {
-    await withoutForwarding(async () => {
+  test('wire 1: an unknown path under the service path is 404 JSON and is never forwarded', async () => {
+    await expectNothingForwarded(async () => {
       for (const path of [
         '/authsvc',
         '/authsvc/',
@@ -81,7 +81,7 @@ describe('paths and methods', () => {
       ])
         for (const method of ['GET', 'POST', 'DELETE', 'PUT']) {
           const reply = await gateway.request({ path, method });
-          // What cannot be read in one way only is a 400 before it is anything else.
+          // An ambiguous path is always 400.
           expect(reply.status, `${method} ${path}`).toBe(path.includes('%00') ? 400 : 404);
           expect(reply.headers['content-type'], path).toMatch(/^application\/json\b/);
           expect(reply.headers['cache-control'], path).toBe('no-store');
@@ -97,7 +97,7 @@ describe('paths and methods', () => {
   });
 
   test('wire 1: a known path with another method is 405 with Allow, and is never forwarded', async () => {
-    await withoutForwarding(async () => {
+    await expectNothingForwarded(async () => {
       for (const [path, allow, others] of [
         ['/Authorize/Token', 'POST', ['GET', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']],
         ['/Authorize/Certificate', 'POST', ['GET', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']],
@@ -175,8 +175,8 @@ describe('responses', () => {
       await steps.exchange(codes.device_code),
       await gateway.refresh(grant.refresh_token),
       await gateway.refresh('x'),
-      await token('{'),
-      await token(Buffer.alloc(20_000, 32)),
+      await postToken('{'),
+      await postToken(Buffer.alloc(20_000, 32)),
       await gateway.request({ path: '/authsvc/Authorize/Verify', headers: { authorization } }),
       await gateway.request({ path: '/authsvc/Authorize/Verify' }),
       await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization } }),
@@ -243,7 +243,7 @@ describe('responses', () => {
     }
   });
 
-  test('wire 1: the reason phrase is never a secret', async () => {
+  test('wire 1: the reason phrase never contains a secret', async () => {
     const { refresh_token, access_token } = await gateway.grant();
     const cut = refresh_token.slice(0, -1);
     for (const reply of [await gateway.refresh(cut), await gateway.refresh(access_token)]) {

@@ -6,7 +6,7 @@ import { freezeClock } from '../support/frozen-clock.ts';
 import { withIntegration, withSettings } from '../support/reconfigure.ts';
 import { ALICE, type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** Section 4 of the wire: POST Authorize/Device, and the flow through the real pages once. */
+/** Wire specification, section 4: POST Authorize/Device, and the complete flow through the real pages. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
@@ -15,11 +15,11 @@ beforeAll(async () => {
 afterAll(() => gateway.close());
 
 const files = { client_id: 'report-runner', scope: 'Files:read' };
-const ask = (body: unknown): Promise<Reply> => gateway.post('/Authorize/Device', body);
+const requestDevice = (body: unknown): Promise<Reply> => gateway.post('/Authorize/Device', body);
 const refusal = (Error: string) => ({ status: 400, json: { Error, Error_description: expect.any(String) } });
 
 test('wire 4: 200 has device_code, user_code, verification_uri, verification_uri_complete, expires_in, interval, expires', async () => {
-  const reply = await ask(files);
+  const reply = await requestDevice(files);
   expect(reply.status, reply.text).toBe(200);
   const { user_code: code, expires, expires_in: left } = reply.json;
   expect(reply.json).toEqual({
@@ -34,7 +34,7 @@ test('wire 4: 200 has device_code, user_code, verification_uri, verification_uri
   expect(Number(expires) - gateway.clock.now()).toBeGreaterThanOrEqual(Number(left) - 1);
 });
 
-test('wire 4: Authorize/Device takes form and JSON', async () => {
+test('wire 4: Authorize/Device accepts form and JSON bodies', async () => {
   const reply = await gateway.request({
     path: '/authsvc/Authorize/Device',
     method: 'POST',
@@ -46,43 +46,43 @@ test('wire 4: Authorize/Device takes form and JSON', async () => {
 });
 
 test('wire 4: invalid_request without client_id, and for a body that cannot be read', async () => {
-  expect(await ask({ scope: 'files' })).toMatchObject(refusal('invalid_request'));
-  expect(await ask('text')).toMatchObject(refusal('invalid_request'));
-  expect(await ask({ client_id: 7, scope: 'files' })).toMatchObject(refusal('invalid_request'));
+  expect(await requestDevice({ scope: 'files' })).toMatchObject(refusal('invalid_request'));
+  expect(await requestDevice('text')).toMatchObject(refusal('invalid_request'));
+  expect(await requestDevice({ client_id: 7, scope: 'files' })).toMatchObject(refusal('invalid_request'));
 });
 
 test('wire 4: invalid_client when the device flow is off, for all or for this integration', async () => {
   await withSettings(
     gateway,
     (settings) => ({ ...settings, device: { enabled: false } }),
-    async () => expect(await ask(files)).toMatchObject(refusal('invalid_client')),
+    async () => expect(await requestDevice(files)).toMatchObject(refusal('invalid_client')),
   );
   await withSettings(gateway, withIntegration('report-runner', { grants: ['certificate'] }), async () => {
-    expect(await ask(files)).toMatchObject(refusal('invalid_client'));
-    expect((await ask({ ...files, client_id: 'other-app' })).status).toBe(200);
+    expect(await requestDevice(files)).toMatchObject(refusal('invalid_client'));
+    expect((await requestDevice({ ...files, client_id: 'other-app' })).status).toBe(200);
   });
 });
 
 test('wire 4: invalid_grant for an unknown client_id, case included', async () => {
   for (const client_id of ['nobody', 'Report-Runner'])
-    expect(await ask({ ...files, client_id })).toMatchObject(refusal('invalid_grant'));
+    expect(await requestDevice({ ...files, client_id })).toMatchObject(refusal('invalid_grant'));
 });
 
 test('wire 4: invalid_scope for a scope that is missing, malformed or wider than the integration’s', async () => {
   for (const scope of [undefined, '', 'files:', 'files read', 'files:write', 'mail'])
-    expect(await ask({ ...files, scope }), scope).toMatchObject(refusal('invalid_scope'));
+    expect(await requestDevice({ ...files, scope }), scope).toMatchObject(refusal('invalid_scope'));
 });
 
 test('wire 4: unauthorized_client when no access entry allows this flow', async () => {
   for (const access of [[], [{ groups: ['operators'], grants: ['certificate' as const] }]])
     await withSettings(gateway, withIntegration('report-runner', { access }), async () =>
-      expect(await ask(files)).toMatchObject(refusal('unauthorized_client')),
+      expect(await requestDevice(files)).toMatchObject(refusal('unauthorized_client')),
     );
 });
 
-test('wire 4: our own failure is invalid_request with Retry-After', async () => {
+test('wire 4: a store failure is invalid_request with Retry-After', async () => {
   const { devices } = gateway.server.store;
-  const reply = await withFailure(devices, 'create', 'not executed', () => ask(files));
+  const reply = await withFailure(devices, 'create', 'not executed', () => requestDevice(files));
   expect(reply).toMatchObject(refusal('invalid_request'));
   expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
 });
@@ -105,7 +105,7 @@ test('wire 4: device_code has at least 128 random bits', async () => {
   );
   const bits = codes.map(({ device_code }) => Buffer.from(device_code.replace(/^ghd_/, ''), 'base64url'));
   for (const code of bits) expect(code.length).toBeGreaterThanOrEqual(16);
-  // No byte stands still: nothing of it is a counter, a time or a prefix.
+  // Every byte varies: no part is a counter, a time or a prefix.
   const length = bits[0]?.length ?? 0;
   for (let at = 0; at < length; at += 1)
     expect(new Set(bits.map((code) => code[at])).size).toBeGreaterThan(20);
@@ -127,9 +127,11 @@ test.each(['typed in lower case', 'without its dash', 'with spaces'])(
   },
 );
 
-test('wire 4: the whole device flow: code, sign-in, review, approve, exchange, call, refresh', async () => {
+test('wire 4: the complete device flow: code, sign-in, review, approve, exchange, call, refresh', async () => {
   const steps = createDeviceClient(gateway);
-  const codes = (await ask(files)).json as unknown as Awaited<ReturnType<typeof steps.requestCodes>>;
+  const codes = (await requestDevice(files)).json as unknown as Awaited<
+    ReturnType<typeof steps.requestCodes>
+  >;
   expect((await steps.exchange(codes.device_code)).json).toMatchObject({ Error: 'authorization_pending' });
   const end = await steps.decideInBrowser(codes);
   expect(end.status).toBe(200);
@@ -161,7 +163,7 @@ test('wire 4: the whole device flow: code, sign-in, review, approve, exchange, c
   expect((await steps.exchange(codes.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
 });
 
-test('wire 4: a client certificate signs in on the page as well', async () => {
+test('wire 4: a user can sign in on the page with a client certificate', async () => {
   const steps = createDeviceClient(gateway);
   const codes = await steps.requestCodes();
   await steps.decideInBrowser(codes, { as: gateway.users.alice });
@@ -169,14 +171,14 @@ test('wire 4: a client certificate signs in on the page as well', async () => {
   expect(gateway.auditEvents('sign_in').at(-1)).toMatchObject({ by: 'certificate', identity: ALICE });
 });
 
-test('wire 4: a user who may not have this scope finds no Approve on the page', async () => {
+test('wire 4: the page has no Approve button for a user who may not have this scope', async () => {
   const steps = createDeviceClient(gateway);
   const codes = await steps.requestCodes('report-runner', 'reports:write');
   await expect(steps.decideInBrowser(codes, { userName: 'bob' })).rejects.toThrow(/no form for "\/approve"/);
   expect((await steps.exchange(codes.device_code)).json).toMatchObject({ Error: 'authorization_pending' });
 });
 
-test('wire 4: the page is served under an alias too', async () => {
+test('wire 4: the page is also served under an alias', async () => {
   const page = await gateway.request({ path: '/Auth/Device' });
   expect(page.status).toBe(200);
   expect(page.headers['cache-control']).toMatch(/no-store/);

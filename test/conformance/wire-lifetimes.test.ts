@@ -10,7 +10,7 @@ import {
   type TokenGrant,
 } from '../support/test-gateway.ts';
 
-/** Section 1 of the wire: times and rates. */
+/** Wire specification, section 1: times and rates. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
@@ -55,7 +55,7 @@ describe('times', () => {
     expect(again.expires_in).toBe(rotated.expires_in - 4);
   });
 
-  test('wire 1: access expiry never passes refresh_until', async () => {
+  test('wire 1: an access token never expires after refresh_until', async () => {
     let grant = await gateway.grant();
     const { refresh_until } = grant;
     gateway.clock.advance(Math.floor(refresh_until - gateway.clock.now()) - 1_800);
@@ -66,7 +66,7 @@ describe('times', () => {
     expect((await gateway.api('/files/1', grant.access_token)).status).toBe(401);
   });
 
-  test('wire 1: refresh_until is fixed when the grant is made and never moves', async () => {
+  test('wire 1: refresh_until is fixed when the grant is created and never changes', async () => {
     let grant = await gateway.grant();
     const { refresh_until } = grant;
     for (let refreshes = 0; refreshes < 5; refreshes += 1) {
@@ -148,7 +148,7 @@ describe('times', () => {
 
   test('wire 1: a 90-day access token has expires_in 7775999', async () => {
     await withSettings(gateway, withIntegration('report-runner', { accessLifetime: '90d' }), async () => {
-      // Whole seconds go up to `expires`, the started one does not count.
+      // The current second has started, so it does not count.
       const grant = await gateway.grant();
       expect(grant.expires_in).toBe(7_775_999);
       expect(grant.expires).toBe(grant.refresh_until);
@@ -165,24 +165,24 @@ describe('rates', () => {
   const withRate =
     (route: string, rate: string): SettingsChange =>
     (settings) => ({ ...settings, limits: { rates: { ...settings.limits?.rates, [route]: rate } } });
-  const askForDevice = (): Promise<Reply> =>
+  const requestDevice = (): Promise<Reply> =>
     gateway.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files' });
 
   test.each(['token', 'certificate', 'device', 'revoke', 'verify'] as const)(
-    'wire 1: too many requests at %s: 400 on Authorize/Token, 429 elsewhere, with Retry-After, and it passes',
+    'wire 1: too many %s requests get 400 on Authorize/Token, 429 elsewhere, with Retry-After, and succeed again afterwards',
     async (route) => {
-      // One grant and one certificate: others have limits of their own.
+      // One grant and one certificate, because each has its own limit.
       const { access_token, refresh_token } = await gateway.grant();
       let newest = refresh_token;
-      const refreshed = async (): Promise<Reply> => {
+      const refreshNewest = async (): Promise<Reply> => {
         const reply = await gateway.refresh(newest);
         if (reply.status === 200) newest = String(reply.json['refresh_token']);
         return reply;
       };
-      const ask = (): Promise<Reply> => {
+      const sendRequest = (): Promise<Reply> => {
         switch (route) {
           case 'token':
-            return refreshed();
+            return refreshNewest();
           case 'certificate':
             return gateway.post(
               '/Authorize/Certificate',
@@ -190,7 +190,7 @@ describe('rates', () => {
               { as: gateway.users.alice },
             );
           case 'device':
-            return askForDevice();
+            return requestDevice();
           case 'revoke':
             return gateway.request({ path: '/authsvc/Revoke/Token', ...authorization(access_token) });
           case 'verify':
@@ -198,26 +198,26 @@ describe('rates', () => {
         }
       };
       await withSettings(gateway, withRate(route, '6/m'), async () => {
-        for (let count = 0; count < 6; count += 1) expect((await ask()).status).toBe(200);
-        const refused = await ask();
-        expect(refused).toMatchObject({
+        for (let count = 0; count < 6; count += 1) expect((await sendRequest()).status).toBe(200);
+        const rejected = await sendRequest();
+        expect(rejected).toMatchObject({
           status: route === 'token' ? 400 : 429,
           json: { Error: 'invalid_request' },
         });
-        expect(refused.headers['retry-after']).toBe('10');
-        // A rejected request changes nothing: its token is as it was.
+        expect(rejected.headers['retry-after']).toBe('10');
+        // A rejected request does not use up its token.
         gateway.clock.advance(10);
-        expect((await ask()).status).toBe(200);
+        expect((await sendRequest()).status).toBe(200);
       });
     },
   );
 
   test('wire 1: a reload does not reset the count', () =>
     withSettings(gateway, withRate('device', '2/m'), async () => {
-      expect((await askForDevice()).status).toBe(200);
-      expect((await askForDevice()).status).toBe(200);
+      expect((await requestDevice()).status).toBe(200);
+      expect((await requestDevice()).status).toBe(200);
       await withSettings(gateway, withTokens({ accessLifetime: '2h' }), async () =>
-        expect((await askForDevice()).status).toBe(429),
+        expect((await requestDevice()).status).toBe(429),
       );
     }));
 });

@@ -12,7 +12,7 @@ import {
   type TokenGrant,
 } from '../support/test-gateway.ts';
 
-/** Sections 5 and 6 of the wire. */
+/** Wire specification, sections 5 and 6. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
@@ -29,33 +29,33 @@ const verify = (token: string, more: Partial<TestRequest> = {}): Promise<Reply> 
     ...more,
   });
 const invalidToken = { status: 401, json: { Error: 'invalid_token' } };
-const isAlive = async ({ access_token, refresh_token }: TokenGrant): Promise<boolean> => {
+const isGrantValid = async ({ access_token, refresh_token }: TokenGrant): Promise<boolean> => {
   const call = await gateway.api('/whoami', access_token);
   const renewed = await gateway.refresh(refresh_token);
-  expect(call.status === 200, 'both tokens live or die together').toBe(renewed.status === 200);
+  expect(call.status === 200, 'both tokens are valid or invalid').toBe(renewed.status === 200);
   return call.status === 200;
 };
 
 describe('5 GET Revoke/Token', () => {
-  test('wire 5: 200 {} ends the whole grant, refresh token included', async () => {
+  test('wire 5: 200 {} revokes the entire grant, including the refresh token', async () => {
     const grant = await gateway.grant();
     const reply = await revoke(grant.access_token);
     expect(reply.status).toBe(200);
     expect(reply.text).toBe('{}');
-    expect(await isAlive(grant)).toBe(false);
+    expect(await isGrantValid(grant)).toBe(false);
   });
 
-  test('wire 5: every generation of the grant ends, and no other grant', async () => {
+  test('wire 5: every generation of the grant is revoked, and no other grant', async () => {
     const other = await gateway.grant();
     const first = await gateway.grant();
     const second = (await gateway.refresh(first.refresh_token)).json as unknown as TokenGrant;
     expect((await revoke(first.access_token)).status).toBe(200);
-    expect(await isAlive(second)).toBe(false);
+    expect(await isGrantValid(second)).toBe(false);
     expect((await gateway.api('/whoami', first.access_token)).status).toBe(401);
-    expect(await isAlive(other)).toBe(true);
+    expect(await isGrantValid(other)).toBe(true);
   });
 
-  test('wire 5: a token in the query is refused, revokes nothing and is not logged', async () => {
+  test('wire 5: a token in the query is rejected, revokes nothing and is not logged', async () => {
     const grant = await gateway.grant();
     const { access_token: token } = grant;
     for (const query of [
@@ -70,33 +70,33 @@ describe('5 GET Revoke/Token', () => {
           query,
         ).toBe(400);
     expect(JSON.stringify(gateway.log)).not.toContain(token.slice(-40));
-    expect(await isAlive(grant)).toBe(true);
+    expect(await isGrantValid(grant)).toBe(true);
   });
 
-  test('wire 5: already revoked: 200', async () => {
+  test('wire 5: a token that is already revoked gets 200', async () => {
     const { access_token } = await gateway.grant();
     expect((await revoke(access_token)).status).toBe(200);
     expect((await revoke(access_token)).status).toBe(200);
   });
 
-  test('wire 5: expired: 200, and the grant is ended', async () => {
+  test('wire 5: an expired token gets 200, and the grant is revoked', async () => {
     const grant = await gateway.grant();
     gateway.clock.advance(3_601);
     expect((await revoke(grant.access_token)).status).toBe(200);
     expect((await gateway.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
   });
 
-  test('wire 5: superseded: 200, and the grant is ended', async () => {
+  test('wire 5: a superseded token gets 200, and the grant is revoked', async () => {
     await withSettings(gateway, withTokens({ refresh: { supersede: true } }), async () => {
       const first = await gateway.grant();
       const second = (await gateway.refresh(first.refresh_token)).json as unknown as TokenGrant;
       expect((await gateway.api('/whoami', first.access_token)).status).toBe(401);
       expect((await revoke(first.access_token)).status).toBe(200);
-      expect(await isAlive(second)).toBe(false);
+      expect(await isGrantValid(second)).toBe(false);
     });
   });
 
-  test('wire 5: bound to a certificate that is not presented: 200, and the grant is ended', async () => {
+  test('wire 5: a bound token without its certificate gets 200, and the grant is revoked', async () => {
     await withSettings(gateway, withIntegration('report-runner', { bindToCertificate: true }), async () => {
       const grant = await gateway.grant();
       expect((await revoke(grant.access_token)).status).toBe(200);
@@ -105,15 +105,15 @@ describe('5 GET Revoke/Token', () => {
     });
   });
 
-  test('wire 5: of an integration that was removed: 200, and it stays ended when the integration is back', async () => {
+  test('wire 5: a token of a removed integration gets 200, and stays revoked when the integration is added again', async () => {
     const grant = await gateway.grant();
     await withSettings(gateway, withoutIntegration('report-runner'), async () =>
       expect((await revoke(grant.access_token)).status).toBe(200),
     );
-    expect(await isAlive(grant)).toBe(false);
+    expect(await isGrantValid(grant)).toBe(false);
   });
 
-  test('wire 5: foreign, malformed or missing: 401 invalid_token', async () => {
+  test('wire 5: a foreign, malformed or missing token is 401 invalid_token', async () => {
     const { access_token, refresh_token } = await gateway.grant();
     const cut = access_token.slice(0, -2);
     for (const token of [cut, refresh_token, 'x', 'eyJhbGciOiJub25lIn0.e30.'])
@@ -134,15 +134,15 @@ describe('5 GET Revoke/Token', () => {
     expect((await gateway.api('/whoami', access_token)).status).toBe(200);
   });
 
-  test('wire 5: two Authorization headers are refused and revoke nothing', async () => {
-    const [one, other] = [await gateway.grant(), await gateway.grant()];
-    const authorization = [`Bearer ${one.access_token}`, `Bearer ${other.access_token}`];
+  test('wire 5: two Authorization headers are rejected and revoke nothing', async () => {
+    const [first, second] = [await gateway.grant(), await gateway.grant()];
+    const authorization = [`Bearer ${first.access_token}`, `Bearer ${second.access_token}`];
     expect((await revoke('', { headers: { authorization } })).status).toBe(400);
-    expect(await isAlive(one)).toBe(true);
-    expect(await isAlive(other)).toBe(true);
+    expect(await isGrantValid(first)).toBe(true);
+    expect(await isGrantValid(second)).toBe(true);
   });
 
-  test('wire 5: the store is unreachable: 503 with Retry-After, never 200, and the token is denied here at once', async () => {
+  test('wire 5: if the store is unreachable, 503 with Retry-After, never 200, and this process rejects the token at once', async () => {
     const { revocations } = gateway.server.store;
     const grant = await gateway.grant();
     const reply = await withFailure(revocations, 'announce', 'not executed', async () => {
@@ -153,12 +153,12 @@ describe('5 GET Revoke/Token', () => {
     expect(reply.status).toBe(503);
     expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
     expect(reply.json['Error']).not.toBe('invalid_token');
-    expect(await isAlive(grant)).toBe(false);
+    expect(await isGrantValid(grant)).toBe(false);
     expect((await revoke(grant.access_token)).status).toBe(200);
-    expect(await isAlive(grant)).toBe(false);
+    expect(await isGrantValid(grant)).toBe(false);
   });
 
-  test('wire 5: the store cannot even be read: 503, and the token is denied here at once', async () => {
+  test('wire 5: if the store cannot be read, 503, and this process rejects the token at once', async () => {
     const { grants } = gateway.server.store;
     const grant = await gateway.grant();
     const reply = await withFailure(grants, 'read', 'not executed', () => revoke(grant.access_token));
@@ -166,12 +166,12 @@ describe('5 GET Revoke/Token', () => {
     expect((await gateway.api('/whoami', grant.access_token)).status).toBe(401);
   });
 
-  test('wire 5: announced but not sealed: 503, and the grant is over all the same', async () => {
+  test('wire 5: if the revocation is announced but the grant is not updated, 503, and the grant is revoked nevertheless', async () => {
     const { grants } = gateway.server.store;
     const grant = await gateway.grant();
     const reply = await withFailure(grants, 'replace', 'not executed', () => revoke(grant.access_token));
     expect(reply.status).toBe(503);
-    expect(await isAlive(grant)).toBe(false);
+    expect(await isGrantValid(grant)).toBe(false);
   });
 });
 
@@ -191,7 +191,7 @@ describe('6 GET Authorize/Verify', () => {
   test.each([
     ['access_issued_on', 'the access token’s issue'],
     ['grant_issued_on', 'the grant’s issue'],
-    ['expires', 'the end of the grant'],
+    ['expires', 'the expiry of the grant'],
   ] as const)('wire 6: %s (%s) in three forms', async (name, _meaning) => {
     const first = await gateway.grant();
     gateway.clock.advance(100);
@@ -223,7 +223,7 @@ describe('6 GET Authorize/Verify', () => {
     );
   });
 
-  test('wire 6: valid_for is the whole lifetime, also late in it', async () => {
+  test('wire 6: valid_for is the total lifetime, not the remaining one', async () => {
     const { access_token } = await gateway.grant();
     gateway.clock.advance(3_000);
     expect((await verify(access_token)).json['valid_for']).toBe(3_600);
@@ -256,7 +256,7 @@ describe('6 GET Authorize/Verify', () => {
     });
   });
 
-  test('wire 6: the store is unreachable: 503 with Retry-After, not 401', async () => {
+  test('wire 6: if the store is unreachable, 503 with Retry-After, not 401', async () => {
     const { access_token } = await gateway.grant();
     const reply = await withFailure(gateway.server.store.grants, 'read', 'not executed', () =>
       verify(access_token),

@@ -3,7 +3,7 @@ import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** Section 7 of the wire, asked over HTTP: what may be granted, and what a granted scope opens. */
+/** Wire specification, section 7, over HTTP: what may be granted, and what a granted scope allows. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
@@ -31,31 +31,31 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-const ask = (scope: string, user: 'alice' | 'bob' = 'alice'): Promise<Reply> =>
+const requestGrant = (scope: string, user: 'alice' | 'bob' = 'alice'): Promise<Reply> =>
   gateway.post('/Authorize/Certificate', { client_id: 'report-runner', scope }, { as: gateway.users[user] });
-const opens = async (scope: string, path: string): Promise<number> => {
-  const reply = await ask(scope);
+const callWithScope = async (scope: string, path: string): Promise<number> => {
+  const reply = await requestGrant(scope);
   expect(reply.status, reply.text).toBe(200);
   return (await gateway.api(path, String(reply.json['access_token']))).status;
 };
 
 test('wire 7: items are joined by ; and a trailing ; is allowed', async () => {
-  expect(await opens('files:read;reports:write', '/need/both')).toBe(200);
-  expect(await opens('files:read;reports:write;', '/need/both')).toBe(200);
+  expect(await callWithScope('files:read;reports:write', '/need/both')).toBe(200);
+  expect(await callWithScope('files:read;reports:write;', '/need/both')).toBe(200);
   for (const scope of ['files:read;;reports', ';files', ';', 'files:read reports:write', 'files:read, write'])
-    expect((await ask(scope)).json, scope).toMatchObject({ Error: 'invalid_scope' });
+    expect((await requestGrant(scope)).json, scope).toMatchObject({ Error: 'invalid_scope' });
 });
 
 test('wire 7: the same resource twice is one resource with both permissions', async () => {
-  expect(await opens('reports:write;files:readwrite;FILES:read', '/need/both')).toBe(200);
+  expect(await callWithScope('reports:write;files:readwrite;FILES:read', '/need/both')).toBe(200);
 });
 
 test('wire 7: resource names compare without case, permissions exactly', async () => {
   for (const scope of ['files:read', 'Files:read', 'FILES:read'])
-    expect(await opens(scope, '/need/files-read')).toBe(200);
-  expect(await opens('notes:read', '/need/notes')).toBe(200);
+    expect(await callWithScope(scope, '/need/files-read')).toBe(200);
+  expect(await callWithScope('notes:read', '/need/notes')).toBe(200);
   for (const scope of ['files:Read', 'files:READ'])
-    expect((await ask(scope)).json).toMatchObject({ Error: 'invalid_scope' });
+    expect((await requestGrant(scope)).json).toMatchObject({ Error: 'invalid_scope' });
 });
 
 test('wire 7: an unknown form is invalid_scope', async () => {
@@ -73,36 +73,36 @@ test('wire 7: an unknown form is invalid_scope', async () => {
     'files\u0000',
     `files:${'a'.repeat(5_000)}`,
   ])
-    expect((await ask(scope)).json, scope.slice(0, 20)).toMatchObject({ Error: 'invalid_scope' });
+    expect((await requestGrant(scope)).json, scope.slice(0, 20)).toMatchObject({ Error: 'invalid_scope' });
 });
 
-test('wire 7: a bare resource is within a resource with permissions, and may be asked for', async () => {
-  expect(await opens('files', '/need/files')).toBe(200);
-  expect(await opens('mail', '/need/any')).toBe(200);
+test('wire 7: a bare resource is within a resource with permissions, and may be requested', async () => {
+  expect(await callWithScope('files', '/need/files')).toBe(200);
+  expect(await callWithScope('mail', '/need/any')).toBe(200);
 });
 
-test('wire 7: a rule that asks for a bare resource is met by any item of it', async () => {
+test('wire 7: a rule that requires a bare resource is satisfied by any permission of it', async () => {
   for (const scope of ['files', 'files:read', 'files:readwrite'])
-    expect(await opens(scope, '/need/files')).toBe(200);
-  expect(await opens('mail', '/need/files')).toBe(403);
+    expect(await callWithScope(scope, '/need/files')).toBe(200);
+  expect(await callWithScope('mail', '/need/files')).toBe(403);
 });
 
 test('wire 7: a bare resource never satisfies a permission', async () => {
-  expect(await opens('files', '/need/files-read')).toBe(403);
+  expect(await callWithScope('files', '/need/files-read')).toBe(403);
 });
 
 test('wire 7: files:readwrite never satisfies files:read', async () => {
-  expect(await opens('files:readwrite', '/need/files-read')).toBe(403);
+  expect(await callWithScope('files:readwrite', '/need/files-read')).toBe(403);
 });
 
-test('wire 7: an integration with a bare resource gives no permission of it', async () => {
-  const reply = await ask('mail:send');
+test('wire 7: an integration with a bare resource grants no permission of it', async () => {
+  const reply = await requestGrant('mail:send');
   expect(reply.json).toMatchObject({ Error: 'invalid_scope' });
   expect(reply.json['Error_description']).toContain('mail:send');
 });
 
 test('wire 7: a request beyond the integration is invalid_scope naming the excess and only the excess', async () => {
-  const reply = await ask('files:read,delete;reports:read;calendar:write');
+  const reply = await requestGrant('files:read,delete;reports:read;calendar:write');
   expect(reply.json).toMatchObject({ Error: 'invalid_scope' });
   expect(reply.json['Error_description']).toContain('calendar:write;files:delete');
   expect(reply.json['Error_description']).not.toContain('reports');
@@ -110,7 +110,7 @@ test('wire 7: a request beyond the integration is invalid_scope naming the exces
 
 test('wire 7: responses echo the scope verbatim, tokens and upstream headers have the normal form', async () => {
   const scope = 'Reports:write,read;FILES:read;';
-  const reply = await ask(scope);
+  const reply = await requestGrant(scope);
   const token = String(reply.json['access_token']);
   expect(reply.json['scope']).toBe(scope);
   const normal = 'files:read;reports:read,write';
@@ -122,11 +122,11 @@ test('wire 7: responses echo the scope verbatim, tokens and upstream headers hav
   expect((await gateway.request({ path: '/authsvc/Authorize/Verify', headers })).json['scope']).toBe(scope);
 });
 
-test('wire 7: access entries add up', async () => {
-  expect((await ask('files:read;reports:read', 'bob')).status).toBe(200);
-  expect((await ask('reports:write', 'bob')).json).toMatchObject({ Error: 'invalid_scope' });
+test('wire 7: the scopes of several access entries are combined', async () => {
+  expect((await requestGrant('files:read;reports:read', 'bob')).status).toBe(200);
+  expect((await requestGrant('reports:write', 'bob')).json).toMatchObject({ Error: 'invalid_scope' });
 });
 
-test('wire 7: an entry without scope gives the whole integration scope', async () => {
-  expect((await ask('reports:read,write;files:read,readwrite;mail;notes:read')).status).toBe(200);
+test('wire 7: an entry without a scope allows the entire integration scope', async () => {
+  expect((await requestGrant('reports:read,write;files:read,readwrite;mail;notes:read')).status).toBe(200);
 });

@@ -18,7 +18,7 @@ import {
   type TokenGrant,
 } from '../support/test-gateway.ts';
 
-/** Section 2 of the wire: POST Authorize/Token. */
+/** Wire specification, section 2: POST Authorize/Token. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
@@ -27,9 +27,9 @@ beforeAll(async () => {
 afterAll(() => gateway.close());
 
 const refusal = (Error: string) => ({ status: 400, json: { Error } });
-const token = (body: Readonly<Record<string, unknown>>): Promise<Reply> =>
+const postToken = (body: Readonly<Record<string, unknown>>): Promise<Reply> =>
   gateway.post('/Authorize/Token', { client_id: 'report-runner', ...body });
-const confirmed = async (identity = ALICE) => {
+const confirmDevice = async (identity = ALICE) => {
   const steps = createDeviceClient(gateway);
   const codes = await steps.requestCodes();
   await steps.confirm(codes, identity);
@@ -40,26 +40,26 @@ const read = (reply: Reply): TokenGrant => {
   return reply.json as unknown as TokenGrant;
 };
 
-describe('what is asked', () => {
+describe('request parameters', () => {
   test('wire 2: exactly one of refresh_token and device_code', async () => {
     const { refresh_token } = await gateway.grant();
-    const { device_code } = await confirmed();
+    const { device_code } = await confirmDevice();
     for (const grant_type of [undefined, DEVICE_GRANT, 'refresh_token'])
-      expect(await token({ refresh_token, device_code, grant_type })).toMatchObject(
+      expect(await postToken({ refresh_token, device_code, grant_type })).toMatchObject(
         refusal('invalid_request'),
       );
-    expect(await token({})).toMatchObject(refusal('invalid_request'));
-    expect((await token({ refresh_token })).status).toBe(200);
-    expect((await token({ device_code, grant_type: DEVICE_GRANT })).status).toBe(200);
+    expect(await postToken({})).toMatchObject(refusal('invalid_request'));
+    expect((await postToken({ refresh_token })).status).toBe(200);
+    expect((await postToken({ device_code, grant_type: DEVICE_GRANT })).status).toBe(200);
   });
 
   test('wire 2: with a refresh_token grant_type may be absent or refresh_token, and nothing else', async () => {
     const { refresh_token } = await gateway.grant();
     for (const grant_type of [DEVICE_GRANT, 'Refresh_Token', 'refresh', 'client_credentials'])
-      expect(await token({ refresh_token, grant_type }), grant_type).toMatchObject(
+      expect(await postToken({ refresh_token, grant_type }), grant_type).toMatchObject(
         refusal('invalid_request'),
       );
-    expect((await token({ refresh_token, grant_type: 'refresh_token' })).status).toBe(200);
+    expect((await postToken({ refresh_token, grant_type: 'refresh_token' })).status).toBe(200);
   });
 
   test('wire 2: a form-encoded refresh is invalid_request, with grant_type too', async () => {
@@ -80,17 +80,17 @@ describe('what is asked', () => {
 
   test('wire 2: client_id empty is invalid_request', async () => {
     const { refresh_token } = await gateway.grant();
-    expect(await token({ refresh_token, client_id: '' })).toMatchObject(refusal('invalid_request'));
+    expect(await postToken({ refresh_token, client_id: '' })).toMatchObject(refusal('invalid_request'));
   });
 });
 
-describe('our own failure', () => {
+describe('internal failures', () => {
   const parts = [
     ['grants', 'read'],
     ['grants', 'replace'],
   ] as const;
   test.each(parts)(
-    'wire 2: when %s.%s of the store fails: invalid_request, Retry-After, "temporary, retry", and the token works afterwards',
+    'wire 2: if %s.%s of the store fails, invalid_request with Retry-After and "temporary, retry", and the token works afterwards',
     async (part, operation) => {
       const { refresh_token } = await gateway.grant();
       const { store } = gateway.server;
@@ -122,8 +122,8 @@ describe('our own failure', () => {
     expect((await gateway.refresh(refresh_token)).status).toBe(200);
   });
 
-  test('wire 2: a device code survives our failure at its exchange', async () => {
-    const { device_code } = await confirmed();
+  test('wire 2: a device code stays valid if its exchange fails internally', async () => {
+    const { device_code } = await confirmDevice();
     const steps = createDeviceClient(gateway);
     const { store } = gateway.server;
     for (const run of [
@@ -136,14 +136,14 @@ describe('our own failure', () => {
 });
 
 describe('refusals', () => {
-  test('wire 2: a client_id of no integration, or of another, is invalid_grant and changes nothing', async () => {
+  test('wire 2: an unknown client_id, or that of another integration, is invalid_grant and changes nothing', async () => {
     const { refresh_token } = await gateway.grant();
     for (const client_id of ['nobody', 'other-app', 'report-Runner'])
-      expect(await token({ refresh_token, client_id })).toMatchObject(refusal('invalid_grant'));
+      expect(await postToken({ refresh_token, client_id })).toMatchObject(refusal('invalid_grant'));
     read(await gateway.refresh(refresh_token));
   });
 
-  test('wire 2: the grant of an integration that was removed is invalid_grant, and works again when it is back', async () => {
+  test('wire 2: the grant of a removed integration is invalid_grant, and works again when the integration is added again', async () => {
     const { refresh_token } = await gateway.grant();
     await withSettings(gateway, withoutIntegration('report-runner'), async () =>
       expect(await gateway.refresh(refresh_token)).toMatchObject(refusal('invalid_grant')),
@@ -153,12 +153,12 @@ describe('refusals', () => {
 
   test.each([
     ['unknown', /invalid/, async (): Promise<string> => 'ghd_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'],
-    ['forged', /invalid/, async () => `${(await confirmed()).device_code.slice(0, -3)}AAA`],
+    ['forged', /invalid/, async () => `${(await confirmDevice()).device_code.slice(0, -3)}AAA`],
     [
       'expired',
       /expired/,
       async (): Promise<string> => {
-        const codes = await confirmed();
+        const codes = await confirmDevice();
         gateway.clock.advance(codes.expires_in + 1);
         return codes.device_code;
       },
@@ -167,13 +167,13 @@ describe('refusals', () => {
       'already used',
       /already used/,
       async (): Promise<string> => {
-        const { device_code } = await confirmed();
+        const { device_code } = await confirmDevice();
         await createDeviceClient(gateway).exchange(device_code);
         return device_code;
       },
     ],
     [
-      'refused by the user',
+      'denied by the user',
       /refused/,
       async (): Promise<string> => {
         const steps = createDeviceClient(gateway);
@@ -197,10 +197,10 @@ describe('refusals', () => {
     ],
   ] as const)(
     'wire 2: a device_code that is %s is invalid_grant, with the reason in the description',
-    async (_, words, make) => {
-      const reply = await createDeviceClient(gateway).exchange(await make());
+    async (_, description, create) => {
+      const reply = await createDeviceClient(gateway).exchange(await create());
       expect(reply).toMatchObject(refusal('invalid_grant'));
-      expect(reply.json['Error_description']).toMatch(words);
+      expect(reply.json['Error_description']).toMatch(description);
     },
   );
 
@@ -236,7 +236,7 @@ describe('refusals', () => {
       },
     ],
     [
-      'of a grant long forgotten',
+      'of a grant that is no longer stored',
       async (): Promise<string> => {
         const grant = await gateway.grant();
         gateway.clock.advance(grant.refresh_until - gateway.clock.now() + 10 * 86_400);
@@ -245,14 +245,14 @@ describe('refusals', () => {
     ],
   ] as const)(
     'wire 2: a refresh_token that is %s is invalid_grant: obtain a new grant through an Authorize call',
-    async (_, make) => {
-      const reply = await gateway.refresh(await make());
+    async (_, create) => {
+      const reply = await gateway.refresh(await create());
       expect(reply).toMatchObject(refusal('invalid_grant'));
       expect(reply.json['Error_description']).toMatch(/obtain a new grant through an Authorize call/i);
     },
   );
 
-  test('wire 2: a scope the identity’s access entries do not allow any more is invalid_grant, and comes back with them', async () => {
+  test('wire 2: a scope that the access entries no longer allow is invalid_grant, and works again with the entries', async () => {
     const { refresh_token } = await gateway.grant({ scope: 'reports:write' });
     const access = [{ groups: ['operators'], scope: 'reports:read;files:read' }];
     await withSettings(gateway, withIntegration('report-runner', { access }), async () =>
@@ -276,7 +276,7 @@ describe('refusals', () => {
     });
   });
 
-  test('wire 2: a grant beyond the narrowed integration is invalid_scope and is not destroyed', async () => {
+  test('wire 2: a grant that exceeds the reduced scope of its integration is invalid_scope and is kept', async () => {
     const { refresh_token } = await gateway.grant({ scope: 'files:read;reports:write' });
     await withSettings(gateway, withIntegration('report-runner', { scope: 'files:read' }), async () => {
       const reply = await gateway.refresh(refresh_token);
@@ -286,7 +286,7 @@ describe('refusals', () => {
     read(await gateway.refresh(refresh_token));
   });
 
-  test('wire 2: polled faster than the interval: authorization_pending plus Retry-After, never pushed out', async () => {
+  test('wire 2: polling faster than the interval is authorization_pending with Retry-After, and does not extend the interval', async () => {
     const steps = createDeviceClient(gateway);
     const codes = await steps.requestCodes();
     expect((await steps.exchange(codes.device_code)).headers['retry-after']).toBeUndefined();
@@ -301,16 +301,16 @@ describe('refusals', () => {
     read(await steps.exchange(codes.device_code));
   });
 
-  test('wire 2: grants already made go on refreshing when the device flow is switched off', async () => {
+  test('wire 2: existing grants can be refreshed after the device flow is disabled', async () => {
     const steps = createDeviceClient(gateway);
-    const { device_code } = await confirmed();
+    const { device_code } = await confirmDevice();
     const grant = read(await steps.exchange(device_code));
     await withSettings(
       gateway,
       (settings) => ({ ...settings, device: { enabled: false } }),
       async () => read(await gateway.refresh(grant.refresh_token)),
     );
-    const other = read(await steps.exchange((await confirmed()).device_code));
+    const other = read(await steps.exchange((await confirmDevice()).device_code));
     await withSettings(gateway, withIntegration('report-runner', { grants: ['certificate'] }), async () =>
       read(await gateway.refresh(other.refresh_token)),
     );
@@ -318,28 +318,25 @@ describe('refusals', () => {
 
   test.each([
     ['is disabled', withUser('bob', { disabled: true })],
-    ['has left the access list', withUser('bob', { groups: [] })],
+    ['was removed from the access list', withUser('bob', { groups: [] })],
     [
-      'has left the directory',
+      'was removed from the directory',
       withUser('bob', { id: '{00000000-0000-4000-8000-000000000000}', name: 'bobby', commonName: 'bobby' }),
     ],
     [
       'is no longer allowed this grant type',
       withIntegration('report-runner', { access: [{ groups: ['readers'], grants: ['device'] }] }),
     ],
-  ] as const)(
-    'wire 2: a grant whose identity %s is unauthorized_client: refused, not destroyed',
-    async (_, change) => {
-      const { refresh_token } = await gateway.grant({ user: 'bob' });
-      await withSettings(gateway, change, async () =>
-        expect(await gateway.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client')),
-      );
-      read(await gateway.refresh(refresh_token));
-    },
-  );
+  ] as const)('wire 2: a grant whose identity %s is unauthorized_client, and is kept', async (_, change) => {
+    const { refresh_token } = await gateway.grant({ user: 'bob' });
+    await withSettings(gateway, change, async () =>
+      expect(await gateway.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client')),
+    );
+    read(await gateway.refresh(refresh_token));
+  });
 
-  test('wire 2: a device code confirmed by a person who has left the access list is unauthorized_client, not destroyed', async () => {
-    const { device_code } = await confirmed(BOB);
+  test('wire 2: a device code confirmed by a user who was removed from the access list is unauthorized_client, and is kept', async () => {
+    const { device_code } = await confirmDevice(BOB);
     const steps = createDeviceClient(gateway);
     await withSettings(gateway, withUser('bob', { groups: [] }), async () =>
       expect(await steps.exchange(device_code)).toMatchObject(refusal('unauthorized_client')),
@@ -349,7 +346,7 @@ describe('refusals', () => {
 });
 
 describe('rotation', () => {
-  test('wire 2: the old access token stays good until its own expiry, unless supersede is set', async () => {
+  test('wire 2: the old access token stays valid until it expires, unless supersede is set', async () => {
     const first = await gateway.grant();
     const second = read(await gateway.refresh(first.refresh_token));
     expect((await gateway.api('/files/1', first.access_token)).status).toBe(200);
@@ -371,7 +368,7 @@ describe('rotation', () => {
     expect(gateway.auditEvents('grant_refreshed').length - before).toBe(1);
   });
 
-  test('wire 2: the window is never more than 60 s', async () => {
+  test('wire 2: the retry window is at most 60 s', async () => {
     await expect(gateway.reload(withTokens({ refresh: { retryWindow: '61s' } }))).rejects.toThrow(/60s/);
   });
 });

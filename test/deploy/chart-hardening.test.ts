@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import {
   containersOf,
-  gatehouseOf,
+  findGatehouse,
   golden,
   MATRIX,
   type Manifest,
@@ -12,8 +12,11 @@ import {
   podSpecs,
 } from '../chart/manifests.ts';
 
-/** Objects as the API knows them, by kind; each checks itself. */
-async function modelOf({ apiVersion, kind }: Manifest): Promise<new (data: unknown) => { validate(): void }> {
+/** The model of an API object, which validates itself. */
+async function loadModel({
+  apiVersion,
+  kind,
+}: Manifest): Promise<new (data: unknown) => { validate(): void }> {
   const [group = '', version] = apiVersion.includes('/') ? apiVersion.split('/') : ['', apiVersion];
   const home = group.endsWith('coreos.com')
     ? `@kubernetes-models/prometheus-operator/${group}`
@@ -33,7 +36,7 @@ describe.each(MATRIX)('%s', (name) => {
 
   test('A1 every object is valid for its API version', async () => {
     for (const object of objects) {
-      const Model = await modelOf(object);
+      const Model = await loadModel(object);
       expect(() => new Model(object).validate(), `${object.kind} ${object.metadata.name}`).not.toThrow();
     }
   });
@@ -50,7 +53,7 @@ describe.each(MATRIX)('%s', (name) => {
           fsGroupChangePolicy: 'OnRootMismatch',
           seccompProfile: { type: 'RuntimeDefault' },
         });
-        // Grace beyond what is asked of the program itself.
+        // The grace period must exceed the program's shutdown time.
       }
       for (const container of containersOf(spec)) {
         expect(container.securityContext, `${where}: ${container.name}`).toEqual({
@@ -71,14 +74,14 @@ describe.each(MATRIX)('%s', (name) => {
         for (const { name: variable, value } of container.env ?? [])
           if (value !== undefined) expect(variable).not.toMatch(/PASSWORD|SECRET|TOKEN|KEY/);
       }
-      // Host namespaces and paths would lead out of it again.
+      // No host namespaces or paths.
       expect(JSON.stringify(spec)).not.toMatch(/hostPath|hostNetwork|hostPID|hostIPC|hostPort/);
     }
     for (const account of ofKind(objects, 'ServiceAccount'))
       expect(account.automountServiceAccountToken).toBe(false);
   });
 
-  test('A4 nothing secret lies in a ConfigMap', () => {
+  test('A4 no ConfigMap contains a secret', () => {
     for (const { data = {} } of ofKind(objects, 'ConfigMap'))
       for (const text of Object.values(data)) {
         expect(text).not.toMatch(/PRIVATE KEY|argon2|"d":|ghr_|eyJ/);
@@ -87,8 +90,8 @@ describe.each(MATRIX)('%s', (name) => {
       }
   });
 
-  test('A6 every port that a Service or a policy leads to exists in gatehouse’s container', () => {
-    const ports = gatehouseOf(objects).ports ?? [];
+  test('A6 every port of a Service or policy exists in gatehouse’s container', () => {
+    const ports = findGatehouse(objects).ports ?? [];
     expect(ports.map((port) => port.name)).toEqual(['gatehouse', 'gh-admin']);
     const services = ofKind(objects, 'Service').filter(
       (service) => !service.metadata.name.endsWith('valkey'),
@@ -103,14 +106,14 @@ describe.each(MATRIX)('%s', (name) => {
       const rules = spec?.['ingress'] as { ports: { port: number }[]; from?: unknown[] }[];
       const [https, admin] = ports.map((port) => port.containerPort);
       expect(rules[0]?.ports).toEqual([{ port: https, protocol: 'TCP' }]);
-      // An empty list of those who may would be everybody.
+      // An empty list would allow everyone.
       for (const { ports: open, from = [] } of rules)
         if (open.some(({ port }) => port === admin)) expect(from.length).toBeGreaterThan(0);
       if (name !== 'sidecar-plain') expect(rules.length).toBe(name.startsWith('sidecar') ? 1 : 2);
     }
   });
 
-  test('everything lies in the namespace of the release, and is labelled with it', () => {
+  test('every object is in the namespace of the release and has its labels', () => {
     for (const { kind, metadata } of objects.filter(
       ({ metadata: { name: own } }) => !/-(extra|text)$/.test(own),
     )) {
@@ -122,19 +125,19 @@ describe.each(MATRIX)('%s', (name) => {
 
 describe('A6 one container for gateway and sidecar', () => {
   const bodies = {
-    gateway: gatehouseOf(golden('redis')),
-    native: gatehouseOf(golden('sidecar')),
-    plain: gatehouseOf(golden('sidecar-plain')),
+    gateway: findGatehouse(golden('redis')),
+    native: findGatehouse(golden('sidecar')),
+    plain: findGatehouse(golden('sidecar-plain')),
   };
 
-  test('the body is the same; a native sidecar also keeps running', () => {
+  test('the container body is the same, except for the restart policy of a native sidecar', () => {
     const { restartPolicy, ...native } = bodies.native;
     expect(restartPolicy).toBe('Always');
     expect(native).toEqual(bodies.gateway);
     expect(bodies.plain).toEqual(bodies.gateway);
   });
 
-  test('native: among the init containers; plain: among the containers', () => {
+  test('a native sidecar is an init container, a plain one a container', () => {
     const patch = (name: string) => only(podSpecs(golden(name))).spec;
     expect(patch('sidecar').initContainers?.map(({ name }) => name)).toEqual(['gatehouse']);
     expect(patch('sidecar').containers).toBeUndefined();
@@ -159,7 +162,7 @@ describe('A6 one container for gateway and sidecar', () => {
     });
   });
 
-  test('every mount has its volume, with the file modes that a pod of others needs', () => {
+  test('every mount has a volume, with the file modes that a foreign pod needs', () => {
     for (const name of MATRIX)
       for (const { where, spec, isOurs } of podSpecs(golden(name))) {
         const volumes = (spec.volumes ?? []) as { name: string; secret?: { defaultMode: number } }[];

@@ -5,29 +5,29 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { stringify } from 'yaml';
 import { formatProblems, loadSettings } from '../../src/config/load.ts';
 import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
-import { type Container, gatehouseOf, golden, MATRIX, ofKind } from '../chart/manifests.ts';
+import { type Container, findGatehouse, golden, MATRIX, ofKind } from '../chart/manifests.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import { sendRequest } from '../support/https-client.ts';
 import { createCa, issueServer } from '../support/pki.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { type ServeProcess, startServe, until } from '../support/serve-process.ts';
 
-const configurationOf = (name: string): string | undefined =>
+const readConfiguration = (name: string): string | undefined =>
   ofKind(golden(name), 'ConfigMap').find(({ data }) => data?.['gatehouse.yaml'])?.data?.['gatehouse.yaml'];
 
 const folders: string[] = [];
 const servers: RedisServer[] = [];
 const processes: ServeProcess[] = [];
 afterEach(async () => {
-  for (const one of processes.splice(0)) await one.kill();
+  for (const running of processes.splice(0)) await running.kill();
   for (const server of servers.splice(0)) await server.stop();
   for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
 });
 
 const certificates = createCa().then(async (ca) => ({ ca, server: await issueServer(ca) }));
 
-/** A pod as far as files go: what the container mounts, in a folder. Tells the configuration with its paths moved there. */
-async function podFolder(text: string): Promise<{ path: string; configuration: string; ca: string }> {
+/** Creates the files that the container mounts in a folder, and returns the configuration with adjusted paths. */
+async function createPodFolder(text: string): Promise<{ path: string; configuration: string; ca: string }> {
   const path = mkdtempSync(join(tmpdir(), 'gatehouse-pod-'));
   folders.push(path);
   const { ca, server } = await certificates;
@@ -53,38 +53,38 @@ async function podFolder(text: string): Promise<{ path: string; configuration: s
 }
 
 describe('A5 the configuration in the ConfigMap is valid', () => {
-  test.each(MATRIX.filter((name) => configurationOf(name) !== undefined))('%s', async (name) => {
-    const { path, configuration } = await podFolder(configurationOf(name) ?? '');
+  test.each(MATRIX.filter((name) => readConfiguration(name) !== undefined))('%s', async (name) => {
+    const { path, configuration } = await createPodFolder(readConfiguration(name) ?? '');
     const loaded = loadSettings({ text: configuration, env: {}, overrides: [], cwd: path });
     expect(loaded.ok ? '' : formatProblems(loaded)).toBe('');
   });
 
   test('gatehouse check accepts it', async () => {
-    const { path } = await podFolder(configurationOf('embedded') ?? '');
+    const { path } = await createPodFolder(readConfiguration('embedded') ?? '');
     const checked = await runCommand(['check', '--config', join(path, 'gatehouse.yaml')]);
     expect(checked).toMatchObject({ code: 0, stdout: expect.stringContaining('valid') });
   });
 });
 
-async function statusOf(url: string, ca?: string): Promise<number> {
+async function requestStatus(url: string, ca?: string): Promise<number> {
   const { port, pathname: path, protocol } = new URL(url);
   return (await sendRequest({ port: Number(port), path, plain: protocol === 'http:', ca })).status;
 }
 
-/** The real program on a free port for each port of the manifest. */
+/** Runs the program with a free port for each port of the manifest. */
 async function runPod(
   name: string,
 ): Promise<{ server: ServeProcess; ports: Map<number, number>; ca: string; container: Container }> {
-  const container = gatehouseOf(golden(name));
+  const container = findGatehouse(golden(name));
   const [https, admin] = container.ports ?? [];
-  if (https === undefined || admin === undefined) throw new Error('two ports are expected');
-  let text = configurationOf(name) ?? '';
+  if (https === undefined || admin === undefined) throw new Error('expected two ports');
+  let text = readConfiguration(name) ?? '';
   if (text.includes('redis://')) {
     const redis = await startRedis();
     servers.push(redis);
     text = text.replace(/redis:\/\/redis\.shop\.svc:6379\/0/, redis.url);
   }
-  const { path, ca } = await podFolder(text);
+  const { path, ca } = await createPodFolder(text);
   const set = ['listen.host=127.0.0.1', 'listen.port=0', 'admin.host=127.0.0.1', 'admin.port=0'];
   const server = await startServe({ path }, { set });
   processes.push(server);
@@ -102,14 +102,16 @@ async function runPod(
 describe('A5 A8 the pod serves the ports and paths of its manifest while its API is unreachable', () => {
   test.each(['embedded', 'redis', 'sidecar', 'ingress'])('%s', async (name) => {
     const { ports, ca, container, server } = await runPod(name);
-    const numberOf = (port: string | number): number =>
-      ports.get(Number(container.ports?.find((one) => one.name === port)?.containerPort ?? port)) ?? 0;
-    // No client certificate and no token: a kubelet has neither.
+    const resolvePort = (port: string | number): number =>
+      ports.get(
+        Number(container.ports?.find((candidate) => candidate.name === port)?.containerPort ?? port),
+      ) ?? 0;
+    // Like a kubelet, without client certificate and token.
     for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {
       const { path = '', port = 0 } = container[probe]?.httpGet ?? {};
-      const url = `http://127.0.0.1:${numberOf(port)}${path}`;
-      // A kubelet asks again, too.
-      await until(`${probe} is answered 200`, async () => (await statusOf(url)) === 200, 30);
+      const url = `http://127.0.0.1:${resolvePort(port)}${path}`;
+      // A kubelet also retries.
+      await until(`${probe} returns 200`, async () => (await requestStatus(url)) === 200, 30);
     }
     for (const monitor of ['monitoring', 'sidecar-plain']) {
       const objects = [
@@ -117,28 +119,28 @@ describe('A5 A8 the pod serves the ports and paths of its manifest while its API
         ...ofKind(golden(monitor), 'PodMonitor'),
       ];
       const path = JSON.stringify(objects).match(/"path":"([^"]+)"/)?.[1];
-      expect([path, await statusOf(`http://127.0.0.1:${numberOf('gh-admin')}${path}`)]).toEqual([
+      expect([path, await requestStatus(`http://127.0.0.1:${resolvePort('gh-admin')}${path}`)]).toEqual([
         '/metrics',
         200,
       ]);
     }
     const scheme = name === 'ingress' ? 'http' : 'https';
-    const port = numberOf('gatehouse');
-    expect(await statusOf(`${scheme}://127.0.0.1:${port}/files/x`, name === 'ingress' ? undefined : ca)).toBe(
-      401,
-    );
-    // The API is not there: said of it, and not of gatehouse.
-    expect(await statusOf(`${scheme}://127.0.0.1:${port}/health`, name === 'ingress' ? undefined : ca)).toBe(
-      502,
-    );
-    const ready = `http://127.0.0.1:${numberOf('gh-admin')}/readyz`;
-    await until('it is ready all the same', async () => (await statusOf(ready)) === 200, 30);
+    const port = resolvePort('gatehouse');
+    expect(
+      await requestStatus(`${scheme}://127.0.0.1:${port}/files/x`, name === 'ingress' ? undefined : ca),
+    ).toBe(401);
+    // The error concerns the API, not gatehouse.
+    expect(
+      await requestStatus(`${scheme}://127.0.0.1:${port}/health`, name === 'ingress' ? undefined : ca),
+    ).toBe(502);
+    const ready = `http://127.0.0.1:${resolvePort('gh-admin')}/readyz`;
+    await until('the gateway is ready nevertheless', async () => (await requestStatus(ready)) === 200, 30);
     expect(await server.stop()).toBe(0);
   });
 });
 
-test('A5 the configuration keeps the settings of the operator verbatim', () => {
-  const text = configurationOf('embedded') ?? '';
+test('A5 the configuration contains the operator’s settings verbatim', () => {
+  const text = readConfiguration('embedded') ?? '';
   expect(text).toContain('path: /files/**');
   expect(stringify(text)).not.toMatch(/\{\{|<no value>|map\[/);
 });

@@ -5,32 +5,32 @@ import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { GENERATED } from '../../tools/chart/generate.ts';
 import { valueLines } from '../../tools/chart/readme.ts';
-import { CHART, MATRIX, valuesOf } from '../chart/manifests.ts';
+import { CHART, MATRIX, readValues } from '../chart/manifests.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
-const textOf = (file: string): string => readFileSync(join(CHART, file), 'utf8');
+const readChartFile = (file: string): string => readFileSync(join(CHART, file), 'utf8');
 
 interface Schema {
   readonly properties?: Readonly<Record<string, Schema>>;
   readonly required?: readonly string[];
 }
-const schema = JSON.parse(textOf('values.schema.json')) as Schema;
+const schema = JSON.parse(readChartFile('values.schema.json')) as Schema;
 const validate = new Ajv2020({ allErrors: true, strict: true }).compile(schema as object);
-const problemsOf = (values: unknown): readonly string[] => {
+const validateValues = (values: unknown): readonly string[] => {
   validate(values);
-  return (validate.errors ?? []).map(written);
+  return (validate.errors ?? []).map(formatError);
 };
-const written = ({ instancePath, message, params }: ErrorObject): string =>
+const formatError = ({ instancePath, message, params }: ErrorObject): string =>
   [instancePath, message, params['additionalProperty'] ?? params['allowedValues'] ?? params['allowedValue']]
     .filter((part) => part !== undefined)
     .join(' ');
 
 describe('A2 values.schema.json', () => {
-  test.each(GENERATED)('$file is what the program writes: npm run chart', ({ file, render }) => {
+  test.each(GENERATED)('$file is up to date (npm run chart)', ({ file, render }) => {
     expect(readFileSync(join(ROOT, file), 'utf8')).toBe(render());
   });
 
-  test('knows every value, and nothing that is none', () => {
+  test('describes exactly the values of values.yaml', () => {
     const inSchema = (of: Schema, path: readonly string[]): string[] =>
       Object.entries(of.properties ?? {}).flatMap(([key, inner]) =>
         [...path, key].join('.') === 'config' || inner.properties === undefined
@@ -41,7 +41,7 @@ describe('A2 values.schema.json', () => {
       known?.properties !== undefined && path.join('.') !== 'config' && typeof of === 'object' && of !== null
         ? Object.entries(of).flatMap(([key, inner]) => inFile(inner, [...path, key], known.properties?.[key]))
         : [path.join('.')];
-    const values = inFile(parse(textOf('values.yaml')), [], schema);
+    const values = inFile(parse(readChartFile('values.yaml')), [], schema);
     const optional =
       /^enabled$|^(probes|resources|valkey\.resources|(podS|s)ecurityContext)\.|^securityContext\.capabilities/;
     expect(inSchema(schema, []).filter((path) => !values.includes(path) && !optional.test(path))).toEqual([]);
@@ -49,28 +49,28 @@ describe('A2 values.schema.json', () => {
   });
 
   test('every value has a description', () => {
-    expect(valueLines(textOf('values.yaml')).filter(({ meaning }) => !meaning)).toEqual([]);
+    expect(valueLines(readChartFile('values.yaml')).filter(({ meaning }) => !meaning)).toEqual([]);
   });
 
-  test('accepts values.yaml, and needs nothing of it', () => {
-    expect(problemsOf(parse(textOf('values.yaml')))).toEqual([]);
-    expect(problemsOf({})).toEqual([]);
+  test('accepts values.yaml, and requires no value', () => {
+    expect(validateValues(parse(readChartFile('values.yaml')))).toEqual([]);
+    expect(validateValues({})).toEqual([]);
   });
 
   test.each(MATRIX)('accepts %s', (name) => {
-    expect(problemsOf(valuesOf(name))).toEqual([]);
+    expect(validateValues(readValues(name))).toEqual([]);
   });
 
   test('accepts the values in docs/kubernetes.md', () => {
     const page = readFileSync(join(ROOT, 'docs/kubernetes.md'), 'utf8');
     const blocks = [...page.matchAll(/^```yaml values\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text);
     expect(blocks.length).toBeGreaterThan(1);
-    for (const block of blocks) expect(problemsOf(parse(block))).toEqual([]);
+    for (const block of blocks) expect(validateValues(parse(block))).toEqual([]);
   });
 
-  test('accepts settings that only sound like secrets, and secrets by reference', () => {
+  test('accepts settings whose names resemble secrets, and references to secrets', () => {
     expect(
-      problemsOf({
+      validateValues({
         extraEnv: [
           { name: 'GATEHOUSE_TOKENS__ACCESS_LIFETIME', value: '5m' },
           { name: 'GATEHOUSE_TRACING__TOKEN_FILE', value: '/etc/gatehouse/secrets/otlp' },
@@ -86,7 +86,7 @@ describe('A2 values.schema.json', () => {
 
   test('accepts what a parent chart adds', () => {
     expect(
-      problemsOf({
+      validateValues({
         enabled: true,
         global: { imageRegistry: 'mirror', imagePullSecrets: ['a', { name: 'b' }], theirs: { any: true } },
       }),
@@ -264,13 +264,13 @@ const BAD: readonly { readonly name: string; readonly values: unknown; readonly 
   },
 ];
 
-test.each(BAD)('A2 refuses $name', ({ values, message }) => {
+test.each(BAD)('A2 rejects $name', ({ values, message }) => {
   expect(
-    problemsOf(values).some((problem) => problem.includes(message)),
-    problemsOf(values).join('\n'),
+    validateValues(values).some((problem) => problem.includes(message)),
+    validateValues(values).join('\n'),
   ).toBe(true);
 });
 
-test('A2 each refusal has words of its own', () => {
+test('A2 each rejection has its own message', () => {
   expect(new Set(BAD.map(({ message }) => message)).size).toBe(BAD.length);
 });

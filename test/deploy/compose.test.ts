@@ -34,7 +34,7 @@ const file = parse(readFileSync(join(COMPOSE, 'compose.yaml'), 'utf8')) as {
 };
 
 test('A10 the compose file is valid', () => {
-  // Written for an older dialect, in which a schema called itself `id`.
+  // The schema is written for an older draft that uses `id`.
   const schema = JSON.parse(JSON.stringify(composeSchema), (key, value: unknown) =>
     (key === 'id' || key === '$schema') && typeof value === 'string' ? undefined : value,
   ) as Record<string, unknown>;
@@ -69,7 +69,7 @@ test('Valkey is on an internal network that only gatehouse shares', () => {
 const folders: string[] = [];
 const children: ChildProcess[] = [];
 const servers: RedisServer[] = [];
-const down = async (): Promise<void> => {
+const stopAll = async (): Promise<void> => {
   for (const child of children.splice(0)) {
     const ended = new Promise((resolve) => child.once('exit', resolve));
     if (child.exitCode === null && child.kill('SIGTERM')) await ended;
@@ -77,12 +77,12 @@ const down = async (): Promise<void> => {
   for (const server of servers.splice(0)) await server.stop();
 };
 afterEach(async () => {
-  await down();
+  await stopAll();
   for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
 });
 
-/** The commands of the README and what they print, as in docs/. */
-function exchanges(): readonly { readonly command: string; readonly output: string }[] {
+/** The commands of the README and their documented output. */
+function readExamples(): readonly { readonly command: string; readonly output: string }[] {
   const text = readFileSync(join(COMPOSE, 'README.md'), 'utf8');
   const blocks = [...text.matchAll(/^```console executed\n([\s\S]*?)^```$/gm)].map(([, block = '']) => block);
   return blocks.flatMap((block) =>
@@ -94,7 +94,7 @@ function exchanges(): readonly { readonly command: string; readonly output: stri
   );
 }
 
-const shapeOf = (expected: string): RegExp =>
+const toPattern = (expected: string): RegExp =>
   new RegExp(
     `^${expected
       .trimEnd()
@@ -103,7 +103,7 @@ const shapeOf = (expected: string): RegExp =>
       .join('.*')}$`,
   );
 
-test('A10 the steps of the README have the described results, with the containers as processes of this machine', async () => {
+test('A10 the commands of the README have the documented results, with the containers run as local processes', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-compose-'));
   folders.push(folder);
   cpSync(COMPOSE, folder, {
@@ -113,8 +113,8 @@ test('A10 the steps of the README have the described results, with the container
   const state = join(folder, 'state');
   mkdirSync(state);
   const [port, admin, apiPort] = [await freePort(), await freePort(), await freePort()];
-  /** What is a path in the container, is one here. */
-  const mapped = (args: readonly string[]): string[] =>
+  /** Maps paths in the container to local ones. */
+  const mapPaths = (args: readonly string[]): string[] =>
     args.map((word) =>
       word
         .replace('/etc/gatehouse', join(folder, 'config'))
@@ -125,7 +125,7 @@ test('A10 the steps of the README have the described results, with the container
     );
   const environment = (redisUrl: string) => ({
     PATH: process.env['PATH'] ?? '',
-    // The network of compose has names, and tmpfs a place; here they are others.
+    // Local replacements for the host names of the compose network and the tmpfs path.
     GATEHOUSE_STORE__URL: redisUrl,
     GATEHOUSE_UPSTREAMS__DEFAULT__URL: `http://127.0.0.1:${apiPort}`,
     GATEHOUSE_LISTEN__HOST: '127.0.0.1',
@@ -138,24 +138,24 @@ test('A10 the steps of the README have the described results, with the container
   const compose: Record<string, () => Promise<string>> = {
     'build --quiet': async () => '',
     'run --rm keys': async () => {
-      const ran = spawnSync(process.execPath, [MAIN, ...mapped(keys.command)], { encoding: 'utf8' });
+      const ran = spawnSync(process.execPath, [MAIN, ...mapPaths(keys.command)], { encoding: 'utf8' });
       expect([ran.status, ran.stderr]).toEqual([0, '']);
       return ran.stdout;
     },
     'up --detach --wait': async () => {
       expect(valkey.command[0]).toBe('valkey-server');
-      const redis = await startRedis(mapped(valkey.command.slice(1)));
+      const redis = await startRedis(mapPaths(valkey.command.slice(1)));
       servers.push(redis);
       const bare = new Redis(redis.port, { lazyConnect: true, enableReadyCheck: false });
       bare.on('error', () => {});
       await expect(bare.ping()).rejects.toThrow('NOAUTH');
       bare.disconnect();
       const env = environment(`redis://gatehouse@127.0.0.1:${redis.port}/0`);
-      const [program = '', ...args] = mapped([...(api.entrypoint ?? []), ...api.command]);
+      const [program = '', ...args] = mapPaths([...(api.entrypoint ?? []), ...api.command]);
       children.push(
         spawn(program, args, { env: { PORT: String(apiPort), HOST: '127.0.0.1' }, stdio: 'ignore' }),
       );
-      const served = spawn(process.execPath, [MAIN, ...mapped(gatehouse.command)], {
+      const served = spawn(process.execPath, [MAIN, ...mapPaths(gatehouse.command)], {
         env,
         stdio: ['ignore', 'ignore', 'inherit'],
       });
@@ -163,17 +163,17 @@ test('A10 the steps of the README have the described results, with the container
       const [kind, ...health] = gatehouse.healthcheck?.test ?? [];
       expect(kind).toBe('CMD');
       await until(
-        'it is healthy',
+        'gatehouse is healthy',
         () => {
-          if (served.exitCode !== null) throw new Error(`gatehouse ended with ${served.exitCode}`);
-          return spawnSync(process.execPath, mapped(health), { env }).status === 0;
+          if (served.exitCode !== null) throw new Error(`gatehouse exited with ${served.exitCode}`);
+          return spawnSync(process.execPath, mapPaths(health), { env }).status === 0;
         },
         45,
       );
       return '';
     },
     'down --volumes': async () => {
-      await down();
+      await stopAll();
       return '';
     },
   };
@@ -181,7 +181,7 @@ test('A10 the steps of the README have the described results, with the container
   const terminal = openTerminal('/bin/sh');
   try {
     await terminal.run(`cd '${folder}'`);
-    const steps = exchanges();
+    const steps = readExamples();
     expect(steps.filter(({ command }) => command.startsWith('docker compose')).length).toBe(
       Object.keys(compose).length,
     );
@@ -191,7 +191,7 @@ test('A10 the steps of the README have the described results, with the container
         container === undefined
           ? await terminal.run(command.replaceAll('localhost:8443', `localhost:${port}`))
           : await compose[container]?.();
-      expect(output?.trimEnd(), command).toMatch(shapeOf(expected));
+      expect(output?.trimEnd(), command).toMatch(toPattern(expected));
     }
     expect(readFileSync(join(folder, '.env'), 'utf8')).toContain(
       `

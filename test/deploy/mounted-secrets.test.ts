@@ -6,7 +6,7 @@ import { describe, expect, test } from 'vitest';
 
 const KEYS = join(import.meta.dirname, '../../src/tokens/keyring-file.ts');
 
-/** Loads the program's own reader, becomes the user of the image, and reads. */
+/** Imports the program's own reader, switches to the user of the image, and reads the file. */
 const READ = `
 const { isReadableByOthers } = await import(process.argv[1]);
 process.setgroups(JSON.parse(process.argv[3]));
@@ -20,7 +20,7 @@ interface MountedFile {
   readonly mode: string;
   readonly owner: string;
   readonly groups?: readonly number[];
-  /** `read-only` is what a kubelet does: a file system in memory that it can write, bound into the container read-only. */
+  /** `read-only`, like a kubelet: a writable tmpfs that is bind-mounted read-only into the container. */
   readonly mount?: 'read-only' | 'writable' | 'covered';
   readonly readByOthers: boolean;
 }
@@ -28,7 +28,7 @@ interface MountedFile {
 const CASES: readonly MountedFile[] = [
   { name: 'by fsGroup', mode: '0440', owner: '0:65532', readByOthers: false },
   {
-    name: 'by the fsGroup of somebody else’s pod',
+    name: 'through the fsGroup of a foreign pod',
     mode: '0440',
     owner: '0:1000',
     groups: [1000],
@@ -69,7 +69,7 @@ const CASES: readonly MountedFile[] = [
   },
 ];
 
-// Only root can be somebody else, and mount.
+// Only root can switch users and mount.
 const canMount = process.geteuid?.() === 0 && spawnSync('unshare', ['--mount', 'true']).status === 0;
 
 describe.skipIf(!canMount)('a key file whose ownership was transferred', () => {
@@ -80,7 +80,7 @@ describe.skipIf(!canMount)('a key file whose ownership was transferred', () => {
       'set -e; chmod 0755 "$1"',
       ...(mount === undefined ? [] : ['mount -t tmpfs -o mode=0755 secret "$1"']),
       `echo x > "$2"; chown ${owner} "$2"; chmod ${mode} "$2"`,
-      // Another mount over it, which is writable: the nearest counts.
+      // A writable mount on top of it, which takes precedence.
       ...(mount === 'covered'
         ? [
             'mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"; mount -t tmpfs -o mode=0755 over "$1"; echo x > "$2"; chmod 0444 "$2"',

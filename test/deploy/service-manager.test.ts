@@ -11,7 +11,7 @@ import { createServeFolder, type ServeFolder, startServe, until } from '../suppo
 
 needs('python3');
 
-/** What systemd would read: datagrams on a unix socket, which Node cannot open; Python can. */
+/** Receives the datagrams in place of systemd. Uses Python, because Node has no Unix datagram sockets. */
 const LISTENER = `
 import array, os, socket, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -19,7 +19,7 @@ s.bind(sys.argv[1])
 print('listening', flush=True)
 while True:
     data, ancillary, _, _ = s.recvmsg(4096, socket.CMSG_SPACE(64))
-    # The sender waits until its barrier is closed, as systemd does when it has read everything before it.
+    # The sender waits until its barrier is closed, which systemd does after reading all earlier messages.
     for level, kind, fds in ancillary:
         if kind == socket.SCM_RIGHTS:
             for fd in array.array('i', fds):
@@ -50,11 +50,11 @@ async function listen(): Promise<Manager> {
   open.push({ child, folder });
   const notifications: string[] = [];
   createInterface({ input: child.stdout }).on('line', (line) => void notifications.push(line));
-  await until('the socket is there', () => notifications.includes('listening'));
+  await until('the socket exists', () => notifications.includes('listening'));
   return { socket, notifications };
 }
 
-const logTo = (lines: { event: string; fields: LogFields }[]) => {
+const createTestLogger = (lines: { event: string; fields: LogFields }[]) => {
   const write = (event: string, fields: LogFields = {}): void => void lines.push({ event, fields });
   return { debug: write, info: write, warn: write, error: write, audit: write };
 };
@@ -73,33 +73,36 @@ describe.skipIf(!notifies)('A11 systemd is notified of the state of gatehouse', 
       set: [`listen.workers=${workers}`],
       env: { NOTIFY_SOCKET: socket, WATCHDOG_USEC: '200000' },
     });
-    await until('READY', () => notifications.includes('READY=1'));
+    await until('READY is received', () => notifications.includes('READY=1'));
     expect(notifications).toContain(`MAINPID=${server.pid}`);
     expect(notifications.find((line) => line.startsWith('STATUS='))).toMatch(/^STATUS=serving https:/);
-    await until('two heartbeats', () => notifications.filter((line) => line === 'WATCHDOG=1').length >= 2);
+    await until(
+      'two heartbeats are received',
+      () => notifications.filter((line) => line === 'WATCHDOG=1').length >= 2,
+    );
     server.signal('SIGHUP');
-    await until('RELOADING', () => notifications.includes('RELOADING=1'));
+    await until('RELOADING is received', () => notifications.includes('RELOADING=1'));
     await until(
       'READY again',
       () => notifications.lastIndexOf('READY=1') > notifications.indexOf('RELOADING=1'),
     );
     expect(await server.stop()).toBe(0);
-    await until('STOPPING', () => notifications.includes('STOPPING=1'));
-    // The workers send nothing.
+    await until('STOPPING is received', () => notifications.includes('STOPPING=1'));
+    // Workers send no notifications.
     expect(notifications.filter((line) => line === 'READY=1')).toHaveLength(2);
     expect(notifications.filter((line) => line === 'STOPPING=1')).toHaveLength(1);
   });
 
   test('nothing is sent without a notify socket, and no heartbeat for another process', async () => {
     const { socket, notifications } = await listen();
-    const log = logTo([]);
+    const log = createTestLogger([]);
     createServiceManager({ env: {}, log }).ready('unasked');
     createServiceManager({ env: { NOTIFY_SOCKET: 'relative' }, log }).ready('relative');
     const other = { NOTIFY_SOCKET: socket, WATCHDOG_USEC: '2000', WATCHDOG_PID: '1' };
     const manager = createServiceManager({ env: other, log });
     manager.ready('asked');
     manager.stopping();
-    await until('STOPPING', () => notifications.includes('STOPPING=1'));
+    await until('STOPPING is received', () => notifications.includes('STOPPING=1'));
     expect(notifications.filter((line) => /^(STATUS|WATCHDOG)=/.test(line))).toEqual([
       'STATUS=asked',
       'STATUS=draining',
@@ -107,17 +110,19 @@ describe.skipIf(!notifies)('A11 systemd is notified of the state of gatehouse', 
   });
 });
 
-test('A11 a program that is missing is one warning', async () => {
+test('A11 a missing notification program is logged as one warning', async () => {
   const lines: { event: string; fields: LogFields }[] = [];
   const env = { NOTIFY_SOCKET: '/nowhere/notify' };
-  createServiceManager({ env, log: logTo(lines), program: '/nowhere/systemd-notify' }).ready('one');
-  await until('a line', () => lines.length > 0);
+  createServiceManager({ env, log: createTestLogger(lines), program: '/nowhere/systemd-notify' }).ready(
+    'one',
+  );
+  await until('a line is logged', () => lines.length > 0);
   expect(lines).toEqual([
     { event: 'service_manager_unreachable', fields: { problem: '/nowhere/systemd-notify (ENOENT)' } },
   ]);
 });
 
-test('A11 an unreachable service manager is logged once, however often it is called', async () => {
+test('A11 an unreachable service manager is logged only once', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-notify-'));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   const [program, calls] = [join(folder, 'notify'), join(folder, 'calls')];
@@ -125,15 +130,18 @@ test('A11 an unreachable service manager is logged once, however often it is cal
   const lines: { event: string; fields: LogFields }[] = [];
   const manager = createServiceManager({
     env: { NOTIFY_SOCKET: '/nowhere/notify' },
-    log: logTo(lines),
+    log: createTestLogger(lines),
     program,
   });
   manager.ready('one');
   manager.reloading();
   manager.ready('two');
   manager.stopping();
-  // One call begins when the one before it has been dealt with.
-  await until('the last call', () => existsSync(calls) && readFileSync(calls, 'utf8').includes('STOPPING=1'));
+  // Calls are made one after another.
+  await until(
+    'the last call was made',
+    () => existsSync(calls) && readFileSync(calls, 'utf8').includes('STOPPING=1'),
+  );
   expect(readFileSync(calls, 'utf8')).toBe('READY=1\nRELOADING=1\nREADY=1\nSTOPPING=1\n');
   expect(lines).toEqual([{ event: 'service_manager_unreachable', fields: { problem: `${program} (1)` } }]);
 });

@@ -31,7 +31,7 @@ interface Manifest {
 const manifest = JSON.parse(read('package.json')) as Manifest;
 
 describe('the lock file', () => {
-  test('has a SHA-512 of every package, and names none by a path or a repository', () => {
+  test('has a SHA-512 of every package, and contains no path or repository dependencies', () => {
     expect(locked.length).toBeGreaterThan(100);
     const unchecked = locked.filter(
       ([, { integrity, resolved = 'https://registry.npmjs.org/', link }]) =>
@@ -54,7 +54,7 @@ describe('the lock file', () => {
     }
   });
 
-  test('allows no package of a production installation to run a script', () => {
+  test('contains no install scripts in production packages', () => {
     const scripts = locked
       .filter(([, { dev, hasInstallScript }]) => dev !== true && hasInstallScript === true)
       .map(([path]) => path.replace(/^.*node_modules\//, ''));
@@ -63,13 +63,13 @@ describe('the lock file', () => {
 });
 
 describe('a production installation', () => {
-  test('has no package that only the demo or tests use', () => {
+  test('contains no package that only the demo or tests use', () => {
     for (const name of ['@peculiar/x509', 'reflect-metadata', 'tsyringe'])
       expect(inProduction).not.toContain(`node_modules/${name}`);
     expect(inProduction.filter((path) => path.includes('@peculiar/'))).toEqual([]);
   });
 
-  test('has every package that the sources import, and nothing else is imported', () => {
+  test('contains every package that the sources import, and the sources import no other', () => {
     const imported = globSync('src/**/*.ts', { cwd: ROOT }).flatMap((file) =>
       [
         ...read(file).matchAll(
@@ -85,12 +85,12 @@ describe('a production installation', () => {
     expect([...names].toSorted()).toEqual(Object.keys(manifest.dependencies).toSorted());
   });
 
-  test('runs every command, the demo too, without the packages of development', async () => {
+  test('runs every command, including the demo, without development dependencies', async () => {
     const folder = tempFolder('production');
     onTestFinished(folder.remove);
     cpSync(join(ROOT, 'src'), folder.file('src'), { recursive: true });
     cpSync(join(ROOT, 'package.json'), folder.file('package.json'));
-    // Scoped names are one level deeper; what a package itself needs is found beside the real one.
+    // Scoped packages are one level deeper; dependencies of a package are resolved from its real path.
     for (const path of inProduction) {
       if (path.slice('node_modules/'.length).includes('node_modules/')) continue;
       mkdirSync(dirname(folder.file(path)), { recursive: true });
@@ -99,7 +99,7 @@ describe('a production installation', () => {
     expect(readdirSync(folder.file('node_modules'))).not.toContain('reflect-metadata');
     const env = { PATH: process.env['PATH'] ?? '', NODE_ENV: 'production' };
     const main = folder.file('src/main.ts');
-    // The list of commands loads all of them.
+    // `help` loads all commands.
     const help = await runChild([process.execPath, main, 'help'], { env, seconds: 60 });
     expect(help).toMatchObject({ code: 0, stderr: '' });
     const demo = await startChild(
@@ -115,7 +115,7 @@ describe('base images', () => {
   const check = (...images: readonly string[]) =>
     runChild(['sh', join(ROOT, 'tools/image/require-digests'), ...images]);
 
-  test('a release build refuses a base without a digest', async () => {
+  test('a release build rejects a base image without a digest', async () => {
     expect(await check(`a.example/b@${DIGEST}`, `a.example/b:1@${DIGEST}`)).toMatchObject({ code: 0 });
     for (const image of [
       'a.example/b',
@@ -133,7 +133,7 @@ describe('base images', () => {
     }
   });
 
-  test('the Dockerfile checks both of its bases before anything else', () => {
+  test('the Dockerfile checks both base images before anything else', () => {
     const file = read('deploy/docker/Dockerfile');
     const froms = [...file.matchAll(/^FROM (\S+)/gm)].map(([, base]) => base);
     expect(froms).toEqual(['${BUILD_BASE}', '${RUNTIME_BASE}']);
@@ -143,7 +143,7 @@ describe('base images', () => {
     );
   });
 
-  test('every other image that the files of deploy/ name has a version, and can be replaced by a digest', () => {
+  test('every other image in deploy/ has a version and can be replaced by a digest', () => {
     const images = [...read('deploy/compose/compose.yaml').matchAll(/^\s*image: (\S+)$/gm)].map(
       ([, one]) => one,
     );

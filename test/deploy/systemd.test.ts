@@ -12,8 +12,8 @@ needs('systemd-analyze');
 const ROOT = join(import.meta.dirname, '../..');
 const UNIT = readFileSync(join(ROOT, 'deploy/systemd/gatehouse.service'), 'utf8');
 const setting = (name: string): string => UNIT.match(new RegExp(`^${name}=(.*)$`, 'm'))?.[1] ?? '';
-/** The checkout stands for /opt/gatehouse. */
-const here = (text: string): string =>
+/** Replaces /opt/gatehouse with the checkout. */
+const withCheckoutPaths = (text: string): string =>
   text
     .replaceAll('/opt/gatehouse/node_modules/.bin/node', process.execPath)
     .replaceAll('/opt/gatehouse', ROOT);
@@ -24,7 +24,7 @@ afterEach(async () => {
   for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
   for (const gateway of gateways.splice(0)) await gateway.remove();
 });
-const temporary = (): string => {
+const createTempFolder = (): string => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-unit-'));
   folders.push(folder);
   return folder;
@@ -39,21 +39,21 @@ const analyze = (...args: readonly string[]) =>
 const works = analyze('--version').status === 0;
 
 describe.skipIf(!works)('A11 the systemd unit', () => {
-  test('systemd finds nothing wrong with it', () => {
-    const file = join(temporary(), 'gatehouse.service');
-    writeFileSync(file, here(UNIT));
+  test('systemd reports no problem', () => {
+    const file = join(createTempFolder(), 'gatehouse.service');
+    writeFileSync(file, withCheckoutPaths(UNIT));
     const { status, stdout, stderr } = analyze('verify', '--man=no', file);
     expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: '', stderr: '' });
   });
 
   test('systemd-analyze reports an invalid unit', () => {
-    const file = join(temporary(), 'gatehouse.service');
-    writeFileSync(file, here(UNIT).replace('ProtectHome=yes', 'ProtectHomes=yes'));
+    const file = join(createTempFolder(), 'gatehouse.service');
+    writeFileSync(file, withCheckoutPaths(UNIT).replace('ProtectHome=yes', 'ProtectHomes=yes'));
     expect(analyze('verify', '--man=no', file).stderr).toContain('ProtectHomes');
   });
 
-  test('its exposure is 2.0 at most', () => {
-    const file = join(temporary(), 'gatehouse.service');
+  test('its exposure level is at most 2.0', () => {
+    const file = join(createTempFolder(), 'gatehouse.service');
     writeFileSync(file, UNIT);
     const { stdout } = analyze('security', '--offline=true', '--no-pager', '--threshold=20', file);
     const exposure = Number(stdout.match(/Overall exposure level for gatehouse\.service: ([\d.]+)/)?.[1]);
@@ -70,13 +70,13 @@ test('A11 its user cannot log in', () => {
   );
 });
 
-test.skipIf(!existsSync('/usr/bin/systemd-sysusers'))('A11 sysusers makes its user', () => {
-  const root = temporary();
+test.skipIf(!existsSync('/usr/bin/systemd-sysusers'))('A11 systemd-sysusers creates its user', () => {
+  const root = createTempFolder();
   const file = join(root, 'gatehouse.conf');
   writeFileSync(file, SYSUSERS);
   mkdirSync(join(root, 'etc'));
-  const made = spawnSync('systemd-sysusers', [`--root=${root}`, file], { encoding: 'utf8' });
-  expect(made.status, made.stderr).toBe(0);
+  const result = spawnSync('systemd-sysusers', [`--root=${root}`, file], { encoding: 'utf8' });
+  expect(result.status, result.stderr).toBe(0);
   expect(readFileSync(join(root, 'etc/passwd'), 'utf8')).toContain('gatehouse:');
 });
 
@@ -88,7 +88,7 @@ test('A11 ExecStart works, and an invalid configuration exits with the code that
   gateways.push(gateway);
   const env = { PATH: process.env['PATH'] ?? '', GATEHOUSE_CONFIG: gateway.file('gatehouse.yaml') };
   const args = (name: string): [string, string[]] => {
-    const [program = '', ...rest] = here(setting(name)).split(' ');
+    const [program = '', ...rest] = withCheckoutPaths(setting(name)).split(' ');
     return [program, rest];
   };
   const wrong = spawnSync(...args('ExecStart'), {
@@ -110,12 +110,12 @@ test('A11 ExecStart works, and an invalid configuration exits with the code that
   }
 });
 
-test('A11 the unit waits longer than the program takes, and does not repeat what cannot succeed', () => {
+test('A11 the stop timeout exceeds the shutdown time, and permanent failures do not cause a restart', () => {
   const seconds = (text: string): number => Number.parseInt(text, 10);
-  // shutdown.preStop and shutdown.drain by default.
+  // The defaults of shutdown.preStop and shutdown.drain.
   expect(seconds(setting('TimeoutStopSec'))).toBeGreaterThan(5 + 30);
   expect(setting('RestartPreventExitStatus')).toBe('78');
-  // systemd.service(5): that setting has no effect on what ExecStartPre runs.
+  // systemd.service(5): RestartPreventExitStatus has no effect on ExecStartPre.
   expect(UNIT).not.toMatch(/^ExecStartPre=/m);
   expect(setting('Type')).toBe('notify');
 });

@@ -5,23 +5,23 @@ import { beginRequest, type Reply } from '../support/https-client.ts';
 import { connect, createServeFolder, type ServeFolder, startServe } from '../support/serve-process.ts';
 import { until } from '../support/until.ts';
 
-/** What clients saw of one termination. */
+/** The results of the clients during one termination. */
 export interface TerminationResult {
   readonly exitCode: number | null;
   readonly sent: number;
-  /** Requests without a good response. */
+  /** Failed requests. */
   readonly failures: readonly string[];
 }
 
 export interface TerminationFolder extends ServeFolder {
-  /** Requests the API has begun and not answered yet. */
+  /** Requests to which the API has not responded yet. */
   readonly inFlight: () => number;
-  /** Lets the API respond to the requests for `/slow` that it holds. */
+  /** Responds to the pending requests for `/slow`. */
   readonly respond: () => void;
 }
 
-/** An API that responds to `/slow` only when the test says so. */
-export async function terminationFolder(preStop: string): Promise<TerminationFolder> {
+/** Creates a folder with an API that responds to `/slow` only when the test calls `respond`. */
+export async function createTerminationFolder(preStop: string): Promise<TerminationFolder> {
   let underWay = 0;
   const slow: ServerResponse[] = [];
   const folder = await createServeFolder(
@@ -46,14 +46,14 @@ export async function terminationFolder(preStop: string): Promise<TerminationFol
   return { ...folder, inFlight: () => underWay, respond };
 }
 
-/** It ends when the test says so. */
+/** The pre-stop time ends when the test calls `expireTimers`. */
 export const PRE_STOP_SECONDS = 45;
-/** Requests on each of two kinds of connections within the pre-stop time. */
+/** Number of requests within the pre-stop time, on open and on new connections each. */
 const LATE = 20;
 
 /**
- * What a kubelet and a load balancer do to a pod that is to end: requests are running, SIGTERM comes, and clients that do
- * not know of it yet continue for less than the pre-stop time, on open connections and on new ones.
+ * Terminates a process like a pod behind a load balancer: requests are running when SIGTERM arrives, and clients continue to
+ * send requests within the pre-stop time, on open and on new connections.
  */
 export async function terminateOnce(folder: TerminationFolder): Promise<TerminationResult> {
   const server = await startServe(folder, {
@@ -62,7 +62,7 @@ export async function terminateOnce(folder: TerminationFolder): Promise<Terminat
   });
   const failures: string[] = [];
   let requestCount = 0;
-  const note = async (what: string, reply: Promise<Pick<Reply, 'status' | 'text'>>): Promise<void> => {
+  const record = async (what: string, reply: Promise<Pick<Reply, 'status' | 'text'>>): Promise<void> => {
     requestCount += 1;
     try {
       const { status, text } = await reply;
@@ -74,20 +74,20 @@ export async function terminateOnce(folder: TerminationFolder): Promise<Terminat
   const kept = connect(folder, server.port);
   const other = connect(folder, server.port);
   try {
-    await note('before', kept.request({ path: '/health' }));
-    const running = note('in flight', other.request({ path: '/slow' }));
+    await record('before', kept.request({ path: '/health' }));
+    const running = record('in flight', other.request({ path: '/slow' }));
     const upload = send(folder, server.port, '/upload');
     upload.begin('first half, ');
-    const uploaded = note('upload', upload.answer);
-    await until('both are under way', () => folder.inFlight() >= 2);
+    const uploaded = record('upload', upload.answer);
+    await until('both requests have reached the API', () => folder.inFlight() >= 2);
     server.signal('SIGTERM');
-    await until('it drains', () => server.log.some(({ event }) => event === 'draining'));
+    await until('the process is draining', () => server.log.some(({ event }) => event === 'draining'));
     for (let count = 0; count < LATE; count += 1) {
       const fresh = send(folder, server.port, '/health');
       fresh.finish('');
       await Promise.all([
-        note('late, kept connection', kept.request({ path: '/health' })),
-        note('late, new connection', fresh.answer),
+        record('late, kept connection', kept.request({ path: '/health' })),
+        record('late, new connection', fresh.answer),
       ]);
     }
     expireTimers(server);
@@ -111,7 +111,7 @@ const isRefused = (port: number): Promise<boolean> =>
     }).on('error', () => resolve(true));
   });
 
-/** A request on a connection of its own, whose body is sent piece by piece. */
+/** Sends a request on a new connection; the caller sends the body in parts. */
 export function send(folder: ServeFolder, port: number, path: string) {
   const { sent, reply } = beginRequest({
     port,

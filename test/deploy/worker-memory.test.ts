@@ -14,7 +14,7 @@ afterEach(async () => {
 });
 
 test.runIf(process.platform === 'linux')(
-  'workers are started with the settings for their memory, and with those that the operator has set',
+  'workers are started with gatehouse’s memory settings and those of the operator',
   async () => {
     folder = await createServeFolder();
     const { workers } = await startServe(folder, {
@@ -24,7 +24,7 @@ test.runIf(process.platform === 'linux')(
     expect(workers).toHaveLength(2);
     for (const pid of workers) {
       const environment = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0');
-      const set = environment.filter((word) => /^(?:MALLOC_|NODE_OPTIONS=)/.test(word)).toSorted();
+      const set = environment.filter((variable) => /^(?:MALLOC_|NODE_OPTIONS=)/.test(variable)).toSorted();
       expect(set).toEqual(
         ASSIGNMENTS.map((word) =>
           word
@@ -44,7 +44,7 @@ test.each([
   expect(args.split(' ')).toEqual(ASSIGNMENTS);
 });
 
-test('what the operator has set is not set again', () => {
+test('settings of the operator are not overridden', () => {
   expect(createWorkerEnvironment({ MALLOC_TOP_PAD_: '0' })).not.toHaveProperty('MALLOC_TOP_PAD_');
   expect(createWorkerEnvironment({})).toEqual(MEMORY_ENVIRONMENT);
   expect(createWorkerEnvironment({ NODE_OPTIONS: '--max-semi-space-size=32' })).not.toHaveProperty(

@@ -10,7 +10,7 @@ import { programs, runProgram } from './pages.ts';
 const run = promisify(execFile);
 
 test.each(programs())(
-  'the program in $page ($index) runs with the package that npm pack makes, and so does its command',
+  'the program in $page ($index) and its command run with the packed npm package',
   async ({ program }) => {
     const folder = temporaryFolder();
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));

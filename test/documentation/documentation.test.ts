@@ -7,7 +7,7 @@ import { needs } from '../set-up/programs.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import { type Demo, openTerminal, startDemo, temporaryFolder } from '../support/demo.ts';
 import { createCa, issueServer } from '../support/pki.ts';
-import { blocksOf, PAGES, programs, runProgram, textOf } from './pages.ts';
+import { PAGES, programs, readBlocks, readPage, runProgram } from './pages.ts';
 
 needs('curl');
 
@@ -18,8 +18,8 @@ interface Exchange {
   readonly output: string;
 }
 
-/** A transcript: commands after `$ `, continued after a backslash; everything else is what they printed. */
-function exchangesOf(transcript: string): Exchange[] {
+/** Splits a transcript into commands (after `$ `, continued after a backslash) and their output. */
+function parseTranscript(transcript: string): Exchange[] {
   const exchanges: { command: string; output: string }[] = [];
   for (const line of transcript.split(/(?<!\\)\n/)) {
     if (line.startsWith('$ ')) exchanges.push({ command: line.slice(2), output: '' });
@@ -31,8 +31,8 @@ function exchangesOf(transcript: string): Exchange[] {
   return exchanges;
 }
 
-/** `…` stands for anything within a line. */
-const shapeOf = (expected: string): RegExp =>
+/** `…` matches anything within a line. */
+const toPattern = (expected: string): RegExp =>
   new RegExp(
     `^${expected
       .split('…')
@@ -40,7 +40,7 @@ const shapeOf = (expected: string): RegExp =>
       .join('.*')}$`,
   );
 
-describe('transcripts in the documentation are what a reader would see', () => {
+describe('transcripts in the documentation match the real output', () => {
   let demo: Demo;
   let folder: string;
   beforeAll(async () => {
@@ -52,8 +52,8 @@ describe('transcripts in the documentation are what a reader would see', () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  const transcribed = PAGES.filter((page) => blocksOf(page, 'console executed').length > 0);
-  test('the documentation has executed transcripts', () => {
+  const transcribed = PAGES.filter((page) => readBlocks(page, 'console executed').length > 0);
+  test('the documentation contains transcripts', () => {
     expect(transcribed).toEqual(expect.arrayContaining(['README.md', 'docs/start.md', 'docs/token-api.md']));
   });
 
@@ -63,13 +63,15 @@ describe('transcripts in the documentation are what a reader would see', () => {
       const program = `'${process.execPath}' '${join(ROOT, 'bin/gatehouse.js')}'`;
       await terminal.run(`cd '${folder}'; gatehouse() { ${program} "$@"; }`);
       if (page !== 'README.md') for (const command of demo.steps.get(0) ?? []) await terminal.run(command);
-      for (const { command, output: expected } of blocksOf(page, 'console executed').flatMap(exchangesOf)) {
+      for (const { command, output: expected } of readBlocks(page, 'console executed').flatMap(
+        parseTranscript,
+      )) {
         const output = await terminal.run(
           command
             .replaceAll('https://localhost:8443', demo.url)
             .replaceAll('http://127.0.0.1:9443', demo.adminUrl),
         );
-        expect(output, command).toMatch(shapeOf(expected));
+        expect(output, command).toMatch(toPattern(expected));
       }
     } finally {
       terminal.close();
@@ -77,7 +79,7 @@ describe('transcripts in the documentation are what a reader would see', () => {
   });
 
   test.each(programs())(
-    'the program in $page ($index) runs, on the sources of the client library',
+    'the program in $page ($index) runs with the sources of the client library',
     ({ program }) =>
       runProgram(demo, program, async (modules) => symlinkSync(ROOT, join(modules, 'gatehouse')), [
         '--conditions=gatehouse-source',
@@ -85,12 +87,12 @@ describe('transcripts in the documentation are what a reader would see', () => {
   );
 
   test.each(
-    PAGES.flatMap((page) => blocksOf(page, 'yaml checked').map((yaml, index) => ({ page, index, yaml }))),
+    PAGES.flatMap((page) => readBlocks(page, 'yaml checked').map((yaml, index) => ({ page, index, yaml }))),
   )('the configuration in $page ($index) is valid', async ({ yaml }) => {
     const directory = mkdtempSync(join(tmpdir(), 'gatehouse-docs-'));
     try {
       cpSync(join(demo.folder, 'pki'), join(directory, 'pki'), { recursive: true });
-      // The demo's certificate is for localhost, the documentation's hosts are below example.test.
+      // The demo's certificate is for localhost, the documentation uses hosts under example.test.
       const { pem, keyPem } = await issueServer(await createCa(), {
         notAfter: new Date(Date.now() + 365 * 86_400_000),
       });
@@ -104,9 +106,9 @@ describe('transcripts in the documentation are what a reader would see', () => {
     }
   });
 
-  test('the walkthrough in the README begins like the printed one', () => {
-    const [first = ''] = blocksOf('README.md', 'console executed');
-    const shown = exchangesOf(first).map(({ command }) => command);
+  test('the walkthrough in the README starts like the printed one', () => {
+    const [first = ''] = readBlocks('README.md', 'console executed');
+    const shown = parseTranscript(first).map(({ command }) => command);
     const printed = [...(demo.steps.get(0) ?? []), ...(demo.steps.get(1) ?? [])];
     expect(shown.slice(1, 3)).toEqual(printed.slice(1, 3));
     expect(shown[3]?.split(/\s+/)).toEqual(printed[3]?.split(/\s+/));
@@ -114,13 +116,13 @@ describe('transcripts in the documentation are what a reader would see', () => {
 });
 
 describe('the documentation is consistent', () => {
-  test('the README has its two commands, verbatim', () => {
-    const commands = blocksOf('README.md', 'sh').map((text) => text.trim());
+  test('the README contains its two commands verbatim', () => {
+    const commands = readBlocks('README.md', 'sh').map((text) => text.trim());
     expect(commands).toEqual(['npm ci && npm start', 'npm ci && npm test']);
   });
 
   test('the README links to every page and is at most a screen and a half long', () => {
-    const readme = textOf('README.md');
+    const readme = readPage('README.md');
     const pages = PAGES.filter((page) => /^docs\/[^/]+\.md$/.test(page));
     expect(pages.length).toBeGreaterThan(15);
     expect(pages.filter((page) => !readme.includes(`](${page})`))).toEqual([]);
@@ -128,8 +130,8 @@ describe('the documentation is consistent', () => {
   });
 
   test('every script of the package is described in CONTRIBUTING.md', () => {
-    const { scripts } = JSON.parse(textOf('package.json')) as { scripts: Record<string, string> };
-    const contributing = textOf('CONTRIBUTING.md');
+    const { scripts } = JSON.parse(readPage('package.json')) as { scripts: Record<string, string> };
+    const contributing = readPage('CONTRIBUTING.md');
     const known = new Set(['start', 'test', 'typecheck', 'lint', 'format', 'chart']);
     const undocumented = Object.keys(scripts).filter(
       (name) =>
@@ -142,10 +144,10 @@ describe('the documentation is consistent', () => {
   });
 
   const everywhere = [...PAGES, ...globSync('{bench,deploy,helm,test,tools}/**/*.md', { cwd: ROOT })];
-  const proseOf = (page: string): string => textOf(page).replace(/^```[\s\S]*?^```/gm, '');
-  /** As GitHub makes them out of headings. */
-  const anchorsIn = (page: string): string[] =>
-    [...proseOf(page).matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>
+  const readProse = (page: string): string => readPage(page).replace(/^```[\s\S]*?^```/gm, '');
+  /** Anchors as GitHub derives them from headings. */
+  const listAnchors = (page: string): string[] =>
+    [...readProse(page).matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>
       heading
         .toLowerCase()
         .replace(/[^\p{L}\p{N}_ -]/gu, '')
@@ -153,22 +155,22 @@ describe('the documentation is consistent', () => {
     );
 
   test.each(everywhere)('%s: links have a target', (page) => {
-    const broken = [...proseOf(page).matchAll(/\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)/g)].filter(
+    const broken = [...readProse(page).matchAll(/\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)/g)].filter(
       ([, file = '', anchor]) => {
         const to = file === '' ? page : relative(ROOT, resolve(ROOT, dirname(page), file));
         if (!existsSync(join(ROOT, to))) return true;
-        return anchor !== undefined && to.endsWith('.md') && !anchorsIn(to).includes(anchor);
+        return anchor !== undefined && to.endsWith('.md') && !listAnchors(to).includes(anchor);
       },
     );
     expect(broken.map(([link]) => link)).toEqual([]);
   });
 
   test.each(everywhere)('%s: the files and scripts it mentions exist', (page) => {
-    const prose = proseOf(page);
-    const { scripts } = JSON.parse(textOf('package.json')) as { scripts: Record<string, string> };
+    const prose = readProse(page);
+    const { scripts } = JSON.parse(readPage('package.json')) as { scripts: Record<string, string> };
     const named = [...prose.matchAll(/`((?:src|test|tools|bench|deploy|helm|docs|bin)\/[\w./*{},-]+)`/g)]
       .map(([, path = '']) => path)
-      // Of the worked example in CONTRIBUTING.md, and figures that benchmarks and chaos runs write.
+      // Files of the example in CONTRIBUTING.md, and results of benchmarks and chaos runs.
       .filter((path) => !/\bsql\.|^(?:bench|test\/chaos)\/results\//.test(path));
     expect(named.filter((path) => globSync(path, { cwd: ROOT }).length === 0)).toEqual([]);
     const called = [...prose.matchAll(/`npm run ([\w:-]+)/g)].map(([, name = '']) => name);

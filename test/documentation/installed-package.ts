@@ -10,8 +10,8 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const NOT_PACKED = new Set(['.git', 'node_modules', 'dist', 'test', 'bench', '.gatehouse', 'helm']);
 
 /**
- * Puts what `npm pack` makes of this checkout into a project's node_modules, as `npm install FILE` does; the packages
- * it needs are those of the checkout, so that no registry is asked. The checkout itself is left as it is.
+ * Installs the result of `npm pack` in a project's node_modules, like `npm install FILE`, with the dependencies of the
+ * checkout, so that no registry is needed. The checkout itself is not changed.
  */
 export async function installPacked(project: string): Promise<void> {
   const copy = mkdtempSync(join(tmpdir(), 'gatehouse-packed-'));

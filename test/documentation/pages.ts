@@ -17,18 +17,20 @@ export const PAGES = [
     .filter((name) => name.endsWith('.md'))
     .map((name) => join('docs', name)),
 ];
-export const textOf = (page: string): string => readFileSync(join(ROOT, page), 'utf8');
+export const readPage = (page: string): string => readFileSync(join(ROOT, page), 'utf8');
 
-export const blocksOf = (page: string, kind: string): string[] =>
-  [...textOf(page).matchAll(/^```(.*)\n([\s\S]*?)^```$/gm)].flatMap(([, info, text = '']) =>
+export const readBlocks = (page: string, kind: string): string[] =>
+  [...readPage(page).matchAll(/^```(.*)\n([\s\S]*?)^```$/gm)].flatMap(([, info, text = '']) =>
     info === kind ? [text] : [],
   );
 
-/** The programs in the documentation that are run as they are. */
+/** The programs in the documentation that are executed unchanged. */
 export const programs = (): { readonly page: string; readonly index: number; readonly program: string }[] =>
-  PAGES.flatMap((page) => blocksOf(page, 'js executed').map((program, index) => ({ page, index, program })));
+  PAGES.flatMap((page) =>
+    readBlocks(page, 'js executed').map((program, index) => ({ page, index, program })),
+  );
 
-/** Runs a program in a project beside the demo, whose `node_modules` is filled by `install`. */
+/** Runs a program in a project next to the demo; `install` fills its `node_modules`. */
 export async function runProgram(
   demo: Demo,
   program: string,

@@ -10,11 +10,11 @@ import { CLIENT, startOpenIdProvider } from '../support/openid-provider.ts';
 import { issue, issueServer } from '../support/pki.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** What docs/sign-in.md and docs/pages.md show is run as it stands; only addresses become those of the test's servers. */
-const blockOf = (page: string, kind: string): string => {
+/** Runs the examples of docs/sign-in.md and docs/pages.md unchanged, except for the addresses of the servers. */
+const readBlock = (page: string, kind: string): string => {
   const text = readFileSync(join(import.meta.dirname, '../../docs', page), 'utf8');
   const found = new RegExp(`^\`\`\`yaml ${kind}\\n([\\s\\S]*?)^\`\`\`$`, 'm').exec(text)?.[1];
-  if (found === undefined) throw new Error(`${page} has no block ${kind}`);
+  if (found === undefined) throw new Error(`${page} has no ${kind} block`);
   return found;
 };
 
@@ -33,18 +33,18 @@ const withServer = (yaml: string): SettingsInput =>
       .replaceAll('dc=example,dc=com', BASE_DN),
   ) as SettingsInput;
 
-const openUntilFinished = async (...terms: Parameters<typeof startGateway>): Promise<TestGateway> => {
-  const gateway = await startGateway(...terms);
+const startUntilFinished = async (...args: Parameters<typeof startGateway>): Promise<TestGateway> => {
+  const gateway = await startGateway(...args);
   onTestFinished(() => gateway.close());
   return gateway;
 };
 
-const openWith = (shown: SettingsInput): Promise<TestGateway> =>
-  openUntilFinished(
+const startWith = (example: SettingsInput): Promise<TestGateway> =>
+  startUntilFinished(
     (settings) => ({
       ...settings,
-      directories: shown.directories ?? {},
-      certificates: { issuers: ['ca.pem'], directory: 'corp', ...shown.certificates },
+      directories: example.directories ?? {},
+      certificates: { issuers: ['ca.pem'], directory: 'corp', ...example.certificates },
     }),
     (folder) => {
       writeFileSync(join(folder, 'ldap-ca.pem'), ldap.ca.pem);
@@ -52,11 +52,11 @@ const openWith = (shown: SettingsInput): Promise<TestGateway> =>
     },
   );
 
-test('LDAP as shown: password and certificate sign-in work, and an unreachable server is never treated as "user not found"', async () => {
-  const gateway = await openWith(withServer(blockOf('sign-in.md', 'ldap')));
+test('the LDAP example: password and certificate sign-in work, and an unreachable server is never treated as "user not found"', async () => {
+  const gateway = await startWith(withServer(readBlock('sign-in.md', 'ldap')));
   const alice = await issue(gateway.ca, { emails: ['alice@example.test'] });
-  const ask = { client_id: 'report-runner', scope: 'reports:read' };
-  const byCertificate = () => gateway.post('/Authorize/Certificate', ask, { as: alice });
+  const body = { client_id: 'report-runner', scope: 'reports:read' };
+  const byCertificate = () => gateway.post('/Authorize/Certificate', body, { as: alice });
   const steps = createDeviceClient(gateway);
   const codes = await steps.requestCodes();
   const end = await steps.decideInBrowser(codes, { userName: 'alice', password: 'alice password' });
@@ -67,13 +67,13 @@ test('LDAP as shown: password and certificate sign-in work, and an unreachable s
   expect(granted.json).toMatchObject({ identity: 'corp:{5f0c2a52-6d0e-4d0c-9c3e-000000000001}' });
 
   const outsider = await issue(gateway.ca, { emails: ['nobody@example.test'] });
-  const unknown = await gateway.post('/Authorize/Certificate', ask, { as: outsider });
+  const unknown = await gateway.post('/Authorize/Certificate', body, { as: outsider });
   expect([unknown.status, unknown.json['Error']]).toEqual([401, 'access_denied']);
 
   await ldap.stop();
-  // Alice is cached for a while; dora has not been looked up before.
+  // alice is cached; dora has not been looked up before.
   const dora = await issue(gateway.ca, { emails: ['dora@example.test'] });
-  const unreachable = await gateway.post('/Authorize/Certificate', ask, { as: dora });
+  const unreachable = await gateway.post('/Authorize/Certificate', body, { as: dora });
   expect([unreachable.status, unreachable.json['Error']]).toEqual([400, 'invalid_request']);
   expect(unreachable.headers['retry-after']).toBeDefined();
   gateway.clock.advance(60);
@@ -85,12 +85,12 @@ test('LDAP as shown: password and certificate sign-in work, and an unreachable s
   expect((await byCertificate()).status).toBe(200);
 });
 
-test('Active Directory as shown, while the first of two servers is unreachable', async () => {
-  const shown = withServer(blockOf('sign-in.md', 'active-directory'));
-  // OpenLDAP does not know the rule for groups in groups.
-  const { corp } = shown.directories ?? {};
+test('the Active Directory example, while the first of two servers is unreachable', async () => {
+  const example = withServer(readBlock('sign-in.md', 'active-directory'));
+  // OpenLDAP lacks the matching rule for nested groups.
+  const { corp } = example.directories ?? {};
   if (corp?.ldap?.groups) corp.ldap.groups.nested = false;
-  const gateway = await openWith(shown);
+  const gateway = await startWith(example);
   const steps = createDeviceClient(gateway);
   const codes = await steps.requestCodes();
   await steps.decideInBrowser(codes, { userName: 'alice', password: 'alice password' });
@@ -103,30 +103,30 @@ test('Active Directory as shown, while the first of two servers is unreachable',
   ).rejects.toThrow(/403[^]*Incorrect username or password/);
 });
 
-test('OpenID Connect as shown', async () => {
-  const gateway = await openUntilFinished();
+test('the OpenID Connect example', async () => {
+  const gateway = await startUntilFinished();
   const origin = `https://localhost:${gateway.port}`;
   const back = `${origin}/authsvc/device/openid/works`;
   const provider = await startOpenIdProvider(await issueServer(gateway.ca), [back]);
   onTestFinished(() => provider.stop());
-  const shown = parse(
-    blockOf('sign-in.md', 'openid').replace('https://login.example.com', provider.issuer),
+  const example = parse(
+    readBlock('sign-in.md', 'openid').replace('https://login.example.com', provider.issuer),
   ) as SettingsInput;
-  const { works } = shown.signIn?.openid ?? {};
+  const { works } = example.signIn?.openid ?? {};
   if (works === undefined) throw new Error('no provider');
   works.ca = 'ca.pem';
   writeFileSync(join(gateway.folder, 'openid-secret'), CLIENT.secret, { mode: 0o600 });
   await gateway.reload((settings) => ({
     ...settings,
     publicUrl: origin,
-    ...shown,
+    ...example,
     certificates: { issuers: [] },
   }));
   const agent = createAgent({ ca: gateway.ca.pem });
   onTestFinished(() => agent.destroy());
   const browser = new FormBrowser({ agent });
   const choose = await browser.open(`${origin}/authsvc/device/grants`);
-  // No user of this directory has a password: there is nothing to type.
+  // No user of this directory has a password, so there is no password form.
   expect(choose.text).not.toContain('name="password"');
   expect(choose.text).toContain('Sign in with Example Login');
   await browser.submit('/openid');
@@ -134,10 +134,10 @@ test('OpenID Connect as shown', async () => {
   expect((await browser.submit('')).text).toContain('Alice Example');
 });
 
-test('the look as shown', async () => {
-  const shown = parse(blockOf('pages.md', 'settings')) as SettingsInput;
-  const gateway = await openUntilFinished(
-    (settings) => ({ ...settings, ...shown }),
+test('the branding example', async () => {
+  const example = parse(readBlock('pages.md', 'settings')) as SettingsInput;
+  const gateway = await startUntilFinished(
+    (settings) => ({ ...settings, ...example }),
     (folder) => writeFileSync(join(folder, 'logo.svg'), '<svg xmlns="http://www.w3.org/2000/svg"/>'),
   );
   const page = await gateway.request({ path: '/authsvc/device', headers: { 'accept-language': 'de' } });

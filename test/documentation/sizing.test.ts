@@ -7,12 +7,12 @@ const { constants } = readMeasurements();
 const [, load] = EXAMPLES[1] ?? [];
 const usual = load as Load;
 
-test('every constant was measured, and is a number above zero', () => {
+test('every constant is measured and positive', () => {
   for (const [name, value] of Object.entries(constants)) expect(value, name).toBeGreaterThan(0);
   expect(Object.values(computeSizes(usual, constants)).every(Number.isFinite)).toBe(true);
 });
 
-test('memory grows with the grants, the traffic of a replica with revocations and not with the other replicas', () => {
+test('memory grows with the grants, and the traffic of a replica does not depend on the number of replicas', () => {
   const once = computeSizes(usual, constants);
   const grown = computeSizes({ ...usual, grants: usual.grants * 10 }, constants);
   expect(grown.redisMemoryBytes - once.redisMemoryBytes).toBeCloseTo(usual.grants * 9 * constants.grantBytes);
@@ -22,15 +22,17 @@ test('memory grows with the grants, the traffic of a replica with revocations an
   expect(wide.revocationCores).toBeCloseTo(once.revocationCores * 2);
 });
 
-test('each sizing limit names the resource that causes it', () => {
-  const of = (changes: Partial<Load>): string =>
+test('each bottleneck names the exhausted resource', () => {
+  const bottleneckOf = (changes: Partial<Load>): string =>
     findBottleneck(computeSizes({ ...usual, ...changes }, constants));
-  expect(of({ grants: 1_000, replicas: 1 })).toBe('none within one server');
-  expect(of({ grants: 1e9 })).toMatch(/a cluster of \d+ primaries/);
-  expect(of({ replicas: 1e4, workers: 16, revocationsPerSecond: 1e3 })).toMatch(/slot of revocations/);
-  expect(of({ grants: 1_000, replicas: 1, revocationsPerSecond: 10, revocationLifetime: 1e8 })).not.toBe(
-    'none within one server',
+  expect(bottleneckOf({ grants: 1_000, replicas: 1 })).toBe('none within one server');
+  expect(bottleneckOf({ grants: 1e9 })).toMatch(/a cluster of \d+ primaries/);
+  expect(bottleneckOf({ replicas: 1e4, workers: 16, revocationsPerSecond: 1e3 })).toMatch(
+    /slot of revocations/,
   );
+  expect(
+    bottleneckOf({ grants: 1_000, replicas: 1, revocationsPerSecond: 10, revocationLifetime: 1e8 }),
+  ).not.toBe('none within one server');
 });
 
 test('the command line prints a table', () => {

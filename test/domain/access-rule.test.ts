@@ -19,7 +19,7 @@ function rule(path: string, options: Partial<AccessRule> & { readonly on?: strin
   };
 }
 
-const ask = (path: string, options: Partial<MatchInput> = {}): MatchInput => ({
+const createInput = (path: string, options: Partial<MatchInput> = {}): MatchInput => ({
   method: 'GET',
   host: 'gate.test',
   target: { segments: path.slice(1).split('/').map(decodeURIComponent), encodedSlash: path.includes('%2F') },
@@ -34,40 +34,40 @@ describe('patterns', () => {
 });
 
 describe('matching', () => {
-  const matched = (rules: AccessRule[], question: MatchInput): string | undefined =>
-    compileRules(rules).match(question)?.name;
+  const findRule = (rules: AccessRule[], input: MatchInput): string | undefined =>
+    compileRules(rules).match(input)?.name;
 
   test('the first matching rule wins, whether it is literal or has wildcards', () => {
-    expect(matched([rule('/**'), rule('/a')], ask('/a'))).toBe('/**');
-    expect(matched([rule('/a'), rule('/**')], ask('/a'))).toBe('/a');
-    expect(matched([rule('/*/b'), rule('/a/b')], ask('/a/b'))).toBe('/*/b');
-    expect(matched([rule('/a/b'), rule('/*/b')], ask('/a/b'))).toBe('/a/b');
-    expect(matched([rule('/a/**'), rule('/*/b')], ask('/x/b'))).toBe('/*/b');
+    expect(findRule([rule('/**'), rule('/a')], createInput('/a'))).toBe('/**');
+    expect(findRule([rule('/a'), rule('/**')], createInput('/a'))).toBe('/a');
+    expect(findRule([rule('/*/b'), rule('/a/b')], createInput('/a/b'))).toBe('/*/b');
+    expect(findRule([rule('/a/b'), rule('/*/b')], createInput('/a/b'))).toBe('/a/b');
+    expect(findRule([rule('/a/**'), rule('/*/b')], createInput('/x/b'))).toBe('/*/b');
   });
 
-  test('/a/** matches /a and everything below it, but no sibling', () => {
+  test('/a/** matches /a and everything under it, but no sibling', () => {
     const rules = [rule('/a/**')];
     for (const path of ['/a', '/a/', '/a/b', '/a/b/c'])
-      expect([path, matched(rules, ask(path))]).toEqual([path, '/a/**']);
+      expect([path, findRule(rules, createInput(path))]).toEqual([path, '/a/**']);
     for (const path of ['/', '/ab', '/b/a', '/A', '/a.', '/a%20', '/a;x'])
-      expect([path, matched(rules, ask(path))]).toEqual([path, undefined]);
+      expect([path, findRule(rules, createInput(path))]).toEqual([path, undefined]);
   });
 
   test('a star matches exactly one non-empty segment', () => {
     const rules = [rule('/a/*')];
-    expect(matched(rules, ask('/a/b'))).toBe('/a/*');
+    expect(findRule(rules, createInput('/a/b'))).toBe('/a/*');
     for (const path of ['/a', '/a/', '/a/b/c'])
-      expect([path, matched(rules, ask(path))]).toEqual([path, undefined]);
+      expect([path, findRule(rules, createInput(path))]).toEqual([path, undefined]);
   });
 
   test('a percent-encoded reserved character matches the literal one in a rule', () => {
-    expect(matched([rule('/v1:run'), rule('/**')], ask('/v1%3Arun'))).toBe('/v1:run');
+    expect(findRule([rule('/v1:run'), rule('/**')], createInput('/v1%3Arun'))).toBe('/v1:run');
   });
 
   test('a rule matches only its methods, and GET does not imply HEAD', () => {
     const rules = [rule('/a', { on: 'GET POST', name: 'read' }), rule('/a', { name: 'rest' })];
-    expect(matched(rules, ask('/a'))).toBe('read');
-    expect(matched(rules, ask('/a', { method: 'HEAD' }))).toBe('rest');
+    expect(findRule(rules, createInput('/a'))).toBe('read');
+    expect(findRule(rules, createInput('/a', { method: 'HEAD' }))).toBe('rest');
   });
 
   test('a rule matches only its host, ignoring case, port and trailing dot', () => {
@@ -76,38 +76,38 @@ describe('matching', () => {
       rule('/a', { name: 'any' }),
       rule('/b', { host: 'admin.test', name: 'late' }),
     ];
-    expect(matched(rules, ask('/a', { host: 'ADMIN.test:8443' }))).toBe('admin');
-    expect(matched(rules, ask('/a', { host: 'admin.test.' }))).toBe('admin');
-    expect(matched(rules, ask('/a'))).toBe('any');
-    expect(matched(rules, ask('/b'))).toBeUndefined();
-    expect(matched([rule('/**', { name: 'first' }), ...rules], ask('/a', { host: 'admin.test' }))).toBe(
-      'first',
-    );
+    expect(findRule(rules, createInput('/a', { host: 'ADMIN.test:8443' }))).toBe('admin');
+    expect(findRule(rules, createInput('/a', { host: 'admin.test.' }))).toBe('admin');
+    expect(findRule(rules, createInput('/a'))).toBe('any');
+    expect(findRule(rules, createInput('/b'))).toBeUndefined();
+    expect(
+      findRule([rule('/**', { name: 'first' }), ...rules], createInput('/a', { host: 'admin.test' })),
+    ).toBe('first');
     expect(normalizeHost('[::1]:80')).toBe('[::1]');
   });
 
   test('P04 the first matching rule accepts or rejects an encoded slash; later rules are not tried', () => {
     const rules = [rule('/admin/**'), rule('/files/*', { encodedSlash: true }), rule('/files/**')];
-    expect(matched(rules, ask('/files/a%2Fb'))).toBe('/files/*');
-    expect(matched(rules, ask('/files/a%2Fb/c'))).toBeUndefined();
+    expect(findRule(rules, createInput('/files/a%2Fb'))).toBe('/files/*');
+    expect(findRule(rules, createInput('/files/a%2Fb/c'))).toBeUndefined();
     expect(compileRules(rules).encodedSlash).toBe(true);
     const open = [rule('/admin/**'), rule('/**', { encodedSlash: true })];
-    expect(matched(open, ask('/admin/a%2Fb'))).toBeUndefined();
-    expect(matched(open, ask('/other/a%2Fb'))).toBe('/**');
+    expect(findRule(open, createInput('/admin/a%2Fb'))).toBeUndefined();
+    expect(findRule(open, createInput('/other/a%2Fb'))).toBe('/**');
     expect(
       compileRules(open)
-        .trace(ask('/admin/a%2Fb'))
+        .trace(createInput('/admin/a%2Fb'))
         .map(({ mismatch }) => mismatch),
     ).toEqual(['encoded_slash']);
   });
 
   test('P04 a path that an earlier rule would match with %2F decoded matches no later rule', () => {
     const rules = [rule('/admin/**'), rule('/**', { encodedSlash: true })];
-    expect(matched(rules, ask('/admin%2Fx'))).toBeUndefined();
-    expect(matched(rules, ask('/x/admin%2Fx'))).toBe('/**');
+    expect(findRule(rules, createInput('/admin%2Fx'))).toBeUndefined();
+    expect(findRule(rules, createInput('/x/admin%2Fx'))).toBe('/**');
     expect(
       compileRules(rules)
-        .trace(ask('/admin%2Fx'))
+        .trace(createInput('/admin%2Fx'))
         .map(({ mismatch }) => mismatch),
     ).toEqual(['path', 'ambiguous_path']);
   });
@@ -122,7 +122,7 @@ describe('matching', () => {
     ];
     expect(
       compileRules(rules)
-        .trace(ask('/a'))
+        .trace(createInput('/a'))
         .map(({ rule: { name }, mismatch }) => [name, mismatch]),
     ).toEqual([
       ['/b', 'path'],
@@ -132,7 +132,7 @@ describe('matching', () => {
     ]);
     expect(
       compileRules(rules.slice(0, 2))
-        .trace(ask('/x'))
+        .trace(createInput('/x'))
         .map(({ mismatch }) => mismatch),
     ).toEqual(['path', 'path']);
   });
@@ -154,14 +154,14 @@ describe('matching', () => {
           ...(host && { host }),
         }),
       );
-    const question = fc
+    const input = fc
       .tuple(
         fc.array(fc.constantFrom('a', 'b', 'c', 'a%2Fb'), { maxLength: 4 }),
         fc.constantFrom('GET', 'PUT'),
       )
-      .map(([parts, method]) => ask(`/${parts.join('/')}`, { method }));
+      .map(([parts, method]) => createInput(`/${parts.join('/')}`, { method }));
     fc.assert(
-      fc.property(fc.array(anyRule, { maxLength: 12 }), question, (rules, request) => {
+      fc.property(fc.array(anyRule, { maxLength: 12 }), input, (rules, request) => {
         const compiled = compileRules(rules);
         const first = (segments: readonly string[]): number =>
           rules.findIndex((candidate) => {
@@ -177,7 +177,7 @@ describe('matching', () => {
         const refused = encodedSlash && (!rules[linear]?.encodedSlash || (decoded >= 0 && decoded < linear));
         const expected = refused ? undefined : rules[linear];
         expect(compiled.match(request)).toBe(expected);
-        // Every rule that a trace passes over lacks something.
+        // Every skipped rule in a trace has a reason.
         const trace = compiled.trace(request);
         const passed = expected === undefined ? trace : trace.slice(0, -1);
         expect(passed.every(({ mismatch }) => mismatch !== undefined)).toBe(true);
@@ -189,14 +189,14 @@ describe('matching', () => {
 
   test('P13 a path that an earlier rule would match without its ;parameters matches no rule', () => {
     const rules = [rule('/admin/**'), rule('/**')];
-    expect(matched(rules, ask('/admin;x'))).toBeUndefined();
-    expect(matched(rules, ask('/admin;x/y'))).toBeUndefined();
-    expect(matched(rules, ask('/admin%3Bx/y'))).toBeUndefined();
-    expect(matched(rules, ask('/admin/y;v=1'))).toBe('/admin/**');
-    expect(matched(rules, ask('/files/a;v=1'))).toBe('/**');
+    expect(findRule(rules, createInput('/admin;x'))).toBeUndefined();
+    expect(findRule(rules, createInput('/admin;x/y'))).toBeUndefined();
+    expect(findRule(rules, createInput('/admin%3Bx/y'))).toBeUndefined();
+    expect(findRule(rules, createInput('/admin/y;v=1'))).toBe('/admin/**');
+    expect(findRule(rules, createInput('/files/a;v=1'))).toBe('/**');
     expect(
       compileRules(rules)
-        .trace(ask('/admin;x'))
+        .trace(createInput('/admin;x'))
         .map(({ mismatch }) => mismatch),
     ).toEqual(['path', 'ambiguous_path']);
   });
@@ -210,7 +210,9 @@ describe('matching', () => {
         return Reflect.get(list, key, receiver) as unknown;
       },
     });
-    expect(many.match(ask('/', { target: { segments, encodedSlash: false } }))?.name).toBe('/service-999/**');
+    expect(many.match(createInput('/', { target: { segments, encodedSlash: false } }))?.name).toBe(
+      '/service-999/**',
+    );
     expect(touched.count).toBeLessThan(8);
   });
 });

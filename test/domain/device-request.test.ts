@@ -24,7 +24,7 @@ const pending: DeviceRequest = { ...body, state: 'pending' };
 const confirmed: DeviceRequest = { ...body, state: 'confirmed', identity: 'local:{42}' };
 const denied: DeviceRequest = { ...body, state: 'denied' };
 const closed: DeviceRequest = { ...body, state: 'closed' };
-const word = (outcome: Outcome<DeviceRequest>): string =>
+const summarize = (outcome: Outcome<DeviceRequest>): string =>
   outcome.ok ? outcome.value.state : outcome.refusal.reason;
 
 describe('seed 3: exchanging a device code', () => {
@@ -37,7 +37,7 @@ describe('seed 3: exchanging a device code', () => {
     ['it expires now', confirmed, 600, 'device_code_expired'],
     ['it expired without a decision', pending, 600, 'device_code_expired'],
   ])('when %s', (_, request, now, response) => {
-    expect(word(checkExchangeable(request, now))).toBe(response);
+    expect(summarize(checkExchangeable(request, now))).toBe(response);
   });
 });
 
@@ -53,7 +53,7 @@ describe('D15 the decision on a request', () => {
     ['denying again', deny(denied, 10), 'denied'],
     ['denying after approval', deny(confirmed, 10), 'device_code_used'],
   ])('%s', (_, outcome, state) => {
-    expect(word(outcome)).toBe(state);
+    expect(summarize(outcome)).toBe(state);
   });
 
   test('the fifth wrong password closes the request, the fourth does not', () => {
@@ -67,7 +67,7 @@ describe('D15 the decision on a request', () => {
   });
 });
 
-describe('D09 a user code as typed', () => {
+describe('D09 a typed user code', () => {
   test.each([
     ['BCDF-GHJK', 'BCDFGHJK'],
     ['bcdf-ghjk', 'BCDFGHJK'],

@@ -9,7 +9,7 @@ import {
 
 const NOON = 43_200;
 const keys = { signing: 's1', sealing: 'm1' };
-const grantOf = (over: Partial<Grant> = {}): Grant => ({
+const createGrant = (changes: Partial<Grant> = {}): Grant => ({
   id: 'g1',
   clientId: 'Lab',
   identity: 'local:{42}',
@@ -21,9 +21,9 @@ const grantOf = (over: Partial<Grant> = {}): Grant => ({
   rotatedAt: NOON - 5,
   accessExpires: NOON + 600,
   keys,
-  ...over,
+  ...changes,
 });
-const attempt = (over: Partial<RefreshAttempt> = {}): RefreshAttempt => ({
+const createAttempt = (changes: Partial<RefreshAttempt> = {}): RefreshAttempt => ({
   clientId: 'Lab',
   generation: 4,
   now: NOON,
@@ -32,10 +32,10 @@ const attempt = (over: Partial<RefreshAttempt> = {}): RefreshAttempt => ({
   outages: () => [],
   accessLifetime: 3_600,
   keys,
-  ...over,
+  ...changes,
 });
 const verdict = (grant: Partial<Grant>, request: Partial<RefreshAttempt>): string => {
-  const verdict = decideRefresh(grantOf(grant), attempt(request));
+  const verdict = decideRefresh(createGrant(grant), createAttempt(request));
   return verdict.kind === 'refused' ? verdict.refusal.reason : verdict.kind;
 };
 
@@ -45,8 +45,8 @@ describe('seed 3: the state of a grant', () => {
     ['at refresh_until', { refreshUntil: NOON }, 'expired'],
     ['after refresh_until', { refreshUntil: NOON - 1 }, 'expired'],
     ['revoked, at any time', { revokedAt: NOON - 1 }, 'revoked'],
-  ])('%s', (_, over, phase) => {
-    expect(getGrantState(grantOf(over), NOON)).toBe(phase);
+  ])('%s', (_, changes, phase) => {
+    expect(getGrantState(createGrant(changes), NOON)).toBe(phase);
   });
 });
 
@@ -65,25 +65,25 @@ describe('wire 2: the decision on a refresh', () => {
       'refresh_token_used',
     ],
     [
-      'an outage that begins within the window does not use it up',
+      'an outage that starts within the window does not use it up',
       {},
       { generation: 3, now: NOON + 30, outages: () => [{ began: NOON, ended: NOON + 28 }] },
       'retried',
     ],
     [
-      'after the outage the window counts on, and ends',
+      'after the outage, the window continues and ends',
       {},
       { generation: 3, now: NOON + 33, outages: () => [{ began: NOON, ended: NOON + 28 }] },
       'reused',
     ],
     [
-      'an outage that begins after the window does not open it again',
+      'an outage that starts after the window does not reopen it',
       {},
       { generation: 3, now: NOON + 30, outages: () => [{ began: NOON + 5, ended: NOON + 30 }] },
       'reused',
     ],
     [
-      'several outages in a row add up, those that overlap count once',
+      'consecutive outages add up, overlapping ones count once',
       {},
       {
         generation: 3,
@@ -97,7 +97,7 @@ describe('wire 2: the decision on a refresh', () => {
       'retried',
     ],
     [
-      'outages that overlap do not count twice',
+      'overlapping outages do not count twice',
       {},
       {
         generation: 3,
@@ -145,7 +145,7 @@ describe('wire 2: the decision on a refresh', () => {
   });
 
   test('rotation increments the generation, keeps refresh_until, and caps the access token at it', () => {
-    const verdict = decideRefresh(grantOf(), attempt());
+    const verdict = decideRefresh(createGrant(), createAttempt());
     expect(verdict).toMatchObject({
       kind: 'rotated',
       rolledForward: false,
@@ -154,20 +154,20 @@ describe('wire 2: the decision on a refresh', () => {
   });
 
   test('R16 a rolled-forward record continues from the generation of the token', () => {
-    expect(decideRefresh(grantOf(), attempt({ generation: 9 }))).toMatchObject({
+    expect(decideRefresh(createGrant(), createAttempt({ generation: 9 }))).toMatchObject({
       kind: 'rotated',
       rolledForward: true,
       grant: { generation: 10 },
     });
   });
 
-  test('R04 a repeated response leaves the record unchanged, so the window never slides', () => {
-    const verdict = decideRefresh(grantOf(), attempt({ generation: 3 }));
+  test('R04 a repeated response leaves the record unchanged, so the window is not extended', () => {
+    const verdict = decideRefresh(createGrant(), createAttempt({ generation: 3 }));
     expect(verdict).toMatchObject({ kind: 'retried', grant: { rotatedAt: NOON - 5, generation: 4 } });
   });
 });
 
-test('a 90-day lifetime at a fraction of a second gives 7775999 seconds, as in the specification', () => {
+test('a 90-day lifetime at a fraction of a second yields 7775999 seconds, as in the specification', () => {
   const now = NOON + 0.4;
   const expires = computeAccessExpiry(now, 7_776_000, Number.MAX_SAFE_INTEGER);
   expect(Math.floor(expires - now)).toBe(7_775_999);

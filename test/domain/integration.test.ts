@@ -14,10 +14,10 @@ const scope = (text: string): Scope => {
   if (!parsed.ok) throw new Error(text);
   return parsed.value;
 };
-const entry = (over: Partial<AccessEntry>): AccessEntry => ({
+const entry = (changes: Partial<AccessEntry>): AccessEntry => ({
   groups: new Set(),
   identities: new Set(),
-  ...over,
+  ...changes,
 });
 const integration = (...access: AccessEntry[]): Integration => ({
   clientId: 'runner',
@@ -36,18 +36,18 @@ const alice: User = {
   groups: new Set(['operators']),
   disabled: false,
 };
-const given = (of: Integration, by: GrantType): string | undefined => {
-  const access = getAllowedScope(of, alice, by);
+const grantedScope = (of: Integration, grantType: GrantType): string | undefined => {
+  const access = getAllowedScope(of, alice, grantType);
   return access && formatScope(access);
 };
 
-describe('wire 7: access entries add up', () => {
-  const whole = 'files:read;reports:read,write';
+describe('wire 7: the scopes of access entries are combined', () => {
+  const entireScope = 'files:read;reports:read,write';
   test.each<[string, AccessEntry[], string | undefined]>([
     ['without entries there is no access', [], undefined],
-    ['by group', [entry({ groups: new Set(['operators']) })], whole],
-    ['by identity', [entry({ identities: new Set(['local:{a}']) })], whole],
-    ['by directory', [entry({ directory: 'staff' })], whole],
+    ['by group', [entry({ groups: new Set(['operators']) })], entireScope],
+    ['by identity', [entry({ identities: new Set(['local:{a}']) })], entireScope],
+    ['by directory', [entry({ directory: 'staff' })], entireScope],
     ['another group', [entry({ groups: new Set(['others']) })], undefined],
     ['another directory', [entry({ directory: 'workloads' })], undefined],
     [
@@ -64,16 +64,16 @@ describe('wire 7: access entries add up', () => {
       'files:read;reports:read',
     ],
     [
-      'an entry for the other flow only',
+      'an entry for the other grant type only',
       [entry({ directory: 'staff', grants: new Set(['device'] as const) })],
       undefined,
     ],
   ])('%s', (_, access, expected) => {
-    expect(given(integration(...access), 'certificate')).toBe(expected);
+    expect(grantedScope(integration(...access), 'certificate')).toBe(expected);
   });
 });
 
-describe('the scope a person may be granted', () => {
+describe('the scope a user may be granted', () => {
   const partly = integration(entry({ directory: 'staff', scope: scope('reports:read') }));
   test.each([
     [partly, 'reports:read', 'granted'],

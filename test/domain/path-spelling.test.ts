@@ -6,14 +6,14 @@ import { compileRules, type MatchInput } from '../../src/domain/rule-matcher.ts'
 import { covers } from '../../src/domain/scope.ts';
 import { rule } from '../support/proxy-harness.ts';
 
-const ask = (path: string, options: Partial<MatchInput> = {}): MatchInput => ({
+const createInput = (path: string, options: Partial<MatchInput> = {}): MatchInput => ({
   method: 'GET',
   host: 'gate.test',
   target: { segments: path.slice(1).split('/').map(decodeURIComponent), encodedSlash: path.includes('%2F') },
   ...options,
 });
-const matched = (rules: readonly AccessRule[], path: string, options?: Partial<MatchInput>) =>
-  compileRules(rules).match(ask(path, options))?.name;
+const findRule = (rules: readonly AccessRule[], path: string, options?: Partial<MatchInput>) =>
+  compileRules(rules).match(createInput(path, options))?.name;
 
 const DISTINCT: PathComparison = { letterCase: 'distinct', trailingSlash: 'distinct' };
 const SAME: PathComparison = { letterCase: 'same', trailingSlash: 'same' };
@@ -32,11 +32,11 @@ describe('a path that is another spelling of a stricter rule', () => {
       '/REPORTS/',
       '/Reports/a/b/',
     ])
-      expect([path, matched(rules, path)]).toEqual([path, undefined]);
-    expect(matched(rules, '/admin')).toBe('/admin');
-    expect(matched(rules, '/reports/X/')).toBe('/reports/**');
+      expect([path, findRule(rules, path)]).toEqual([path, undefined]);
+    expect(findRule(rules, '/admin')).toBe('/admin');
+    expect(findRule(rules, '/reports/X/')).toBe('/reports/**');
     for (const path of ['/', '/Adm', '/administration', '/admin/x', '/x/Admin', '/Other/'])
-      expect([path, matched(rules, path)]).toEqual([path, '/**']);
+      expect([path, findRule(rules, path)]).toEqual([path, '/**']);
   });
 
   test('is recognised in Unicode: long s, Kelvin sign, dotted and dotless i, sharp s, full-width letters', () => {
@@ -56,19 +56,19 @@ describe('a path that is another spelling of a stricter rule', () => {
       '/straẞe',
       '/ｂｏｏｋｓ',
     ])
-      expect([path, matched(literal, path)]).toEqual([path, undefined]);
-    expect(matched(literal, '/straße')).toBe('/straße');
-    expect(matched(literal, '/bücher')).toBe('/**');
-    for (const [one, other] of [
+      expect([path, findRule(literal, path)]).toEqual([path, undefined]);
+    expect(findRule(literal, '/straße')).toBe('/straße');
+    expect(findRule(literal, '/bücher')).toBe('/**');
+    for (const [spelling, other] of [
       ['ς', 'Σ'],
       ['ﬁ', 'FI'],
       ['Å', 'å'],
       ['é', 'E\u0301'],
     ] as const)
-      expect(foldCase(one)).toBe(foldCase(other));
+      expect(foldCase(spelling)).toBe(foldCase(other));
   });
 
-  test('is recognised behind ;parameters, empty segments and encoded slashes', () => {
+  test('is recognised with ;parameters, empty segments and encoded slashes', () => {
     const open = [rule('/admin/**', 'admin:manage'), rule('/**', 'public', { encodedSlash: true })];
     for (const path of [
       '/Admin;x',
@@ -82,83 +82,83 @@ describe('a path that is another spelling of a stricter rule', () => {
       '/%2Fadmin',
       '/%2F;x%2FAdmin',
     ])
-      expect([path, matched(open, path)]).toEqual([path, undefined]);
-    expect(matched(open, '/x;y%2Fz/a%2Fb')).toBe('/**');
-    const one = [rule('/admin/x', 'admin:manage'), rule('/*', 'public', { encodedSlash: true })];
+      expect([path, findRule(open, path)]).toEqual([path, undefined]);
+    expect(findRule(open, '/x;y%2Fz/a%2Fb')).toBe('/**');
+    const rules = [rule('/admin/x', 'admin:manage'), rule('/*', 'public', { encodedSlash: true })];
     for (const path of ['/admin%2Fx', '/Admin%2FX', '/admin%2Fx%2F', '/ADMIN;y%2Fx'])
-      expect([path, matched(one, path)]).toEqual([path, undefined]);
-    expect(matched(one, '/Admin%2Fy')).toBe('/*');
+      expect([path, findRule(rules, path)]).toEqual([path, undefined]);
+    expect(findRule(rules, '/Admin%2Fy')).toBe('/*');
   });
 
-  test('may be matched by a rule that asks for as much', () => {
+  test('may be matched by a rule that is as strict', () => {
     const equal = [rule('/admin/**', 'admin:manage'), rule('/**', 'admin:manage,read')];
-    expect(matched(equal, '/Admin/x')).toBe('/**');
+    expect(findRule(equal, '/Admin/x')).toBe('/**');
     const clients = [
       rule('/a', 'any-token', { clients: ['x', 'y'] }),
       rule('/*', 'any-token', { clients: ['x'] }),
       rule('/**', 'any-token'),
     ];
-    expect(matched(clients, '/A')).toBe('/*');
-    expect(matched(clients, '/A/')).toBeUndefined();
+    expect(findRule(clients, '/A')).toBe('/*');
+    expect(findRule(clients, '/A/')).toBeUndefined();
   });
 
-  test('is refused by a report-only rule too; a report-only rule is not stricter than any other', () => {
-    expect(matched([rule('/a', 'a:b'), rule('/**', 'a:b', { reportOnly: true })], '/A')).toBeUndefined();
-    expect(matched([rule('/a', 'a:b', { reportOnly: true }), rule('/**', 'public')], '/A')).toBe('/**');
+  test('is also rejected by a report-only rule, which itself is not stricter than any other', () => {
+    expect(findRule([rule('/a', 'a:b'), rule('/**', 'a:b', { reportOnly: true })], '/A')).toBeUndefined();
+    expect(findRule([rule('/a', 'a:b', { reportOnly: true }), rule('/**', 'public')], '/A')).toBe('/**');
   });
 
-  test('is refused where the stricter rule takes no WebSockets', () => {
+  test('is rejected if the stricter rule does not allow WebSockets', () => {
     const sockets = [rule('/a', 'any-token'), rule('/**', 'any-token', { websocket: true })];
-    expect(matched(sockets, '/A')).toBeUndefined();
+    expect(findRule(sockets, '/A')).toBeUndefined();
   });
 
-  test('is only looked for among rules for the host and the method', () => {
+  test('is compared only with rules for the same host and method', () => {
     const some = [
       rule('/a', 'a:b', { methods: ['POST'] }),
       rule('/b', 'a:b', { host: 'other.test' }),
       rule('/**', 'public'),
     ];
-    expect(matched(some, '/A')).toBe('/**');
-    expect(matched(some, '/A', { method: 'POST' })).toBeUndefined();
-    expect(matched(some, '/B')).toBe('/**');
-    expect(matched(some, '/B', { host: 'Other.test:1' })).toBeUndefined();
+    expect(findRule(some, '/A')).toBe('/**');
+    expect(findRule(some, '/A', { method: 'POST' })).toBeUndefined();
+    expect(findRule(some, '/B')).toBe('/**');
+    expect(findRule(some, '/B', { host: 'Other.test:1' })).toBeUndefined();
   });
 
-  test('is refused whichever of the two rules comes first, unless the stricter one matches it as sent', () => {
-    expect(matched([rule('/*', 'public'), rule('/admin/', 'a:b')], '/admin')).toBeUndefined();
-    expect(matched([rule('/*', 'public'), rule('/admin/', 'a:b')], '/other')).toBe('/*');
-    expect(matched([rule('/Files', 'public'), rule('/files', 'a:b')], '/Files')).toBeUndefined();
-    expect(matched([rule('/docs', 'public'), rule('/docs/**', 'a:b')], '/docs')).toBe('/docs');
-    expect(matched([rule('/', 'public'), rule('/**', 'a:b')], '/')).toBe('/');
-    // For GET the later rule is never reached.
-    expect(matched([rule('/**', 'public', { methods: ['GET'] }), rule('/a/', 'a:b')], '/a')).toBe('/**');
+  test('is rejected regardless of the order of the two rules, unless the stricter one matches it as sent', () => {
+    expect(findRule([rule('/*', 'public'), rule('/admin/', 'a:b')], '/admin')).toBeUndefined();
+    expect(findRule([rule('/*', 'public'), rule('/admin/', 'a:b')], '/other')).toBe('/*');
+    expect(findRule([rule('/Files', 'public'), rule('/files', 'a:b')], '/Files')).toBeUndefined();
+    expect(findRule([rule('/docs', 'public'), rule('/docs/**', 'a:b')], '/docs')).toBe('/docs');
+    expect(findRule([rule('/', 'public'), rule('/**', 'a:b')], '/')).toBe('/');
+    // For GET, the later rule is never reached.
+    expect(findRule([rule('/**', 'public', { methods: ['GET'] }), rule('/a/', 'a:b')], '/a')).toBe('/**');
   });
 
-  test('is matched where the upstream distinguishes spellings', () => {
+  test('is matched if the upstream distinguishes spellings', () => {
     const weak = (paths: PathComparison) => [rule('/admin', 'a:b'), rule('/**', 'public', { paths })];
-    expect(matched(weak(DISTINCT), '/Admin/')).toBe('/**');
-    expect(matched(weak({ ...DISTINCT, letterCase: 'unknown' }), '/admin/')).toBe('/**');
-    expect(matched(weak({ ...DISTINCT, letterCase: 'unknown' }), '/Admin')).toBeUndefined();
-    expect(matched(weak({ ...DISTINCT, trailingSlash: 'unknown' }), '/Admin')).toBe('/**');
-    expect(matched(weak({ ...DISTINCT, trailingSlash: 'unknown' }), '/admin/')).toBeUndefined();
-    // What matters is the upstream that would get the request.
+    expect(findRule(weak(DISTINCT), '/Admin/')).toBe('/**');
+    expect(findRule(weak({ ...DISTINCT, letterCase: 'unknown' }), '/admin/')).toBe('/**');
+    expect(findRule(weak({ ...DISTINCT, letterCase: 'unknown' }), '/Admin')).toBeUndefined();
+    expect(findRule(weak({ ...DISTINCT, trailingSlash: 'unknown' }), '/Admin')).toBe('/**');
+    expect(findRule(weak({ ...DISTINCT, trailingSlash: 'unknown' }), '/admin/')).toBeUndefined();
+    // The upstream that would get the request is decisive.
     expect(
-      matched([rule('/admin', 'a:b', { paths: DISTINCT }), rule('/**', 'public')], '/Admin'),
+      findRule([rule('/admin', 'a:b', { paths: DISTINCT }), rule('/**', 'public')], '/Admin'),
     ).toBeUndefined();
   });
 
-  test('is matched by the stricter rule itself where its upstream ignores the difference', () => {
+  test('is matched by the stricter rule itself if its upstream ignores the difference', () => {
     const known = [rule('/admin', 'a:b', { paths: SAME }), rule('/**', 'public', { paths: SAME })];
     for (const path of ['/admin', '/Admin', '/ADMIN/'])
-      expect([path, matched(known, path)]).toEqual([path, '/admin']);
-    expect(matched(known, '/admins')).toBe('/**');
-    expect(matched([rule('/a/', 'public', { paths: SAME })], '/A')).toBe('/a/');
+      expect([path, findRule(known, path)]).toEqual([path, '/admin']);
+    expect(findRule(known, '/admins')).toBe('/**');
+    expect(findRule([rule('/a/', 'public', { paths: SAME })], '/A')).toBe('/a/');
   });
 
   test('is explained by a trace that ends with the weaker rule', () => {
     expect(
       compileRules(rules)
-        .trace(ask('/Reports/x'))
+        .trace(createInput('/Reports/x'))
         .map(({ rule: { name }, mismatch }) => [name, mismatch]),
     ).toEqual([
       ['/admin', 'path'],
@@ -168,7 +168,7 @@ describe('a path that is another spelling of a stricter rule', () => {
   });
 });
 
-test('a configuration in which no path has another spelling under a stricter rule has no conflicts', () => {
+test('a configuration without another spelling under a stricter rule has no conflicts', () => {
   const rules = [
     rule('/health', 'public'),
     rule('/files/**', 'files:read', { methods: ['GET'] }),
@@ -182,7 +182,7 @@ test('a configuration in which no path has another spelling under a stricter rul
   expect([conflict?.rule.name, conflict?.stricter.name]).toEqual(['/**', '/files/**']);
 });
 
-/** An oracle: who is admitted is asked of each of these, and spellings are tried one by one. */
+/** A brute-force oracle: checks every kind of caller and every spelling. */
 const CALLERS = ['none', 'x', 'y', 'z'].flatMap((client) =>
   ['', 'a', 'b', 'a b'].map((held) => ({ client, held: new Set(held.split(' ').filter(Boolean)) })),
 );
@@ -194,27 +194,34 @@ const allows = (
   if (client === 'none' || (clients !== undefined && !clients.has(client))) return false;
   return requirement.kind !== 'scope' || covers(new Map([['r', held]]), requirement.scope);
 };
-const isWeaker = (one: AccessRule, other: AccessRule): boolean =>
-  CALLERS.some((caller) => allows(one, caller) && !allows(other, caller));
+const isWeaker = (rule: AccessRule, other: AccessRule): boolean =>
+  CALLERS.some((caller) => allows(rule, caller) && !allows(other, caller));
 
-function spellings(segments: readonly string[], { letterCase, trailingSlash }: PathComparison): string[][] {
+function listSpellings(
+  segments: readonly string[],
+  { letterCase, trailingSlash }: PathComparison,
+): string[][] {
   let all: string[][] = [[]];
   for (const segment of segments) {
     const forms = letterCase === 'distinct' ? [segment] : [segment.toLowerCase(), segment.toUpperCase()];
     all = all.flatMap((before) => [...new Set(forms)].map((form) => [...before, form]));
   }
   if (trailingSlash === 'distinct') return all;
-  return all.flatMap((one) => (one.at(-1) === '' ? [one, one.slice(0, -1)] : [one, [...one, '']]));
+  return all.flatMap((path) => (path.at(-1) === '' ? [path, path.slice(0, -1)] : [path, [...path, '']]));
 }
 
-function takes({ pattern, methods, host, paths }: AccessRule, question: MatchInput, sent: readonly string[]) {
-  if (methods?.has(question.method) === false) return false;
-  if (host !== undefined && host !== question.host) return false;
+function matchesRule(
+  { pattern, methods, host, paths }: AccessRule,
+  input: MatchInput,
+  sent: readonly string[],
+) {
+  if (methods?.has(input.method) === false) return false;
+  if (host !== undefined && host !== input.host) return false;
   const same: PathComparison = {
     letterCase: paths?.letterCase === 'same' ? 'same' : 'distinct',
     trailingSlash: paths?.trailingSlash === 'same' ? 'same' : 'distinct',
   };
-  return spellings(sent, same).some((segments) => {
+  return listSpellings(sent, same).some((segments) => {
     for (const [index, wanted] of pattern.entries()) {
       if (wanted === '**') return segments.length >= index;
       const segment = segments[index];
@@ -254,33 +261,34 @@ const anyQuestion = fc
     slash: fc.boolean(),
     method: fc.constantFrom('GET', 'POST'),
   })
-  .map(({ parts, slash, method }) => ask(`/${parts.join('/')}${slash ? '/' : ''}`, { method }));
+  .map(({ parts, slash, method }) => createInput(`/${parts.join('/')}${slash ? '/' : ''}`, { method }));
 
-test('no rule lets a request pass that another rule refuses in a spelling the upstream may take for the same', () => {
+test('no rule accepts a request that another rule rejects in a spelling that the upstream may treat as equal', () => {
   fc.assert(
-    fc.property(fc.array(anyRule, { maxLength: 6 }), anyQuestion, (rules, question) => {
-      const { segments } = question.target;
-      const firstFor = (sent: readonly string[]) => rules.find((one) => takes(one, question, sent));
+    fc.property(fc.array(anyRule, { maxLength: 6 }), anyQuestion, (rules, input) => {
+      const { segments } = input.target;
+      const firstFor = (sent: readonly string[]) =>
+        rules.find((candidate) => matchesRule(candidate, input, sent));
       const asSent = firstFor(segments);
-      const found = compileRules(rules).match(question);
+      const found = compileRules(rules).match(input);
       const all =
         asSent === undefined
           ? []
-          : spellings(segments, asSent.paths ?? { letterCase: 'unknown', trailingSlash: 'unknown' });
+          : listSpellings(segments, asSent.paths ?? { letterCase: 'unknown', trailingSlash: 'unknown' });
       if (found !== undefined) {
         expect(found).toBe(asSent);
         for (const spelling of all) {
           const other = firstFor(spelling);
-          if (other !== undefined && !takes(other, question, segments))
+          if (other !== undefined && !matchesRule(other, input, segments))
             expect(isWeaker(found, other)).toBe(false);
         }
       } else if (asSent !== undefined) {
-        // Nothing is refused without a rule that asks for more.
+        // A request is rejected only because of a stricter rule.
         const stricter = rules.some(
-          (one) =>
-            isWeaker(asSent, one) &&
-            !takes(one, question, segments) &&
-            all.some((spelling) => takes(one, question, spelling)),
+          (stricter) =>
+            isWeaker(asSent, stricter) &&
+            !matchesRule(stricter, input, segments) &&
+            all.some((spelling) => matchesRule(stricter, input, spelling)),
         );
         expect(stricter).toBe(true);
       }

@@ -9,7 +9,7 @@ function read(raw: string, options: { method?: string; encodedSlash?: boolean } 
   return parseTarget(raw, { method, encodedSlash, isServedAuthority: (authority) => OWN.has(authority) });
 }
 
-/** The wire form of a target, or the word for what became of it. */
+/** The wire form of a target, or the reason for its rejection. */
 function outcome(raw: string, options?: Parameters<typeof read>[1]): string {
   const reading = read(raw, options);
   return reading.kind === 'target' ? reading.target.path + reading.target.query : reading.kind;
@@ -84,7 +84,7 @@ test('P13 the query is forwarded unchanged and does not affect the path', () => 
   expect(read('/a/')).toMatchObject({ target: { segments: ['a', ''], query: '' } });
 });
 
-test('P14 an absolute URL with our host is read as its path', () => {
+test('P14 an absolute URL with the host of the gateway is reduced to its path', () => {
   expect(outcome('http://evil.test/admin')).toBe('misdirected');
   expect(outcome('http://u:p@gate.test:8443/')).toBe('malformed');
   expect(outcome('https://GATE.test:8443/files/1?x')).toBe('/files/1?x');
@@ -149,19 +149,19 @@ test('P20 rules match the decoded path that is sent upstream, without dot segmen
       if (reading.kind !== 'target') return;
       const { path, segments } = reading.target;
       expect(segments).toEqual(path.slice(1).split('/').map(decodeURIComponent));
-      // An independent reader must not find another path in it.
+      // An independent parser must find the same path.
       expect(new URL(`http://x${path}`).pathname).toBe(path);
     }),
     { numRuns: 5_000, seed: 20 },
   );
 });
 
-describe('the shortcut for plain paths agrees with the full parser', () => {
-  // A query does not change how a path is read, and an encoded letter at its end rules out the shortcut.
+describe('the fast parser for plain paths agrees with the full parser', () => {
+  // A query does not change how a path is parsed, and an encoded letter at its end disables the fast parser.
   const letters = fc.constantFrom(...Array.from("ab.~_-!$&'()*+,=:@|[];%/2e#\\é "));
   const paths = fc.array(letters, { maxLength: 12 }).map((list) => `/${list.join('')}`);
 
-  test('on any path', () => {
+  test('for any path', () => {
     fc.assert(
       fc.property(paths, (path) => {
         const short = read(path);

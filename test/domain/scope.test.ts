@@ -55,7 +55,7 @@ describe('seed 2.2: the scope string', () => {
   });
 });
 
-describe('T16 wire 7: which scope satisfies which', () => {
+describe('T16 wire 7: coverage of scopes', () => {
   test.each([
     ['files:read', 'files:read', true],
     ['Files:read', 'files:read', true],
@@ -69,7 +69,7 @@ describe('T16 wire 7: which scope satisfies which', () => {
     ['files:read,write', 'files:write', true],
     ['files:read', 'files:read,write', false],
     ['files:read', 'files:read;reports:read', false],
-  ])('%s held, %s asked: %s', (held, request, passes) => {
+  ])('%s granted, %s required: %s', (held, request, passes) => {
     expect(covers(scope(held), scope(request))).toBe(passes);
   });
 
@@ -89,7 +89,7 @@ const anyScope = fc
   );
 
 test('the normal form parses to the same scope', () => {
-  fc.assert(fc.property(anyScope, (given) => formatScope(scope(formatScope(given))) === formatScope(given)));
+  fc.assert(fc.property(anyScope, (value) => formatScope(scope(formatScope(value))) === formatScope(value)));
 });
 
 test('both scopes cover their intersection, and their union covers both', () => {

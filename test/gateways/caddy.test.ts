@@ -21,7 +21,7 @@ describe('Caddy', () => {
           '--config',
           write(
             'Caddyfile',
-            // Caddy's own administration would listen on a fixed port.
+            // Caddy's admin API would listen on a fixed port.
             `{\n\tadmin off\n}\n${fillPlaceholders(readDocumentedConfig('caddyfile'), {
               '127.0.0.1:8443': `127.0.0.1:${gatehousePort}`,
               '127.0.0.1:9000': `127.0.0.1:${apiPort}`,

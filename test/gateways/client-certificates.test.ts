@@ -18,7 +18,7 @@ import { fillPlaceholders, readDocumentedConfig } from './documented-configurati
 
 needs('nginx', 'haproxy');
 
-/** Front proxies that terminate TLS, as in docs/forward-auth.md; and set up so that they pass other spellings on. */
+/** Front proxies that terminate TLS, as in docs/forward-auth.md, and misconfigured to forward other header spellings. */
 const nginx =
   (careless: boolean) =>
   (port: number, gateway: TestGateway): Omit<FrontProxyProgram, 'port'> => ({
@@ -49,10 +49,10 @@ const haproxy =
         readFileSync(join(gateway.folder, name), 'utf8'),
       );
       const snippet = readDocumentedConfig('haproxy client-certificates');
-      const given = careless
+      const configuration = careless
         ? fillPlaceholders(snippet, { '^client[^a-z0-9]cert -m reg': 'client-cert' })
         : snippet;
-      const front = fillPlaceholders(given, {
+      const front = fillPlaceholders(configuration, {
         '127.0.0.1:9443': `127.0.0.1:${port}`,
         '127.0.0.1:8443': `127.0.0.1:${gateway.port}`,
         'gate.example.test': 'localhost',
@@ -89,7 +89,7 @@ describe.each([
     await front?.close();
     await gateway?.close();
   });
-  const clientOf = (as?: IssuedCertificate): HttpsClient => {
+  const createClient = (as?: IssuedCertificate): HttpsClient => {
     const client = createHttpsClient({ port: front.port, ca: gateway.ca.pem, ...(as && { as }) });
     clients.push(client);
     return client;
@@ -102,8 +102,8 @@ describe.each([
       body: JSON.stringify({ client_id: 'bound-app', scope: 'files:read' }),
     });
 
-  test('the certificate of the client arrives, whatever header it sends besides', async () => {
-    const [as, without] = [clientOf(gateway.users.alice), clientOf()];
+  test('the client’s certificate is forwarded, regardless of the headers that the client sends', async () => {
+    const [as, without] = [createClient(gateway.users.alice), createClient()];
     const granted = await authorize(as);
     expect([granted.status, granted.json['identity']], front.output()).toEqual([200, ALICE]);
     for (const [name, value] of forwardedCertificateHeaders(gateway.users.bob.der))
@@ -114,10 +114,10 @@ describe.each([
     expect((await authorize(without)).status).toBe(401);
   });
 
-  test('a client without a certificate cannot send that of another, in any spelling', async () => {
+  test('a client without a certificate cannot forge one in a header, in any spelling', async () => {
     const { alice } = gateway.users;
-    const token = String((await authorize(clientOf(alice))).json['access_token']);
-    const client = clientOf();
+    const token = String((await authorize(createClient(alice))).json['access_token']);
+    const client = createClient();
     const before = gateway.upstream.requests.length;
     for (const [name, value] of forwardedCertificateHeaders(alice.der))
       for (const spelling of [

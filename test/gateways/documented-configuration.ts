@@ -5,8 +5,8 @@ import { fileURLToPath } from 'node:url';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 /**
- * The one snippet of docs/forward-auth.md in this language, as an operator would paste it; for client certificates, that
- * with `nginx client-certificates` after its backquotes.
+ * The only snippet of docs/forward-auth.md in this language; for client certificates, the one with the info string
+ * `nginx client-certificates`.
  */
 export function readDocumentedConfig(language: string): string {
   const page = readFileSync(join(ROOT, 'docs/forward-auth.md'), 'utf8');
@@ -19,12 +19,12 @@ export function readDocumentedConfig(language: string): string {
   return snippet[2];
 }
 
-/** Puts this test's ports and files where the page has its examples; fails when the page has them no more. */
-export function fillPlaceholders(snippet: string, places: Readonly<Record<string, string>>): string {
+/** Replaces the examples of the page with the test's ports and files; throws if an example is missing. */
+export function fillPlaceholders(snippet: string, replacements: Readonly<Record<string, string>>): string {
   let text = snippet;
-  for (const [example, here] of Object.entries(places)) {
+  for (const [example, replacement] of Object.entries(replacements)) {
     if (!text.includes(example)) throw new Error(`the snippet does not mention ${example}`);
-    text = text.replaceAll(example, here);
+    text = text.replaceAll(example, replacement);
   }
   return text;
 }

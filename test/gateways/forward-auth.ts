@@ -11,7 +11,7 @@ import {
 } from '../support/recording-upstream.ts';
 import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** Where the parts of a test stand, for the configuration of the gateway. */
+/** Ports and files for the configuration of the gateway. */
 export interface Addresses {
   readonly port: number;
   readonly gatehousePort: number;
@@ -21,9 +21,9 @@ export interface Addresses {
 
 export interface ForwardAuthSetup {
   readonly start: (places: Addresses) => Promise<FrontProxy>;
-  /** The gateway hands on the challenge of a 403 too. */
+  /** Whether the gateway also forwards the challenge of a 403. */
   readonly challengeOn403: boolean;
-  /** What the gateway answers while gatehouse is away. */
+  /** The gateway's status while gatehouse is unreachable. */
   readonly whenUnreachable: number;
 }
 
@@ -39,15 +39,15 @@ const NOT_FOR_THE_API = [
   'x-http-method-override',
   'x-method-override',
 ] as const;
-/** As CGI, WSGI and the like read names. */
-const folded = (name: string): string => name.replace(/[^a-z0-9]/g, '-');
-/** All values an API might take for this header, less empty ones. */
-const valuesOf = (request: RecordedRequest | undefined, name: string): string[] =>
+/** Normalizes header names like CGI and WSGI. */
+const normalizeName = (name: string): string => name.replace(/[^a-z0-9]/g, '-');
+/** All non-empty values that an API might read for this header. */
+const listValues = (request: RecordedRequest | undefined, name: string): string[] =>
   (request?.headers ?? [])
-    .filter(([given, value]) => folded(given) === name && value !== '')
+    .filter(([header, value]) => normalizeName(header) === name && value !== '')
     .map(([, value]) => value);
 
-/** A real gateway with the configuration of docs/forward-auth.md, a real gatehouse, and an API that records every byte. */
+/** Tests a real gateway with the configuration of docs/forward-auth.md, a real gatehouse, and an API that records every byte. */
 export function testForwardAuth({ start, challengeOn403, whenUnreachable }: ForwardAuthSetup): void {
   let gatehouse: TestGateway;
   let api: RecordingUpstream;
@@ -74,7 +74,7 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
   });
   beforeEach(() => api.reset());
 
-  const ask = (
+  const send = (
     line: string,
     { as = token, lines = [], body }: { as?: string; lines?: readonly string[]; body?: string } = {},
   ): Promise<RawResponse> => {
@@ -87,56 +87,56 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
     ];
     return rawRequest(gateway.port, `${head.join('\r\n')}\r\n\r\n${body ?? ''}`);
   };
-  const only = (): RecordedRequest | undefined => {
+  const takeOnlyRequest = (): RecordedRequest | undefined => {
     expect(api.requests.length).toBe(1);
     return api.requests[0];
   };
 
-  test('an allowed request reaches the API as it was sent, with who is calling and without the token', async () => {
-    const { status, body } = await ask('GET /files/a%20b/c?x=1&y=%2F');
+  test('an allowed request reaches the API unchanged, with identity headers and without the token', async () => {
+    const { status, body } = await send('GET /files/a%20b/c?x=1&y=%2F');
     expect(status, gateway.output()).toBe(200);
     expect(body).toBe('GET /files/a%20b/c?x=1&y=%2F');
-    const request = only();
-    expect(IDENTITY.map((name) => valuesOf(request, name))).toEqual([
+    const request = takeOnlyRequest();
+    expect(IDENTITY.map((name) => listValues(request, name))).toEqual([
       [ALICE],
       ['report-runner'],
       ['files:read'],
     ]);
-    expect(valuesOf(request, 'authorization')).toEqual([]);
-    expect(valuesOf(request, 'x-request-id')).toHaveLength(1);
+    expect(listValues(request, 'authorization')).toEqual([]);
+    expect(listValues(request, 'x-request-id')).toHaveLength(1);
     expect(api.bytes()).not.toContain(token);
   });
 
   test('a public route needs no token and sets no identity', async () => {
-    expect((await ask('GET /health', { as: '' })).status).toBe(200);
-    const request = only();
-    for (const name of IDENTITY) expect(valuesOf(request, name)).toEqual([]);
+    expect((await send('GET /health', { as: '' })).status).toBe(200);
+    const request = takeOnlyRequest();
+    for (const name of IDENTITY) expect(listValues(request, name)).toEqual([]);
   });
 
-  test('no token and a bad token are 401 with the challenge of gatehouse', async () => {
-    const none = await ask('GET /files/a', { as: '' });
+  test('a missing or invalid token is 401 with the challenge of gatehouse', async () => {
+    const none = await send('GET /files/a', { as: '' });
     expect(none.status).toBe(401);
     expect(none.head).toMatch(/^www-authenticate: Bearer realm="gatehouse"\r?$/im);
-    const bad = await ask('GET /files/a', { as: 'nonsense' });
+    const bad = await send('GET /files/a', { as: 'nonsense' });
     expect(bad.status).toBe(401);
     expect(bad.head).toMatch(/^www-authenticate: Bearer .*error="invalid_token"/im);
     expect(api.requests).toEqual([]);
   });
 
-  test('too little scope and no route are 403', async () => {
-    const scope = await ask('GET /reports/a');
+  test('an insufficient scope or no matching route is 403', async () => {
+    const scope = await send('GET /reports/a');
     expect(scope.status).toBe(403);
     expect(/^www-authenticate: .*insufficient_scope/im.test(scope.head)).toBe(challengeOn403);
-    expect((await ask('GET /nowhere')).status).toBe(403);
+    expect((await send('GET /nowhere')).status).toBe(403);
     expect(api.requests).toEqual([]);
   });
 
-  test('the method of the client counts, and bodies arrive whole', async () => {
-    expect((await ask('POST /files/a', { body: 'x=1' })).status).toBe(403);
-    expect((await ask('DELETE /files/a')).status).toBe(403);
+  test('the client’s method is checked, and bodies are forwarded completely', async () => {
+    expect((await send('POST /files/a', { body: 'x=1' })).status).toBe(403);
+    expect((await send('DELETE /files/a')).status).toBe(403);
     expect(
       (
-        await ask('POST /files/a', {
+        await send('POST /files/a', {
           body: 'x=1',
           lines: ['X-Forwarded-Method: GET', 'X-Original-Method: GET'],
         })
@@ -145,8 +145,8 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
     expect(api.requests).toEqual([]);
     const { access_token: writer } = await gatehouse.grant({ scope: 'reports:write' });
     const body = 'a report '.repeat(5_000);
-    expect((await ask('POST /reports/a', { as: writer, body })).status).toBe(200);
-    expect(only()).toMatchObject({ method: 'POST', target: '/reports/a', body });
+    expect((await send('POST /reports/a', { as: writer, body })).status).toBe(200);
+    expect(takeOnlyRequest()).toMatchObject({ method: 'POST', target: '/reports/a', body });
   });
 
   const SPOOFED = [
@@ -177,45 +177,45 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
     'X-Request-Id: spoofed-by-client',
   ] as const;
 
-  test('CVE-2026-40575 class: client-supplied headers about itself and its request change nothing', async () => {
-    // One by one, so that a contradiction between two of them cannot hide that one alone is believed.
+  test('CVE-2026-40575 class: client-supplied identity and forwarding headers have no effect', async () => {
+    // One by one, because two contradictory headers could hide that one alone is trusted.
     for (const line of SPOOFED) {
       const context = `${line}\n${gateway.output()}`;
       api.reset();
-      expect((await ask('GET /reports/a', { lines: [line] })).status, context).toBe(403);
-      expect((await ask('GET /files/a', { as: '', lines: [line] })).status, context).toBe(401);
+      expect((await send('GET /reports/a', { lines: [line] })).status, context).toBe(403);
+      expect((await send('GET /files/a', { as: '', lines: [line] })).status, context).toBe(401);
       expect(api.requests, context).toEqual([]);
-      expect((await ask('GET /files/a', { lines: [line] })).status, context).toBe(200);
-      const request = only();
+      expect((await send('GET /files/a', { lines: [line] })).status, context).toBe(200);
+      const request = takeOnlyRequest();
       expect(request?.target).toBe('/files/a');
       expect(
-        IDENTITY.map((name) => valuesOf(request, name)),
+        IDENTITY.map((name) => listValues(request, name)),
         context,
       ).toEqual([[ALICE], ['report-runner'], ['files:read']]);
-      for (const name of NOT_FOR_THE_API) expect(valuesOf(request, name), context).toEqual([]);
-      expect(valuesOf(request, 'x-forwarded-host'), context).toEqual(['api.example.test']);
-      expect(valuesOf(request, 'x-forwarded-for'), context).toEqual(['127.0.0.1']);
-      expect(valuesOf(request, 'x-forwarded-proto'), context).toEqual(['http']);
+      for (const name of NOT_FOR_THE_API) expect(listValues(request, name), context).toEqual([]);
+      expect(listValues(request, 'x-forwarded-host'), context).toEqual(['api.example.test']);
+      expect(listValues(request, 'x-forwarded-for'), context).toEqual(['127.0.0.1']);
+      expect(listValues(request, 'x-forwarded-proto'), context).toEqual(['http']);
       expect(api.bytes(), context).not.toContain('spoofed');
     }
   });
 
-  test('on a public route a client cannot name itself', async () => {
+  test('on a public route, a client cannot set its identity', async () => {
     for (const line of SPOOFED) {
       api.reset();
-      expect((await ask('GET /health', { as: '', lines: [line] })).status, line).toBe(200);
-      const request = only();
-      for (const name of IDENTITY) expect(valuesOf(request, name), line).toEqual([]);
+      expect((await send('GET /health', { as: '', lines: [line] })).status, line).toBe(200);
+      const request = takeOnlyRequest();
+      for (const name of IDENTITY) expect(listValues(request, name), line).toEqual([]);
     }
   });
 
-  test('all of it at once, several times over, changes nothing either', async () => {
+  test('all these headers together, repeated, have no effect either', async () => {
     const lines = [...SPOOFED, ...SPOOFED];
-    expect((await ask('GET /files/a', { as: '', lines })).status).toBe(401);
-    expect((await ask('GET /reports/a', { lines })).status).toBe(403);
+    expect((await send('GET /files/a', { as: '', lines })).status).toBe(401);
+    expect((await send('GET /reports/a', { lines })).status).toBe(403);
     expect(api.requests).toEqual([]);
-    expect((await ask('GET /files/a', { lines })).status).toBe(200);
-    expect(valuesOf(only(), 'x-forwarded-user')).toEqual([ALICE]);
+    expect((await send('GET /files/a', { lines })).status).toBe(200);
+    expect(listValues(takeOnlyRequest(), 'x-forwarded-user')).toEqual([ALICE]);
     expect(api.bytes()).not.toContain('root');
   });
 
@@ -238,23 +238,23 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
     '/authsvc/check/health',
     '/_gatehouse',
   ])('an ambiguous path, or one of gatehouse itself, does not reach the API: %s', async (path) => {
-    const { status } = await ask(`GET ${path}`);
+    const { status } = await send(`GET ${path}`);
     expect([400, 403, 404]).toContain(status);
     expect(api.requests).toEqual([]);
   });
 
   test('two Authorization fields do not reach the API', async () => {
-    const { status } = await ask('GET /files/a', { lines: [`Authorization: Bearer ${token}`] });
+    const { status } = await send('GET /files/a', { lines: [`Authorization: Bearer ${token}`] });
     expect([400, 403]).toContain(status);
     expect(api.requests).toEqual([]);
   });
 
-  test('a revoked token is refused at once', async () => {
+  test('a revoked token is rejected at once', async () => {
     const { access_token: mine } = await gatehouse.grant({ scope: 'files:read' });
-    expect((await ask('GET /files/a', { as: mine })).status).toBe(200);
+    expect((await send('GET /files/a', { as: mine })).status).toBe(200);
     const headers = { authorization: `Bearer ${mine}` };
     expect((await gatehouse.request({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
-    expect((await ask('GET /files/a', { as: mine })).status).toBe(401);
+    expect((await send('GET /files/a', { as: mine })).status).toBe(401);
   });
 
   test('a client cannot forge its certificate in a header, through a gateway whose header is trusted', async () => {
@@ -265,7 +265,7 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
         withForwardedCertificates(name.toLowerCase() as 'client-cert'),
         async () => {
           for (const spelling of [name, name.replaceAll('-', '_'), name.replaceAll('-', '.')]) {
-            const { status } = await ask('GET /files/a', { as: bound, lines: [`${spelling}: ${value}`] });
+            const { status } = await send('GET /files/a', { as: bound, lines: [`${spelling}: ${value}`] });
             expect([400, 401, 403], spelling).toContain(status);
           }
         },
@@ -273,34 +273,34 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
     expect(api.requests).toEqual([]);
   });
 
-  test('a gateway that gatehouse does not know passes nothing', async () => {
+  test('requests through a gateway that is not trusted are rejected', async () => {
     await withSettings(
       gatehouse,
       (settings) => ({ ...settings, trustedProxies: [] }),
       async () => {
-        expect((await ask('GET /health', { as: '' })).status).toBe(403);
-        expect((await ask('GET /files/a')).status).toBe(403);
+        expect((await send('GET /health', { as: '' })).status).toBe(403);
+        expect((await send('GET /files/a')).status).toBe(403);
         expect(api.requests).toEqual([]);
       },
     );
   });
 
-  test('while gatehouse fails nothing passes', async () => {
+  test('while gatehouse fails, no request reaches the API', async () => {
     const failing = vi.spyOn(gatehouse.server.store.revocations, 'isRevoked').mockImplementation(() => {
-      throw new Error('the map is gone');
+      throw new Error('unexpected');
     });
     try {
-      expect((await ask('GET /files/a')).status).toBeGreaterThanOrEqual(500);
+      expect((await send('GET /files/a')).status).toBeGreaterThanOrEqual(500);
       expect(api.requests).toEqual([]);
     } finally {
       failing.mockRestore();
     }
   });
 
-  test('while gatehouse is unreachable nothing passes, public routes included', async () => {
+  test('while gatehouse is unreachable, no request reaches the API, not even on public routes', async () => {
     await gatehouse.server.close();
-    expect((await ask('GET /files/a')).status, gateway.output()).toBe(whenUnreachable);
-    expect((await ask('GET /health', { as: '' })).status).toBe(whenUnreachable);
+    expect((await send('GET /files/a')).status, gateway.output()).toBe(whenUnreachable);
+    expect((await send('GET /health', { as: '' })).status).toBe(whenUnreachable);
     expect(api.requests).toEqual([]);
   });
 }

@@ -34,7 +34,7 @@ describe('HAProxy', () => {
   testForwardAuth({ challengeOn403: true, whenUnreachable: 503, start });
 });
 
-test('if the script itself fails, no request passes', async () => {
+test('if the Lua script fails, no request reaches the API', async () => {
   const gatehouse = await startGateway((settings) => ({ ...settings, trustedProxies: ['127.0.0.1'] }));
   onTestFinished(() => gatehouse.close());
   const api = await startRecordingUpstream();

@@ -12,7 +12,7 @@ import {
 import { createUserDirectory, type DirectorySettings } from '../../src/identity/user-directory.ts';
 import { Fault } from '../../src/ports/fault.ts';
 
-/** A hash that costs little, for tests that make many. */
+/** A cheap hash, for tests that need many. */
 const cheapHash = (password: string): string => {
   const cost = { memory: 64, passes: 1, parallelism: 1 };
   const salt = Buffer.from('0123456789abcdef');
@@ -41,7 +41,7 @@ const staff = (...users: DirectorySettings['users']) =>
   });
 
 describe('a directory defined in the configuration', () => {
-  test('C17 finds a person only by the configured name source', async () => {
+  test('C17 finds a user only by the configured name source', async () => {
     const directory = staff(user());
     const alice = {
       identity: `local:${ALICE}`,
@@ -72,7 +72,7 @@ describe('a directory defined in the configuration', () => {
     expect((await staff(user()).findByCertificateName('staff', source, name)) !== undefined).toBe(found);
   });
 
-  test('C17 reports a disabled person', async () => {
+  test('C17 reports a disabled user', async () => {
     const visitor = await staff(user({ disabled: true })).findByCertificateName(
       'staff',
       'commonName',
@@ -81,7 +81,7 @@ describe('a directory defined in the configuration', () => {
     expect(visitor?.disabled).toBe(true);
   });
 
-  test('if two people share a name, neither is found', async () => {
+  test('if two users share a name, neither is found', async () => {
     const directory = staff(user(), user({ id: '0badcafe', name: 'bob' }));
     expect(await directory.findByCertificateName('staff', 'commonName', 'alice')).toBeUndefined();
   });
@@ -100,13 +100,13 @@ describe('signing in', () => {
       expect(await directory.signIn(name, password)).toBeUndefined();
   });
 
-  test('reports a disabled person only if the password is right', async () => {
+  test('reports a disabled user only if the password is right', async () => {
     const directory = staff(user({ disabled: true }));
     expect((await directory.signIn('alice', 'correct horse'))?.disabled).toBe(true);
     expect(await directory.signIn('alice', 'wrong')).toBeUndefined();
   });
 
-  test('does the same work for an unknown name and for a person without a password', async () => {
+  test('does the same work for an unknown name and for a user without a password', async () => {
     const work: string[] = [];
     const passwords = {
       hash: async () => '',
@@ -130,7 +130,7 @@ describe('signing in', () => {
     expect(work).toEqual(Array(3).fill('$argon2id$v=19$m=64,t=1,p=1'));
   });
 
-  test('reads the hash from its file, or names the invalid setting', async () => {
+  test('reads the hash from its file, or reports the invalid setting', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'gatehouse-hash-'));
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     const { passwordHash = '', ...rest } = user();

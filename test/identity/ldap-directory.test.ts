@@ -20,11 +20,11 @@ beforeAll(async () => {
 });
 afterAll(() => server.remove());
 
-const opened: Directory[] = [];
-afterAll(() => Promise.all(opened.map((directory) => directory.close())));
+const directories: Directory[] = [];
+afterAll(() => Promise.all(directories.map((directory) => directory.close())));
 
-function directory(changes: Partial<LdapSettings> = {}): Directory {
-  const made = createLdapDirectory('corp', 'corp', {
+function createDirectory(changes: Partial<LdapSettings> = {}): Directory {
+  const created = createLdapDirectory('corp', 'corp', {
     ...LDAP_SETTINGS,
     url: [server.ldapUrl],
     timeout: 10,
@@ -37,8 +37,8 @@ function directory(changes: Partial<LdapSettings> = {}): Directory {
     },
     ...changes,
   });
-  opened.push(made);
-  return made;
+  directories.push(created);
+  return created;
 }
 
 const ALICE = {
@@ -49,14 +49,14 @@ const ALICE = {
   disabled: false,
 };
 
-test('the right password returns the user, with the groups below the configured base', async () => {
-  const corp = directory();
+test('the right password returns the user, with the groups under the configured base', async () => {
+  const corp = createDirectory();
   expect(await corp.signIn('alice', 'alice password')).toEqual(ALICE);
   expect(await corp.signIn('ALICE', 'alice password')).toEqual(ALICE);
 });
 
 test('a wrong password, the password of another user and an unknown name return no user', async () => {
-  const corp = directory();
+  const corp = createDirectory();
   for (const [name, password] of [
     ['alice', 'wrong'],
     ['alice', 'dora password'],
@@ -67,13 +67,13 @@ test('a wrong password, the password of another user and an unknown name return 
 });
 
 test('an empty password is never tried: this server would accept it', async () => {
-  const corp = directory();
+  const corp = createDirectory();
   for (const password of ['', '\0', '\0alice password', 'alice password\0'])
     expect(await corp.signIn('alice', password)).toBeUndefined();
 });
 
 test('a typed name is not a filter and matches one user only', async () => {
-  const corp = directory();
+  const corp = createDirectory();
   for (const name of [
     '*',
     'a*',
@@ -95,11 +95,11 @@ test('a typed name is not a filter and matches one user only', async () => {
 });
 
 test('certificates name users by common name, e-mail and UPN, compared by the rules of gatehouse', async () => {
-  const corp = directory();
+  const corp = createDirectory();
   expect(await corp.findByCertificateName('commonName', 'Alice Example')).toEqual(ALICE);
   expect(await corp.findByCertificateName('email', 'alice@EXAMPLE.test')).toEqual(ALICE);
   expect(await corp.findByCertificateName('userPrincipalName', 'ALICE@corp.example.test')).toEqual(ALICE);
-  // The server itself would find these: case and spaces are nothing to it.
+  // The server itself would find these, because it ignores case and spaces.
   expect(await corp.findByCertificateName('commonName', 'alice example')).toBeUndefined();
   expect(await corp.findByCertificateName('commonName', 'Alice  Example')).toBeUndefined();
   expect(await corp.findByCertificateName('email', 'ALICE@example.test')).toBeUndefined();
@@ -107,7 +107,7 @@ test('certificates name users by common name, e-mail and UPN, compared by the ru
 });
 
 test('if two entries share a name, neither is found by it', async () => {
-  const corp = directory();
+  const corp = createDirectory();
   expect(await corp.findByCertificateName('commonName', 'Twin Same')).toBeUndefined();
   expect(await corp.findByCertificateName('email', 'twin@example.test')).toBeUndefined();
   expect((await corp.signIn('twin1', 'twin1 password'))?.identity).toBe(
@@ -116,14 +116,14 @@ test('if two entries share a name, neither is found by it', async () => {
 });
 
 test('an identity is found by its id, in any case; anything but a GUID finds no user', async () => {
-  const corp = directory();
+  const corp = createDirectory();
   expect(await corp.findById('{5F0C2A52-6D0E-4D0C-9C3E-000000000001}')).toEqual(ALICE);
   for (const id of ['{5f0c2a52-6d0e-4d0c-9c3e-0000000000ff}', '*', '5f0c', '{}'])
     expect(await corp.findById(id)).toBeUndefined();
 });
 
 test('Active Directory: objectGUID is the id, userAccountControl marks disabled accounts', async () => {
-  const corp = directory({
+  const corp = createDirectory({
     id: 'objectGUID',
     attributes: {
       userName: 'sAMAccountName',
@@ -161,21 +161,23 @@ test('LDAPS and StartTLS with the configured CA; another CA or another host name
     { url: [server.ldapUrl.replace('127.0.0.1', 'localhost')], startTls: true },
   ];
   for (const how of overTls) {
-    expect(await directory({ ...how, ca }).signIn('alice', 'alice password')).toEqual(ALICE);
+    expect(await createDirectory({ ...how, ca }).signIn('alice', 'alice password')).toEqual(ALICE);
     for (const wrong of [{ ca: outsider }, {}, { ca, serverName: 'ldap.elsewhere.invalid' }])
-      await expect(directory({ ...how, ...wrong }).signIn('alice', 'alice password')).rejects.toMatchObject({
+      await expect(
+        createDirectory({ ...how, ...wrong }).signIn('alice', 'alice password'),
+      ).rejects.toMatchObject({
         code: 'directory_unavailable',
       });
   }
 });
 
-test('a rejected service account is reported as our failure, not as a wrong password', async () => {
-  const locked = directory({ password: 'not the password' });
+test('a rejected service account is reported as an internal failure, not as a wrong password', async () => {
+  const locked = createDirectory({ password: 'not the password' });
   const failing = { name: 'Fault', code: 'directory_unavailable' };
   await expect(locked.signIn('alice', 'alice password')).rejects.toMatchObject(failing);
   await expect(locked.findById(ALICE.identity.slice(5))).rejects.toMatchObject(failing);
   await expect(
-    directory({ base: 'ou=nowhere,dc=example,dc=test' }).findByCertificateName('commonName', 'x'),
+    createDirectory({ base: 'ou=nowhere,dc=example,dc=test' }).findByCertificateName('commonName', 'x'),
   ).rejects.toMatchObject(failing);
 });
 
@@ -186,20 +188,20 @@ test('referrals are not followed', async () => {
   });
   await new Promise<void>((resolve) => elsewhere.listen(0, '127.0.0.1', resolve));
   onTestFinished(() => void elsewhere.close());
-  // A base that the server knows only from hearsay: it answers with a referral, which is not "nobody".
+  // A base on another server: the response is a referral, which is not "not found".
   await expect(
-    directory({ base: `ou=deep,ou=other,ou=people,${BASE_DN}` }).findByCertificateName(
+    createDirectory({ base: `ou=deep,ou=other,ou=people,${BASE_DN}` }).findByCertificateName(
       'commonName',
       'Alice Example',
     ),
   ).rejects.toMatchObject({ code: 'directory_unavailable' });
-  // The same reference met during a search is passed over.
-  expect(await directory().findByCertificateName('commonName', 'Alice Example')).toEqual(ALICE);
+  // The same referral as a search result is ignored.
+  expect(await createDirectory().findByCertificateName('commonName', 'Alice Example')).toEqual(ALICE);
   expect(requestCount).toBe(0);
 });
 
-test('an unreachable server is never treated as "user not found", silent or gone, and is used again once it is back', async () => {
-  const corp = directory({ timeout: 1 });
+test('a server that hangs or is stopped is never treated as "user not found", and is used again afterwards', async () => {
+  const corp = createDirectory({ timeout: 1 });
   const unavailable = (): Promise<unknown> =>
     Promise.all(
       [
@@ -210,7 +212,7 @@ test('an unreachable server is never treated as "user not found", silent or gone
         expect(request).rejects.toMatchObject({ name: 'Fault', code: 'directory_unavailable' }),
       ),
     );
-  // A busy machine may need longer than the timeout of these settings.
+  // On a busy machine, this may take longer than the configured timeout.
   const reachable = (): Promise<void> =>
     vi.waitFor(async () => expect(await corp.findById(ALICE.identity.slice(5))).toEqual(ALICE), {
       timeout: 30_000,
@@ -233,9 +235,11 @@ test('an unreachable server is never treated as "user not found", silent or gone
 });
 
 test('a second server is used when the first is unreachable, and users of another directory can sign in', async () => {
-  // No test is given a privileged port.
+  // Tests never listen on a privileged port.
   const dead = 'ldap://127.0.0.1:9';
-  expect(await directory({ url: [dead, server.ldapUrl] }).signIn('alice', 'alice password')).toEqual(ALICE);
+  expect(await createDirectory({ url: [dead, server.ldapUrl] }).signIn('alice', 'alice password')).toEqual(
+    ALICE,
+  );
   const users = createUserDirectory({
     gone: {
       label: 'gone',
@@ -257,7 +261,7 @@ test('a second server is used when the first is unreachable, and users of anothe
 
 const SETTINGS = { ...LDAP_SETTINGS, timeout: 5, connections: 2 };
 
-test('no more connections than configured, however many requests come at once, and connections are reused', async () => {
+test('concurrent requests use at most the configured number of connections, and connections are reused', async () => {
   let [open, most, all] = [0, 0, 0];
   const counter = createServer((socket) => {
     open += 1;
@@ -275,11 +279,11 @@ test('no more connections than configured, however many requests come at once, a
   await new Promise<void>((resolve) => counter.listen(0, '127.0.0.1', resolve));
   const { port } = counter.address() as { port: number };
   onTestFinished(() => void counter.close());
-  const corp = directory({ url: [`ldap://127.0.0.1:${port}`], connections: 2 });
+  const corp = createDirectory({ url: [`ldap://127.0.0.1:${port}`], connections: 2 });
   const found = await Promise.all(
     Array.from({ length: 20 }, () => corp.findByCertificateName('commonName', 'Alice Example')),
   );
-  expect(new Set(found.map((one) => one?.identity))).toEqual(new Set([ALICE.identity]));
+  expect(new Set(found.map((user) => user?.identity))).toEqual(new Set([ALICE.identity]));
   expect(most).toBeLessThanOrEqual(2);
   expect(all).toBeLessThanOrEqual(2);
   // Beyond the queue, callers are rejected.
@@ -287,14 +291,16 @@ test('no more connections than configured, however many requests come at once, a
     Array.from({ length: 200 }, () => corp.findById(ALICE.identity.slice(5))),
   );
   expect(
-    crowd.some((one) => one.status === 'rejected' && (one.reason as { code: string }).code === 'overloaded'),
+    crowd.some(
+      (result) => result.status === 'rejected' && (result.reason as { code: string }).code === 'overloaded',
+    ),
   ).toBe(true);
   expect(most).toBeLessThanOrEqual(2);
   await corp.close();
 });
 
-test('an identity that was read is cached for a while, and a password never', async () => {
-  const corp = directory({ cacheLifetime: 60 });
+test('an identity is cached for a while, a password never', async () => {
+  const corp = createDirectory({ cacheLifetime: 60 });
   expect(await corp.findById(ALICE.identity.slice(5))).toEqual(ALICE);
   await server.stop();
   try {

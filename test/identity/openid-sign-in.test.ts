@@ -13,7 +13,7 @@ import { until } from '../support/until.ts';
 let gateway: TestGateway;
 let agent: Agent;
 let base = '';
-/** Three providers: `corp` for most tests, another issuer, and one that keeps its claims out of the ID token. */
+/** Three providers: `corp` for most tests, another issuer, and one without claims in the ID token. */
 let corp: OpenIdProvider;
 let other: OpenIdProvider;
 let quiet: OpenIdProvider;
@@ -52,9 +52,9 @@ beforeAll(async () => {
     ...settings,
     publicUrl: origin,
     directories: { ...settings.directories, elsewhere: { label: 'ext', derive: true } },
-    integrations: (settings.integrations ?? []).map((one) => ({
-      ...one,
-      access: [...(one.access ?? []), { directory: 'elsewhere' }],
+    integrations: (settings.integrations ?? []).map((integration) => ({
+      ...integration,
+      access: [...(integration.access ?? []), { directory: 'elsewhere' }],
     })),
     signIn: {
       openid: {
@@ -73,19 +73,19 @@ beforeAll(async () => {
 afterAll(async () => {
   await agent.destroy();
   await gateway.close();
-  for (const one of [corp, other, quiet]) await one.stop();
+  for (const provider of [corp, other, quiet]) await provider.stop();
 });
 
 beforeEach(() => {
   corp.isUnavailable = false;
-  // Until the budget of sign-ins of one address is full again.
+  // The sign-in limit of the address recovers.
   gateway.clock.advance(60);
 });
 
 const newBrowser = (): FormBrowser => new FormBrowser({ agent, base });
 
-/** From the list of grants to the provider’s sign-in page. */
-async function leave(browser: FormBrowser, provider: string): Promise<Page> {
+/** Goes from the list of grants to the provider’s sign-in page. */
+async function goToProvider(browser: FormBrowser, provider: string): Promise<Page> {
   await browser.open(`${base}/grants`);
   return browser.post('/openid', { provider });
 }
@@ -99,33 +99,33 @@ async function signInAtProvider(browser: FormBrowser, leaving: Page, account: st
     page = await browser.post('', isConsent ? {} : { login: account, password: 'any' });
     page = await browser.follow(page, isBack);
   }
-  if (page.redirectTo === undefined) throw new Error(`the provider does not lead back:\n${page.text}`);
+  if (page.redirectTo === undefined) throw new Error(`no redirect back from the provider:\n${page.text}`);
   return page.redirectTo;
 }
 
-async function signIn(provider: string, account: string): Promise<{ one: FormBrowser; arrived: Page }> {
-  const one = newBrowser();
-  const back = await signInAtProvider(one, await leave(one, provider), account);
-  return { one, arrived: await one.get(back) };
+async function signIn(provider: string, account: string): Promise<{ browser: FormBrowser; arrived: Page }> {
+  const browser = newBrowser();
+  const back = await signInAtProvider(browser, await goToProvider(browser, provider), account);
+  return { browser, arrived: await browser.get(back) };
 }
 
-const hostOf = (): string => new URL(base).host;
+const getHost = (): string => new URL(base).host;
 const failures = () => gateway.auditEvents('sign_in_failed').slice(-1);
 
 test('a sign-in at the provider is matched with the directory by user name', async () => {
-  const { one, arrived } = await signIn('corp', 'alice');
+  const { browser, arrived } = await signIn('corp', 'alice');
   expect(arrived.status).toBe(200);
   expect(arrived.redirectTo).toBe(`${base}/grants`);
-  expect((await one.follow(arrived)).text).toContain('Alice Example');
+  expect((await browser.follow(arrived)).text).toContain('Alice Example');
   expect(gateway.auditEvents('sign_in').at(-1)).toMatchObject({ identity: ALICE, by: 'openid' });
-  // The journey is over, and its cookie with it.
-  expect([...(one.jar.get(hostOf())?.keys() ?? [])]).toEqual(['__Host-gatehouse']);
+  // The cookie of the sign-in is deleted.
+  expect([...(browser.jar.get(getHost())?.keys() ?? [])]).toEqual(['__Host-gatehouse']);
 });
 
 test('a sign-in is matched by a verified e-mail address, or by an id with or without braces', async () => {
   for (const provider of ['by-email', 'by-id']) {
-    const { one, arrived } = await signIn(provider, 'alice');
-    expect((await one.follow(arrived)).text, provider).toContain('Alice Example');
+    const { browser, arrived } = await signIn(provider, 'alice');
+    expect((await browser.follow(arrived)).text, provider).toContain('Alice Example');
   }
 });
 
@@ -136,7 +136,7 @@ test('an e-mail address that the provider has not verified is rejected', async (
   expect(failures()).toMatchObject([{ by: 'openid', reason: 'openid_refused' }]);
 });
 
-test('a user unknown to the directory is rejected and can sign in otherwise', async () => {
+test('a user who is not in the directory is rejected and can sign in in another way', async () => {
   const { arrived } = await signIn('corp', 'stranger');
   expect(arrived.status).toBe(403);
   expect(arrived.text).toContain('Your account doesn’t have access here');
@@ -144,33 +144,33 @@ test('a user unknown to the directory is rejected and can sign in otherwise', as
 });
 
 test('a derived directory: the identity is a digest of issuer and subject, the name comes from the provider', async () => {
-  const { one, arrived } = await signIn('derived', 'stranger');
-  const list = await one.follow(arrived);
+  const { browser, arrived } = await signIn('derived', 'stranger');
+  const list = await browser.follow(arrived);
   expect(list.text).toContain('Stranger');
   const identity = `ext:${deriveSubjectId(corp.issuer, 'stranger')}`;
   expect(gateway.auditEvents('sign_in').at(-1)).toMatchObject({ identity });
 });
 
 test('claims missing in the ID token are read from the userinfo endpoint', async () => {
-  const { one, arrived } = await signIn('quiet', 'alice');
-  expect((await one.follow(arrived)).text).toContain('Alice Example');
+  const { browser, arrived } = await signIn('quiet', 'alice');
+  expect((await browser.follow(arrived)).text).toContain('Alice Example');
 });
 
 test('a device is approved after a sign-in at the provider', async () => {
   const body = (await gateway.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files:read' }))
     .json;
-  const one = newBrowser();
-  await one.open(String(body['verification_uri_complete']));
-  await one.submit('/device', { user_code: String(body['user_code']) });
-  const leaving = await one.post('/openid', { provider: 'corp' });
-  const review = await one.open(await signInAtProvider(one, leaving, 'alice'));
+  const browser = newBrowser();
+  await browser.open(String(body['verification_uri_complete']));
+  await browser.submit('/device', { user_code: String(body['user_code']) });
+  const leaving = await browser.post('/openid', { provider: 'corp' });
+  const review = await browser.open(await signInAtProvider(browser, leaving, 'alice'));
   expect(review.text).toContain('Approve this request?');
-  expect((await one.submit('/approve')).text).toContain('<h1>Approved</h1>');
+  expect((await browser.submit('/approve')).text).toContain('<h1>Approved</h1>');
 });
 
 describe('attacks', () => {
   test('the authorization request has PKCE, state, nonce and prompt, and no client secret', async () => {
-    const leaving = await leave(newBrowser(), 'corp');
+    const leaving = await goToProvider(newBrowser(), 'corp');
     const query = new URL(leaving.redirectTo ?? '').searchParams;
     expect(query.get('code_challenge_method')).toBe('S256');
     for (const name of ['code_challenge', 'state', 'nonce'])
@@ -187,14 +187,14 @@ describe('attacks', () => {
 
   test('the response to another browser’s request is rejected (login CSRF)', async () => {
     const attacker = newBrowser();
-    const back = await signInAtProvider(attacker, await leave(attacker, 'corp'), 'mallory');
+    const back = await signInAtProvider(attacker, await goToProvider(attacker, 'corp'), 'mallory');
     const before = corp.tokenRequests();
     const victim = newBrowser();
     expect((await victim.get(back)).status).toBe(403);
-    await leave(victim, 'corp');
+    await goToProvider(victim, 'corp');
     const response = await victim.get(back);
     expect(response.status).toBe(403);
-    // Refused before the provider’s library looks at it.
+    // Rejected before the OpenID library processes it.
     expect(response.text).toContain('<h1>Request not accepted</h1>');
     expect(
       [response.headers['set-cookie'] ?? []].flat().some((line) => line.startsWith('__Host-gatehouse=')),
@@ -203,28 +203,28 @@ describe('attacks', () => {
   });
 
   test('a response works once, even with every cookie restored', async () => {
-    const one = newBrowser();
-    const leaving = await leave(one, 'corp');
-    const back = await signInAtProvider(one, leaving, 'alice');
-    const jar = new Map(one.jar.get(hostOf()));
-    expect((await one.get(back)).redirectTo).toBe(`${base}/grants`);
-    expect((await one.get(back)).status).toBe(403);
-    one.jar.set(hostOf(), jar);
-    const again = await one.get(back);
+    const browser = newBrowser();
+    const leaving = await goToProvider(browser, 'corp');
+    const back = await signInAtProvider(browser, leaving, 'alice');
+    const jar = new Map(browser.jar.get(getHost()));
+    expect((await browser.get(back)).redirectTo).toBe(`${base}/grants`);
+    expect((await browser.get(back)).status).toBe(403);
+    browser.jar.set(getHost(), jar);
+    const again = await browser.get(back);
     expect(again.status).toBe(403);
     expect(again.redirectTo).toBeUndefined();
   });
 
   test('mix-up: a provider’s response is rejected at the redirect URI, and under the issuer, of another', async () => {
-    const one = newBrowser();
-    const back = await signInAtProvider(one, await leave(one, 'corp'), 'alice');
+    const browser = newBrowser();
+    const back = await signInAtProvider(browser, await goToProvider(browser, 'corp'), 'alice');
     const before = other.tokenRequests();
-    const elsewhere = await one.get(back.replace('/openid/corp', '/openid/other'));
+    const elsewhere = await browser.get(back.replace('/openid/corp', '/openid/other'));
     expect(elsewhere.status).toBe(403);
     expect(elsewhere.text).toContain('<h1>Request not accepted</h1>');
     expect(other.tokenRequests()).toBe(before);
     const two = newBrowser();
-    const mixed = new URL(await signInAtProvider(two, await leave(two, 'corp'), 'alice'));
+    const mixed = new URL(await signInAtProvider(two, await goToProvider(two, 'corp'), 'alice'));
     mixed.searchParams.set('iss', other.issuer);
     const response = await two.get(mixed.href);
     expect(response.status).toBe(403);
@@ -240,40 +240,40 @@ describe('attacks', () => {
       (url: URL) => url.searchParams.delete('state'),
       (url: URL) => url.searchParams.delete('code'),
     ]) {
-      const one = newBrowser();
-      const back = new URL(await signInAtProvider(one, await leave(one, 'corp'), 'alice'));
+      const browser = newBrowser();
+      const back = new URL(await signInAtProvider(browser, await goToProvider(browser, 'corp'), 'alice'));
       change(back);
-      const response = await one.get(back.href);
+      const response = await browser.get(back.href);
       expect(response.status, change.toString()).toBe(403);
       expect(response.redirectTo).toBeUndefined();
     }
   });
 
   test('only a form of gatehouse starts a sign-in at a provider', async () => {
-    const one = newBrowser();
-    await one.open(`${base}/grants`);
-    expect((await one.send('POST', `${base}/openid`, 'provider=corp')).status).toBe(403);
-    expect((await one.get(`${base}/openid`)).status).toBe(405);
-    expect((await leave(one, 'no-such-provider')).status).toBe(403);
-    expect((await leave(one, '__proto__')).status).toBe(403);
-    expect((await one.send('POST', `${base}/openid/corp`, '')).status).toBe(405);
+    const browser = newBrowser();
+    await browser.open(`${base}/grants`);
+    expect((await browser.send('POST', `${base}/openid`, 'provider=corp')).status).toBe(403);
+    expect((await browser.get(`${base}/openid`)).status).toBe(405);
+    expect((await goToProvider(browser, 'no-such-provider')).status).toBe(403);
+    expect((await goToProvider(browser, '__proto__')).status).toBe(403);
+    expect((await browser.send('POST', `${base}/openid/corp`, '')).status).toBe(405);
   });
 
   test('cancelling at the provider leads back to the sign-in page', async () => {
-    const one = newBrowser();
-    const leaving = await leave(one, 'corp');
+    const browser = newBrowser();
+    const leaving = await goToProvider(browser, 'corp');
     const state = new URL(leaving.redirectTo ?? '').searchParams.get('state') ?? '';
     const iss = encodeURIComponent(corp.issuer);
-    const response = await one.get(`${base}/openid/corp?error=access_denied&state=${state}&iss=${iss}`);
+    const response = await browser.get(`${base}/openid/corp?error=access_denied&state=${state}&iss=${iss}`);
     expect(response.status).toBe(403);
     expect(response.text).toContain('was not completed');
     expect(response.text).toContain('Sign in with Example Login');
   });
 
   test('codes, tokens and secrets are never logged', async () => {
-    const one = newBrowser();
-    const back = new URL(await signInAtProvider(one, await leave(one, 'corp'), 'alice'));
-    await one.get(back.href);
+    const browser = newBrowser();
+    const back = new URL(await signInAtProvider(browser, await goToProvider(browser, 'corp'), 'alice'));
+    await browser.get(back.href);
     const text = gateway.logLines.join('');
     for (const name of ['code', 'state'])
       expect(text).not.toContain(back.searchParams.get(name) ?? 'missing');
@@ -285,27 +285,27 @@ describe('an unreachable provider', () => {
   test('before the redirect: 503 with Retry-After, and it works once the provider is back', async () => {
     await gateway.reload((settings) => settings);
     corp.isUnavailable = true;
-    const page = await leave(newBrowser(), 'corp');
+    const page = await goToProvider(newBrowser(), 'corp');
     expect(page.status).toBe(503);
     expect(page.headers['retry-after']).toBeDefined();
     expect(page.text).toContain('Sign-in temporarily unavailable');
     corp.isUnavailable = false;
-    // A failed discovery is remembered for a moment.
+    // A failed discovery is cached briefly.
     await until(
-      'the provider is asked again',
-      async () => (await leave(newBrowser(), 'corp')).status === 200,
+      'discovery is retried',
+      async () => (await goToProvider(newBrowser(), 'corp')).status === 200,
     );
   });
 
   test('after the redirect: 503', async () => {
-    const one = newBrowser();
-    const back = await signInAtProvider(one, await leave(one, 'corp'), 'alice');
+    const browser = newBrowser();
+    const back = await signInAtProvider(browser, await goToProvider(browser, 'corp'), 'alice');
     corp.isUnavailable = true;
-    expect((await one.get(back)).status).toBe(503);
+    expect((await browser.get(back)).status).toBe(503);
   });
 
-  test('an untrusted provider certificate and a wrong client secret are reported as our failure', async () => {
-    expect((await leave(newBrowser(), 'untrusted')).status).toBe(503);
+  test('an untrusted provider certificate and a wrong client secret are reported as internal failures', async () => {
+    expect((await goToProvider(newBrowser(), 'untrusted')).status).toBe(503);
     expect(gateway.log.findLast(({ event }) => event === 'page_failed')).toMatchObject({
       level: 'error',
       request_id: expect.stringMatching(/^[\w-]{8,}$/),

@@ -10,7 +10,7 @@ import { BASE, startPagesHarness } from '../support/pages-harness.ts';
 import { issue } from '../support/pki.ts';
 import { PASSWORD, startGateway } from '../support/test-gateway.ts';
 
-/** No test is given a privileged port; `fetch` blocks most others of them. */
+/** A privileged port, on which no test listens and which `fetch` does not block. */
 const UNUSED = '127.0.0.1:2';
 
 freezeClock();
@@ -19,7 +19,7 @@ afterEach(async () => {
   for (const close of cleanups.splice(0).toReversed()) await close();
 });
 
-function provider(issuer: string) {
+function createProvider(issuer: string) {
   const settings: OpenIdSettings = {
     title: { en: 'Example' },
     issuer,
@@ -31,9 +31,9 @@ function provider(issuer: string) {
     means: 'subject',
     timeout: 5,
   };
-  const made = createOpenIdProvider('corp', settings);
-  cleanups.push(() => made.close());
-  return made;
+  const created = createOpenIdProvider('corp', settings);
+  cleanups.push(() => created.close());
+  return created;
 }
 
 test('a provider whose issuer covers every tenant is rejected', async () => {
@@ -57,23 +57,23 @@ test('a provider whose issuer covers every tenant is rejected', async () => {
   });
   const { port } = server.address() as AddressInfo;
   await expect(
-    provider(`http://127.0.0.1:${port}/{tenantid}/v2.0`).startSignIn('https://api.example.test/back'),
+    createProvider(`http://127.0.0.1:${port}/{tenantid}/v2.0`).startSignIn('https://api.example.test/back'),
   ).rejects.toMatchObject({
     code: 'directory_unavailable',
     message: 'OpenID: its issuer is a template for any tenant',
   });
 });
 
-test('why a provider cannot be reached is kept for the log', async () => {
+test('the reason why a provider is unreachable is logged', async () => {
   await expect(
-    provider(`http://${UNUSED}`).startSignIn('https://api.example.test/back'),
+    createProvider(`http://${UNUSED}`).startSignIn('https://api.example.test/back'),
   ).rejects.toMatchObject({
     code: 'directory_unavailable',
     cause: { message: expect.stringContaining(`ECONNREFUSED ${UNUSED}`) },
   });
 });
 
-test('while one directory is unreachable, guesses at users of another still use up the budget of their name', async () => {
+test('while one directory is unreachable, wrong passwords for users of another still count', async () => {
   const pages = await startPagesHarness((settings) => ({
     ...settings,
     directories: {
@@ -87,12 +87,12 @@ test('while one directory is unreachable, guesses at users of another still use 
     await browser.open(`${BASE}/grants`);
     return (await browser.signIn('alice', password)).status;
   };
-  // Reported as our failure, since it may be one, and counted.
+  // Reported as an internal failure, because it may be one, and counted.
   for (let guesses = 0; guesses < 30; guesses += 1) expect(await signIn(`guess ${guesses}`)).toBe(503);
   expect(await signIn(PASSWORD)).toBe(429);
 });
 
-test('a user in more groups than are read signs in with those, and the log warns once', async () => {
+test('a user in more groups than the limit signs in with the groups that were read, and a warning is logged once', async () => {
   const greta = `uid=greta,ou=people,${BASE_DN}`;
   const many = (count: number, of: string): string[] =>
     Array.from(

@@ -28,16 +28,16 @@ export interface Image {
     readonly WorkingDir: string;
     readonly Env: readonly string[];
   };
-  /** Bytes of all layers, compressed, as a registry would hold them. */
+  /** Compressed size of all layers in bytes. */
   readonly compressed: number;
   remove(): void;
 }
 
-/** Builds deploy/docker/Dockerfile without a registry: both bases are made of what this machine has. */
+/** Builds deploy/docker/Dockerfile without a registry; both base images are created from programs of this machine. */
 export function buildImage(): Image {
   for (const needed of ['/usr/bin/buildah', '/bin/busybox'])
     if (!existsSync(needed) || process.geteuid?.() !== 0)
-      throw new Error(`${needed} is needed, and root: apt-get install buildah busybox-static`);
+      throw new Error(`needs root and ${needed}: apt-get install buildah busybox-static`);
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-image-'));
   const store = [
     '--root',
@@ -54,17 +54,17 @@ export function buildImage(): Image {
       maxBuffer: 1 << 26,
       cwd: ROOT,
     });
-  /** Whoever builds behind a proxy that looks into TLS trusts its CA in the base, as here. */
+  /** The base trusts the CAs of this machine, in case a proxy intercepts TLS. */
   const base = (name: string, fill: (root: string) => void): void => {
-    const made = join(folder, name);
-    mkdirSync(made);
-    fill(made);
+    const baseFolder = join(folder, name);
+    mkdirSync(baseFolder);
+    fill(baseFolder);
     writeFileSync(
       join(folder, `${name}.Dockerfile`),
       'FROM scratch\nCOPY . /\nENV HOME=/home/build NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt\n',
     );
-    buildah('bud', '--isolation', 'chroot', '-f', join(folder, `${name}.Dockerfile`), '-t', name, made);
-    rmSync(made, { recursive: true });
+    buildah('bud', '--isolation', 'chroot', '-f', join(folder, `${name}.Dockerfile`), '-t', name, baseFolder);
+    rmSync(baseFolder, { recursive: true });
   };
   base('runtime-base', (root) => copyLibraries(root, [NODE], (name) => !name.startsWith('libatomic')));
   base('build-base', fillBuildBase);
@@ -106,7 +106,7 @@ export function buildImage(): Image {
   };
 }
 
-/** The shared libraries of a program, in their places, and the loader. */
+/** Copies the loader and the shared libraries of programs to the same paths. */
 function copyLibraries(root: string, programs: readonly string[], wanted: (name: string) => boolean): void {
   const listed = execFileSync('ldd', [...programs], { encoding: 'utf8' });
   const files = new Set([...listed.matchAll(/(\/\S+\.so\S*) \(/g)].map(([, file = '']) => file));
@@ -126,13 +126,13 @@ function copyLibraries(root: string, programs: readonly string[], wanted: (name:
   mkdirSync(join(root, 'tmp'), { mode: 0o777 });
 }
 
-/** Node with npm, and a shell for RUN: what an official image of Node has, and little more. */
+/** Node with npm, and a shell for RUN, like the official Node image. */
 function fillBuildBase(root: string): void {
   copyLibraries(root, [NODE], () => true);
   const bin = join(root, 'usr/local/bin');
   mkdirSync(bin, { recursive: true });
   cpSync(NODE, join(bin, 'node'));
-  const npm = npmFolder();
+  const npm = findNpmFolder();
   cpSync(npm, join(root, 'usr/local/lib/node_modules/npm'), { recursive: true, dereference: true });
   symlinkSync('../lib/node_modules/npm/bin/npm-cli.js', join(bin, 'npm'));
   chmodSync(join(root, 'usr/local/lib/node_modules/npm/bin/npm-cli.js'), 0o755);
@@ -150,8 +150,8 @@ function fillBuildBase(root: string): void {
   }
 }
 
-/** Where the npm in use lies, found from its command. */
-function npmFolder(): string {
+/** The folder of the npm in use. */
+function findNpmFolder(): string {
   for (const folder of (process.env['PATH'] ?? '').split(':')) {
     const command = join(folder, 'npm');
     if (!existsSync(command)) continue;

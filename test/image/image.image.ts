@@ -33,8 +33,8 @@ afterAll(() => {
 });
 
 /**
- * As a container runtime would: own mount and process namespaces, the image's root read-only, its user, no capabilities, no new
- * privileges. `$1` root, `$2` data, `$3` configuration; the rest is the command.
+ * Like a container runtime: own mount and process namespaces, read-only root, the image's user, no capabilities and no new
+ * privileges. `$1` root, `$2` data, `$3` configuration; the remaining arguments are the command.
  */
 const CONTAIN = `
 set -e
@@ -55,7 +55,7 @@ exec chroot "$root" /usr/local/bin/node -e '
 ' "$@"
 `;
 
-function contain(
+function startContainer(
   args: readonly string[],
   options: { readonly data?: string; readonly etc?: string } = {},
 ): ChildProcess {
@@ -70,11 +70,11 @@ function contain(
   );
 }
 
-async function runs(
+async function runInContainer(
   args: readonly string[],
   etc?: string,
 ): Promise<{ code: number | null; out: string; err: string }> {
-  const child = contain(args, etc === undefined ? {} : { etc });
+  const child = startContainer(args, etc === undefined ? {} : { etc });
   let [out, err] = ['', ''];
   child.stdout?.on('data', (part: Buffer) => void (out += part.toString()));
   child.stderr?.on('data', (part: Buffer) => void (err += part.toString()));
@@ -82,10 +82,10 @@ async function runs(
   return { code, out, err };
 }
 
-const files = (at: string): string[] =>
+const listFiles = (at: string): string[] =>
   readdirSync(at, { recursive: true, encoding: 'utf8' }).filter((name) => !name.startsWith('proc/'));
 
-test('A9 O11 it logs its user and its version', () => {
+test('A9 O11 the image declares its user and version', () => {
   expect(image.config).toMatchObject({
     User: '65532:65532',
     Entrypoint: ['/usr/local/bin/gatehouse'],
@@ -94,13 +94,13 @@ test('A9 O11 it logs its user and its version', () => {
   });
 });
 
-test('A9 at most 90 MB, compressed', () => {
+test('A9 the image is at most 90 MB compressed', () => {
   console.log(`compressed: ${(image.compressed / 1e6).toFixed(1)} MB`);
   expect(image.compressed).toBeLessThan(90e6);
 });
 
-test('A9 no shell, no package manager, nothing that is there to change it', () => {
-  const programs = files(image.root).filter((name) => {
+test('A9 the image has no shell and no package manager', () => {
+  const programs = listFiles(image.root).filter((name) => {
     const stat = lstatSync(join(image.root, name));
     return stat.isFile() && (stat.mode & 0o111) !== 0 && !/\.so(\.|$)|\.node$|ld-linux/.test(name);
   });
@@ -109,19 +109,19 @@ test('A9 no shell, no package manager, nothing that is there to change it', () =
     'usr/local/bin/node',
   ]);
   expect(
-    files(image.root).filter((name) => /(^|\/)(sh|bash|dash|busybox|npm|npx|apt|dpkg)$/.test(name)),
+    listFiles(image.root).filter((name) => /(^|\/)(sh|bash|dash|busybox|npm|npx|apt|dpkg)$/.test(name)),
   ).toEqual([]);
-  const set = files(image.root).filter((name) => (lstatSync(join(image.root, name)).mode & 0o6000) !== 0);
+  const set = listFiles(image.root).filter((name) => (lstatSync(join(image.root, name)).mode & 0o6000) !== 0);
   expect(set).toEqual([]);
 });
 
-test('A9 nothing but its own folder belongs to the user it runs as', () => {
-  const own = files(image.root).filter((name) => lstatSync(join(image.root, name)).uid !== 0);
+test('A9 only the data folder belongs to the image’s user', () => {
+  const own = listFiles(image.root).filter((name) => lstatSync(join(image.root, name)).uid !== 0);
   expect(own).toEqual(['var/lib/gatehouse']);
 });
 
-test('A9 no link leads nowhere', () => {
-  const dangling = files(image.root).filter((name) => {
+test('A9 the image has no dangling symbolic links', () => {
+  const dangling = listFiles(image.root).filter((name) => {
     const path = join(image.root, name);
     if (!lstatSync(path).isSymbolicLink()) return false;
     const to = readlinkSync(path);
@@ -130,7 +130,7 @@ test('A9 no link leads nowhere', () => {
   expect(dangling).toEqual([]);
 });
 
-test('A9 the SBOM names every package in it, and the Node it runs on', () => {
+test('A9 the SBOM lists every package and the Node version', () => {
   const app = join(image.root, 'opt/gatehouse');
   const sbom = JSON.parse(readFileSync(join(app, 'sbom.cdx.json'), 'utf8')) as {
     bomFormat: string;
@@ -138,7 +138,7 @@ test('A9 the SBOM names every package in it, and the Node it runs on', () => {
   };
   expect(sbom.bomFormat).toBe('CycloneDX');
   const named = new Set(sbom.components.map(({ name, version }) => `${name}@${version}`));
-  const inside = files(join(app, 'node_modules'))
+  const inside = listFiles(join(app, 'node_modules'))
     .filter((name) => /(^|node_modules\/)(@[^/]+\/)?[^/@]+\/package\.json$/.test(name))
     .map(
       (name) =>
@@ -150,23 +150,23 @@ test('A9 the SBOM names every package in it, and the Node it runs on', () => {
     .filter(({ name, version }) => name !== undefined && version !== undefined)
     .map(({ name, version }) => `${name}@${version}`);
   expect(inside.length).toBeGreaterThan(10);
-  expect(inside.filter((one) => !named.has(one))).toEqual([]);
+  expect(inside.filter((name) => !named.has(name))).toEqual([]);
   expect(
-    [...named].some((one) => one.startsWith(`node-linux-${process.arch}@${process.versions.node}`)),
+    [...named].some((name) => name.startsWith(`node-linux-${process.arch}@${process.versions.node}`)),
   ).toBe(true);
-  expect(inside.filter((one) => /^(vitest|typescript|esbuild|@biomejs)/.test(one))).toEqual([]);
+  expect(inside.filter((name) => /^(vitest|typescript|esbuild|@biomejs)/.test(name))).toEqual([]);
 });
 
 test('A9 the commands work without a configuration', async () => {
-  expect(await runs(['/usr/local/bin/gatehouse', 'version'])).toMatchObject({
+  expect(await runInContainer(['/usr/local/bin/gatehouse', 'version'])).toMatchObject({
     code: 0,
     out: expect.stringContaining(`Node ${process.versions.node}`),
   });
-  expect(await runs(['/usr/local/bin/gatehouse', 'sleep', '0.1'])).toMatchObject({ code: 0 });
-  expect(await runs(['/usr/local/bin/gatehouse', 'serve'])).toMatchObject({ code: 78 });
+  expect(await runInContainer(['/usr/local/bin/gatehouse', 'sleep', '0.1'])).toMatchObject({ code: 0 });
+  expect(await runInContainer(['/usr/local/bin/gatehouse', 'serve'])).toMatchObject({ code: 78 });
 });
 
-test('A9 O11 O14 as process 1, with a root that cannot be written: serves, is healthy, drains on SIGTERM', async () => {
+test('A9 O11 O14 as process 1 with a read-only root, it serves, is healthy and drains on SIGTERM', async () => {
   const [port, admin] = [await freePort(), await freePort()];
   const api = createServer((_request, response) => {
     setTimeout(() => response.end('done'), 1_000);
@@ -174,12 +174,12 @@ test('A9 O11 O14 as process 1, with a root that cannot be written: serves, is he
   await new Promise<void>((resolve) => api.listen(0, '127.0.0.1', resolve));
   const etc = join(folder, 'etc-serve');
   mkdirSync(etc);
-  const { out: keys } = await runs([
+  const { out: keys } = await runInContainer([
     '/usr/local/bin/node',
     '-e',
     "process.argv[1]='x';import('/opt/gatehouse/dist/tokens/keyring-file.js').then((m)=>console.log(JSON.stringify(m.createKeyringFile('EdDSA'))))",
   ]);
-  // Handed over as a kubelet does in a pod without fsGroup: files of root, in memory, mounted read-only.
+  // Mounted as by a kubelet in a pod without fsGroup: files of root on a tmpfs, read-only.
   writeFileSync(join(etc, 'keys.json'), keys);
   writeFileSync(
     join(etc, 'gatehouse.yaml'),
@@ -194,7 +194,7 @@ test('A9 O11 O14 as process 1, with a root that cannot be written: serves, is he
       shutdown: { preStop: '200ms', drain: '10s' },
     }),
   );
-  const child = contain(['/usr/local/bin/gatehouse', 'serve'], { etc });
+  const child = startContainer(['/usr/local/bin/gatehouse', 'serve'], { etc });
   const lines: Record<string, unknown>[] = [];
   let errors = '';
   child.stderr?.on('data', (part: Buffer) => void (errors += part.toString()));
@@ -206,14 +206,19 @@ test('A9 O11 O14 as process 1, with a root that cannot be written: serves, is he
   const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
   try {
     const ready = await until(
-      'it is ready',
+      'the process is ready',
       () =>
         lines.find(({ event }) => event === 'ready') ??
         (child.exitCode !== null && Promise.reject(new Error(errors))),
       30,
     );
     expect(ready).toMatchObject({ pid: 1, port });
-    const health = await runs(['/usr/local/bin/gatehouse', 'health', '--url', `http://127.0.0.1:${admin}`]);
+    const health = await runInContainer([
+      '/usr/local/bin/gatehouse',
+      'health',
+      '--url',
+      `http://127.0.0.1:${admin}`,
+    ]);
     expect(health).toMatchObject({ code: 0, out: 'ready\n' });
     const inside = only(
       spawnSync('pgrep', ['-P', String(child.pid)], { encoding: 'utf8' })
@@ -231,7 +236,7 @@ test('A9 O11 O14 as process 1, with a root that cannot be written: serves, is he
       }).on('error', reject);
     });
     await until(
-      'the request is under way',
+      'the request has reached the upstream',
       () => new Promise<boolean>((resolve) => api.getConnections((_, count) => resolve(count > 0))),
     );
     process.kill(Number(inside), 'SIGTERM');

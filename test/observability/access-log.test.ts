@@ -15,18 +15,16 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-const lineFor = (of: TestGateway, path: string): Promise<LogLine> =>
-  until(`the line of ${path}`, () =>
-    of.log.find((line) => line.event === 'request' && line['path'] === path),
-  );
+const waitForLine = (of: TestGateway, path: string): Promise<LogLine> =>
+  until(`${path} is logged`, () => of.log.find((line) => line.event === 'request' && line['path'] === path));
 
-describe('the line of a request', () => {
+describe('the access log line', () => {
   test('has the identity, grant, client, rule, decision, duration and sizes', async () => {
     const { access_token: token } = await gateway.grant();
     const { headers } = await gateway.api('/files/one?secret=hush', token, {
       headers: { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' },
     });
-    const line = await lineFor(gateway, '/files/one');
+    const line = await waitForLine(gateway, '/files/one');
     const issued = gateway.auditEvents('grant_issued').at(-1);
     expect(line).toMatchObject({
       level: 'info',
@@ -49,26 +47,26 @@ describe('the line of a request', () => {
     expect(line['bytes_out']).toBeGreaterThan(10);
     expect(gateway.logLines.find((text) => text.includes('/files/one'))).not.toContain('hush');
     expect(Object.keys(line).filter((name) => !(name in ACCESS_FIELDS))).toEqual([]);
-    // What the upstream was told is what the log says.
+    // The log agrees with the headers sent to the upstream.
     expect(gateway.upstream.requests.at(-1)?.headers['traceparent']).toContain(line['trace_id']);
   });
 
-  test('counts the bytes of the body, and has a new trace id where the request had none', async () => {
+  test('has the size of the body, and a new trace id if the request had none', async () => {
     const { access_token: token } = await gateway.grant({ scope: 'reports:read,write' });
     await gateway.api('/reports/new', token, {
       method: 'POST',
       body: 'x'.repeat(70_000),
       headers: { 'content-type': 'text/plain' },
     });
-    const line = await lineFor(gateway, '/reports/new');
+    const line = await waitForLine(gateway, '/reports/new');
     expect(line).toMatchObject({ status: 200, bytes_in: 70_000 });
     expect(String(line['trace_id'])).toMatch(/^[0-9a-f]{32}$/);
     expect(gateway.upstream.requests.at(-1)?.headers['traceparent']).toContain(line['trace_id']);
   });
 
-  test('has the reason of a refusal', async () => {
+  test('has the reason of a rejection', async () => {
     await gateway.api('/files/two');
-    expect(await lineFor(gateway, '/files/two')).toMatchObject({
+    expect(await waitForLine(gateway, '/files/two')).toMatchObject({
       status: 401,
       decision: 'refused',
       reason: 'token_missing',
@@ -112,11 +110,11 @@ describe('privacy', () => {
   });
   afterAll(() => quiet.close());
 
-  test('omits excluded fields, and writes identity and address as keyed digests that stay equal', async () => {
+  test('omits excluded fields, and contains stable keyed digests of identity and address', async () => {
     const { access_token: token } = await quiet.grant();
     await quiet.api('/files/one', token);
     await quiet.api('/files/two', token);
-    const lines = await until('two lines', () => {
+    const lines = await until('two lines are logged', () => {
       const found = quiet.log.filter((line) => line.event === 'request' && line['decision'] === 'forwarded');
       return found.length === 2 && found;
     });
@@ -132,12 +130,12 @@ describe('privacy', () => {
     ).toBe(false);
   });
 
-  test('follows a reload: another key gives other digests; switched off there is no line', async () => {
+  test('applies changes at a reload: another key yields other digests, and no line is written if disabled', async () => {
     const { access_token: token } = await quiet.grant();
     const line = async (path: string): Promise<LogLine> => {
       const from = quiet.log.length;
       await quiet.api(path, token);
-      return until('a line', () => quiet.log.slice(from).find(({ event }) => event === 'request'));
+      return until('a line is logged', () => quiet.log.slice(from).find(({ event }) => event === 'request'));
     };
     const before = await line('/files/a');
     await quiet.reload((settings) => ({
@@ -162,7 +160,7 @@ describe('privacy', () => {
   });
 });
 
-test('a log reader that stops reading loses lines, which are counted, and no request waits for it', async () => {
+test('if the log reader stops reading, lines are dropped and counted, and no request waits', async () => {
   const folder = await createServeFolder();
   onTestFinished(() => folder.remove());
   const main = join(import.meta.dirname, '../../src/main.ts');
@@ -177,28 +175,28 @@ test('a log reader that stops reading loses lines, which are counted, and no req
   const lines: LogLine[] = [];
   const reader = createInterface({ input: child.stdout });
   reader.on('line', (text) => void lines.push(JSON.parse(text) as LogLine));
-  const ready = await until('it is ready', () => lines.find(({ event }) => event === 'ready'), 60);
+  const ready = await until('the process is ready', () => lines.find(({ event }) => event === 'ready'), 60);
   child.stdout.pause();
   const [port, adminPort] = [Number(ready['port']), Number(ready['adminPort'])];
-  const lost = async (): Promise<number> =>
+  const readLostCount = async (): Promise<number> =>
     (await scrape(adminPort)).value('gatehouse_log_lines_dropped_total');
-  // Pipelined on one connection, each with a line as long as lines get.
+  // Pipelined on one connection, each with a log line of maximum length.
   const request = `GET /${'x'.repeat(500)} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
   const client = await connectRawTls(port, folder.ca.pem);
   onTestFinished(() => client.destroy());
-  const responded = (): number => client.text().split('HTTP/1.1 401').length - 1;
+  const countResponses = (): number => client.text().split('HTTP/1.1 401').length - 1;
   let requestCount = 0;
   await until(
-    'lines are lost',
+    'lines are dropped',
     async () => {
       requestCount += 500;
       client.send(request.repeat(500));
-      await until('they are answered', () => responded() === requestCount, 30);
-      return (await lost()) > 0;
+      await until('all requests got a response', () => countResponses() === requestCount, 30);
+      return (await readLostCount()) > 0;
     },
     50,
   );
-  // It goes on as soon as the log is read, and reports what is missing.
+  // Logging continues as soon as the log is read, and the loss is reported.
   child.stdout.resume();
   const another = connect(folder, port);
   onTestFinished(() => another.close());

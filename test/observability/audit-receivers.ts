@@ -5,7 +5,7 @@ import { createServer, type Socket } from 'node:net';
 import { createServer as createTlsServer, type TlsOptions } from 'node:tls';
 import { listenTcp } from '../support/tcp-server.ts';
 
-/** A syslog message, read as RFC 5424 §6 writes it. */
+/** A syslog message (RFC 5424 §6). */
 export interface SyslogMessage {
   readonly priority: number;
   readonly version: number;
@@ -18,13 +18,13 @@ export interface SyslogMessage {
   readonly text: string;
 }
 
-/** PRINTUSASCII words, a nil or well-formed structured data, the rest is the message. */
+/** PRINTUSASCII fields, nil or well-formed structured data, and the message. */
 const RFC5424 =
   /^<(\d{1,3})>([1-9]\d{0,2}) (-|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)) ([\x21-\x7e]{1,255}) ([\x21-\x7e]{1,48}) ([\x21-\x7e]{1,128}) ([\x21-\x7e]{1,32}) (-|(?:\[[^\]]*\])+)(?: ([\s\S]*))?$/;
 
 function readSyslog(bytes: string): SyslogMessage {
   const found = RFC5424.exec(bytes);
-  if (found === null) throw new Error(`not a message of RFC 5424: ${bytes}`);
+  if (found === null) throw new Error(`not an RFC 5424 message: ${bytes}`);
   const [, priority, version, time = '', host = '', app = '', process = '', id = '', data = '', text = ''] =
     found;
   return { priority: Number(priority), version: Number(version), time, host, app, process, id, data, text };
@@ -33,13 +33,13 @@ function readSyslog(bytes: string): SyslogMessage {
 export interface SyslogReceiver {
   readonly url: string;
   readonly messages: readonly SyslogMessage[];
-  /** Closes what is connected, as a receiver that is started again. */
+  /** Closes all connections, like a receiver that is restarted. */
   readonly disconnect: () => void;
   readonly close: () => Promise<void>;
 }
 
-/** RFC 6587 §3.4.1: the length, a space, so many octets. */
-function octetCounted(onMessage: (text: string) => void): (part: Buffer) => void {
+/** Octet counting (RFC 6587 §3.4.1): the length, a space, and that many octets. */
+function createOctetCountingReader(onMessage: (text: string) => void): (part: Buffer) => void {
   let waiting = Buffer.alloc(0);
   return (part) => {
     waiting = Buffer.concat([waiting, part]);
@@ -56,7 +56,7 @@ function octetCounted(onMessage: (text: string) => void): (part: Buffer) => void
   };
 }
 
-export async function streamReceiver(
+export async function startStreamReceiver(
   kind: 'tcp' | 'tls' | 'unix',
   at: { readonly path?: string; readonly port?: number; readonly tls?: TlsOptions } = {},
 ): Promise<SyslogReceiver> {
@@ -64,7 +64,7 @@ export async function streamReceiver(
   const take = (socket: Socket): void => {
     socket.on(
       'data',
-      octetCounted((text) => messages.push(readSyslog(text))),
+      createOctetCountingReader((text) => messages.push(readSyslog(text))),
     );
     socket.on('error', () => {});
   };
@@ -74,7 +74,7 @@ export async function streamReceiver(
   return { url, messages, disconnect: destroyConnections, close };
 }
 
-export async function datagramReceiver(): Promise<SyslogReceiver> {
+export async function startDatagramReceiver(): Promise<SyslogReceiver> {
   const messages: SyslogMessage[] = [];
   const socket = createSocket('udp4', (bytes) => void messages.push(readSyslog(bytes.toString())));
   socket.bind(0, '127.0.0.1');
@@ -98,12 +98,12 @@ export interface Delivery {
 export interface HttpReceiver {
   readonly url: string;
   readonly deliveries: readonly Delivery[];
-  /** What is answered from now on. */
+  /** The status of future responses. */
   respond(status: number): void;
   close(): Promise<void>;
 }
 
-export async function httpReceiver(): Promise<HttpReceiver> {
+export async function startHttpReceiver(): Promise<HttpReceiver> {
   const deliveries: Delivery[] = [];
   let status = 200;
   const server = createHttpServer((request, response) => {

@@ -12,7 +12,7 @@ import { createLogger } from '../../src/observability/logger.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
 import { createCa, type IssuedCertificate, issue, issueServer } from '../support/pki.ts';
 import { until } from '../support/serve-process.ts';
-import { datagramReceiver, httpReceiver, streamReceiver } from './audit-receivers.ts';
+import { startDatagramReceiver, startHttpReceiver, startStreamReceiver } from './audit-receivers.ts';
 
 let folder: string;
 beforeAll(() => {
@@ -47,7 +47,7 @@ function openLog(sink: AuditSink, buffer = 10_000): Opened {
 }
 
 const GRANT = { grant: 'g1', client: 'report-runner', identity: 'local:{x}', scope: 'files:read' };
-const events = (file: string): Record<string, unknown>[] =>
+const readEvents = (file: string): Record<string, unknown>[] =>
   (existsSync(file) ? readFileSync(file, 'utf8') : '')
     .split('\n')
     .filter((line) => line !== '')
@@ -58,22 +58,22 @@ describe('a file', () => {
     const file = join(folder, 'audit.log');
     const audit = openLog(await openAuditFile(file, { sync: true }));
     audit.audit('grant_issued', GRANT);
-    await until('a line', () => events(file).length === 1);
-    expect(events(file)[0]).toMatchObject({ audit: true, event: 'grant_issued', ...GRANT });
+    await until('a line is written', () => readEvents(file).length === 1);
+    expect(readEvents(file)[0]).toMatchObject({ audit: true, event: 'grant_issued', ...GRANT });
     expect(statSync(file).mode & 0o777).toBe(0o600);
 
     renameSync(file, `${file}.1`);
     audit.audit('grant_refreshed', GRANT);
-    await until('the old file goes on', () => events(`${file}.1`).length === 2);
+    await until('the old file is still written', () => readEvents(`${file}.1`).length === 2);
     audit.reopen();
     audit.audit('grant_revoked', GRANT);
-    await until('the new file', () => events(file).length === 1);
-    expect(events(file)[0]).toMatchObject({ event: 'grant_revoked' });
+    await until('the new file is written', () => readEvents(file).length === 1);
+    expect(readEvents(file)[0]).toMatchObject({ event: 'grant_revoked' });
     expect(statSync(file).mode & 0o777).toBe(0o600);
     await audit.close();
   });
 
-  test('is written to by several processes without a line lost or torn', async () => {
+  test('can be written by several processes without lost or interleaved lines', async () => {
     const file = join(folder, 'shared.log');
     const logs = await Promise.all(
       Array.from({ length: 4 }, async () => openLog(await openAuditFile(file, { sync: false }))),
@@ -81,15 +81,15 @@ describe('a file', () => {
     for (let index = 0; index < 500; index += 1)
       for (const [who, log] of logs.entries()) log.audit('grant_issued', { grant: `${who}-${index}` });
     await Promise.all(logs.map((log) => log.close()));
-    expect(new Set(events(file).map(({ grant }) => grant)).size).toBe(2_000);
+    expect(new Set(readEvents(file).map(({ grant }) => grant)).size).toBe(2_000);
   });
 
-  test('that becomes unwritable blocks the log and is reported; events wait until it is writable', async () => {
-    // A full disk, to a process.
+  test('that becomes unwritable is reported, and events are buffered until it is writable', async () => {
+    // Behaves like a full disk.
     const full = await openAuditFile('/dev/full', { sync: false });
     const audit = openLog(full);
     audit.audit('grant_issued', GRANT);
-    await until('it is noticed', () => audit.isBlocked());
+    await until('the failure is detected', () => audit.isBlocked());
     expect(audit.lines[0]).toMatchObject({ event: 'audit_sink_failed', code: 'ENOSPC' });
     expect(await audit.figure('gatehouse_audit_blocked')).toBe(1);
     expect(await audit.figure('gatehouse_audit_failures_total')).toBeGreaterThan(0);
@@ -107,12 +107,12 @@ describe('syslog', () => {
     [server, client] = await Promise.all([issueServer(ca), issue(ca, { commonName: 'gatehouse' })]);
   });
 
-  const check = async (receiver: Awaited<ReturnType<typeof datagramReceiver>>, more: object = {}) => {
+  const check = async (receiver: Awaited<ReturnType<typeof startDatagramReceiver>>, more: object = {}) => {
     const audit = openLog(openAuditSyslog({ url: receiver.url, facility: 'authpriv', ...more }));
     audit.audit('grant_issued', { ...GRANT, identity: 'Zoë\u2028\u0007' });
     audit.audit('refresh_reuse', GRANT);
     audit.audit('grant_denied', { reason: 'client_unknown', clientId: 'x\ny' });
-    await until('three messages', () => receiver.messages.length === 3);
+    await until('three messages are received', () => receiver.messages.length === 3);
     const [issued, reuse, denied] = receiver.messages;
     // authpriv (10) and informational (6), warning (4), notice (5).
     expect([issued?.priority, reuse?.priority, denied?.priority]).toEqual([86, 84, 85]);
@@ -134,11 +134,11 @@ describe('syslog', () => {
     await receiver.close();
   };
 
-  test('by UDP', async () => check(await datagramReceiver()));
-  test('by TCP', async () => check(await streamReceiver('tcp')));
-  test('by a stream socket of this machine', async () =>
-    check(await streamReceiver('unix', { path: join(folder, 'syslog.sock') })));
-  test('by TLS, with certificates on both sides', async () => {
+  test('over UDP', async () => check(await startDatagramReceiver()));
+  test('over TCP', async () => check(await startStreamReceiver('tcp')));
+  test('over a Unix stream socket', async () =>
+    check(await startStreamReceiver('unix', { path: join(folder, 'syslog.sock') })));
+  test('over TLS with certificates on both sides', async () => {
     const tls = {
       cert: server.pem,
       key: server.keyPem,
@@ -146,36 +146,38 @@ describe('syslog', () => {
       requestCert: true,
       rejectUnauthorized: true,
     };
-    await check(await streamReceiver('tls', { tls }), {
+    await check(await startStreamReceiver('tls', { tls }), {
       ca: ca.pem,
       certificate: client.pem,
       key: client.keyPem,
     });
   });
 
-  test('by TLS, a receiver that cannot prove who it is gets nothing', async () => {
+  test('over TLS, nothing is sent to a receiver with an untrusted certificate', async () => {
     const other = await createCa({ name: 'Another CA' });
-    const receiver = await streamReceiver('tls', { tls: { cert: server.pem, key: server.keyPem } });
+    const receiver = await startStreamReceiver('tls', { tls: { cert: server.pem, key: server.keyPem } });
     const audit = openLog(openAuditSyslog({ url: receiver.url, facility: 'local0', ca: other.pem }));
     audit.audit('grant_issued', GRANT);
-    await until('it is noticed', () => audit.isBlocked());
+    await until('the failure is detected', () => audit.isBlocked());
     expect(receiver.messages).toEqual([]);
     await audit.close();
     await receiver.close();
   });
 
-  test('a receiver that goes and comes back gets what happened meanwhile', async () => {
+  test('a receiver that is restarted gets the events in between', async () => {
     const path = join(folder, 'restarted.sock');
-    const receiver = await streamReceiver('unix', { path });
+    const receiver = await startStreamReceiver('unix', { path });
     const audit = openLog(openAuditSyslog({ url: receiver.url, facility: 'auth' }));
     audit.audit('grant_issued', { grant: 'before' });
-    await until('the first', () => receiver.messages.length === 1);
+    await until('the first message is received', () => receiver.messages.length === 1);
     await receiver.close();
     audit.audit('grant_issued', { grant: 'meanwhile' });
-    await until('it is noticed', () => audit.isBlocked());
-    const again = await streamReceiver('unix', { path });
-    await until('the rest', () => again.messages.some(({ text }) => text.includes('meanwhile')));
-    await until('it is free again', () => !audit.isBlocked());
+    await until('the failure is detected', () => audit.isBlocked());
+    const again = await startStreamReceiver('unix', { path });
+    await until('the other messages are received', () =>
+      again.messages.some(({ text }) => text.includes('meanwhile')),
+    );
+    await until('the sink has recovered', () => !audit.isBlocked());
     expect(audit.lines.map(({ event }) => event)).toContain('audit_sink_recovered');
     await audit.close();
     await again.close();
@@ -185,17 +187,17 @@ describe('syslog', () => {
     const path = join(folder, 'nobody.sock');
     const audit = openLog(openAuditSyslog({ url: `unix:${path}`, facility: 'auth' }));
     audit.audit('grant_issued', GRANT);
-    await until('it is noticed', () => audit.lines.length > 0);
+    await until('the failure is detected', () => audit.lines.length > 0);
     expect(audit.lines[0]).toMatchObject({ event: 'audit_sink_failed', code: 'ENOENT' });
     await audit.close();
   });
 
-  test('a receiver that takes nothing any more is given up and connected to again', async () => {
+  test('a receiver that stops reading is disconnected and reconnected', async () => {
     let connections = 0;
     let begun = 0;
     const silent = createServer((socket) => {
       connections += 1;
-      // It has connected, and sends: nothing more is read.
+      // Stop reading once the sender is connected and sends.
       socket.once('data', () => {
         begun += 1;
         socket.pause();
@@ -214,7 +216,7 @@ describe('syslog', () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     onTestFinished(() => void vi.useRealTimers());
     const delivered = expect(sink.deliver([big])).rejects.toThrow('timed out');
-    await until('it sends', () => begun === 1);
+    await until('the sink sends', () => begun === 1);
     vi.advanceTimersByTime(timeoutMs + 1_000);
     await delivered;
     vi.useRealTimers();
@@ -232,8 +234,8 @@ describe('a webhook', () => {
     return headers['x-gatehouse-signature'] === expected && Math.abs(Date.now() / 1_000 - Number(time)) < 60;
   };
 
-  test('gets events in batches, each signed, of now, with an id of its own', async () => {
-    const receiver = await httpReceiver();
+  test('gets events in batches, each with a signature, the current time and its own id', async () => {
+    const receiver = await startHttpReceiver();
     const audit = openLog(openAuditWebhook({ url: `${receiver.url}/hook`, secret: SECRET, batchSize: 10 }));
     for (let index = 0; index < 25; index += 1) audit.audit('grant_issued', { grant: `g${index}` });
     await audit.close();
@@ -256,16 +258,16 @@ describe('a webhook', () => {
   });
 
   test.each([500, 429, 404, 307])(
-    'that responds with %i gets the same delivery again, under the same id, until it accepts it',
+    'that responds with %i gets the same delivery with the same id until it accepts it',
     async (status) => {
-      const receiver = await httpReceiver();
+      const receiver = await startHttpReceiver();
       receiver.respond(status);
       const audit = openLog(openAuditWebhook({ url: receiver.url, secret: SECRET, batchSize: 10 }));
       audit.audit('grant_revoked', GRANT);
-      await until('three attempts', () => receiver.deliveries.length >= 3);
+      await until('three attempts are made', () => receiver.deliveries.length >= 3);
       expect(audit.isBlocked()).toBe(true);
       receiver.respond(204);
-      await until('it is taken', () => !audit.isBlocked());
+      await until('the delivery is accepted', () => !audit.isBlocked());
       const ids = new Set(receiver.deliveries.map(({ headers }) => headers['x-gatehouse-delivery']));
       expect(ids.size).toBe(1);
       expect(receiver.deliveries.every(verify)).toBe(true);
@@ -275,8 +277,8 @@ describe('a webhook', () => {
   );
 });
 
-describe('a sink that takes nothing', () => {
-  test('drops the oldest events when full, refusals before other events, and reports it', async () => {
+describe('a sink that accepts nothing', () => {
+  test('drops the oldest events when full, rejections before other events, and reports it', async () => {
     const taken: string[] = [];
     let open = false;
     const sink: AuditSink = {
@@ -293,11 +295,11 @@ describe('a sink that takes nothing', () => {
     expect(audit.isBlocked()).toBe(true);
     expect(await audit.figure('gatehouse_audit_pending')).toBe(100);
     expect(await audit.figure('gatehouse_audit_dropped_total')).toBe(60);
-    await until('it is told', () => audit.lines.some(({ event }) => event === 'audit_events_lost'));
+    await until('the loss is logged', () => audit.lines.some(({ event }) => event === 'audit_events_lost'));
     open = true;
-    await until('all are taken', () => taken.length === 100);
+    await until('all events are accepted', () => taken.length === 100);
     const acts = Array.from({ length: 160 }, (_, n) => n).filter((n) => n < 60 || n % 2 === 1);
-    // All refusals are gone, and of 110 acts the ten oldest, but for the one that was already in hand.
+    // All rejections are dropped, and the ten oldest of 110 actions, except the one that was being sent.
     expect(taken).toEqual([acts[0], ...acts.slice(11)].map(String));
     await audit.close();
   });

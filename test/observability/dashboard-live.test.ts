@@ -17,8 +17,8 @@ import {
 } from '../support/serve-process.ts';
 
 /**
- * The dashboard against a real Prometheus that scrapes a real gatehouse of two workers under traffic of every kind: each
- * query of each panel finds something, and every label its legend names is there.
+ * The dashboard with a real Prometheus that scrapes a real gatehouse with two workers under mixed traffic: every query of
+ * every panel returns data, with all labels that its legend uses.
  */
 interface Target {
   readonly expr: string;
@@ -44,7 +44,7 @@ const over = new AbortController();
 let failing = false;
 
 beforeAll(async () => {
-  // An upstream that fails, so that there is something to see of failures.
+  // An upstream that fails, so that the panels of failures have data.
   broken = createServer((request, response) =>
     request.resume().on('end', () => response.writeHead(500).end()),
   );
@@ -99,15 +99,15 @@ beforeAll(async () => {
     const address = /msg="Listening on" address=(\S+)/.exec(output)?.[1];
     if (address !== undefined) found.resolve(address);
   });
-  prometheus.once('exit', () => found.reject(new Error(`Prometheus ended: ${output}`)));
+  prometheus.once('exit', () => found.reject(new Error(`Prometheus exited: ${output}`)));
   url = `http://${await found.promise}`;
   await until(
-    'Prometheus answers',
+    'Prometheus responds',
     async () => (await fetch(`${url}/-/ready`).catch(() => undefined))?.ok,
     60,
   );
   clients = Array.from({ length: 4 }, () => connect(folder, server.port, folder.alice));
-  traffic = everyKind(over.signal);
+  traffic = generateTraffic(over.signal);
 });
 afterAll(async () => {
   over.abort();
@@ -124,8 +124,8 @@ afterAll(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** Grants, refreshes, spent refresh tokens, revocations, refusals, failures of upstreams, until it is over. */
-async function everyKind(signal: AbortSignal): Promise<void> {
+/** Produces grants, refreshes, reused refresh tokens, revocations, rejections and upstream failures until aborted. */
+async function generateTraffic(signal: AbortSignal): Promise<void> {
   await Promise.all(
     clients.map(async (client) => {
       while (!signal.aborted) {
@@ -149,49 +149,54 @@ interface Sample {
   readonly value: readonly [number, string];
 }
 
-async function ask<T>(path: string, query: Readonly<Record<string, string>>): Promise<T> {
+async function queryPrometheus<T>(path: string, query: Readonly<Record<string, string>>): Promise<T> {
   const response = await fetch(`${url}/api/v1/${path}?${new URLSearchParams(query).toString()}`);
   const { status, data, error } = (await response.json()) as { status: string; data: T; error?: string };
   if (status !== 'success') throw new Error(`${query['query']}: ${error}`);
   return data;
 }
 
-/** As Grafana fills it in, for a scrape interval of a second. */
-const filled = (expr: string): string =>
+/** Replaces variables like Grafana, for a scrape interval of one second. */
+const replaceVariables = (expr: string): string =>
   expr.replaceAll('$__rate_interval', '10s').replaceAll('$job', 'gatehouse').replaceAll('$instance', '.+');
 
-/** What is missing of one query: nothing, or why its panel would be empty or its legend have holes. */
-async function missing({ expr, legendFormat = '' }: Target): Promise<string | undefined> {
-  const { result } = await ask<{ result: readonly Sample[] }>('query', { query: filled(expr) });
+/** Why the panel of a query would be empty or its legend incomplete; undefined if it is not. */
+async function findMissing({ expr, legendFormat = '' }: Target): Promise<string | undefined> {
+  const { result } = await queryPrometheus<{ result: readonly Sample[] }>('query', {
+    query: replaceVariables(expr),
+  });
   if (!result.some(({ value }) => Number.isFinite(Number(value[1])))) return 'finds nothing';
   const labels = [...legendFormat.matchAll(/\{\{\s*(\w+)\s*\}\}/g)].map(([, label = '']) => label);
   const absent = labels.filter((label) => result.some(({ metric }) => !metric[label]));
   return absent.length > 0 ? `has no label ${absent.join(', ')}` : undefined;
 }
 
-test('A12 the choices of the dashboard are offered by Prometheus', async () => {
+test('A12 Prometheus has values for every variable of the dashboard', async () => {
   for (const { name, definition = '' } of dashboard.templating.list.filter(
     ({ name: of }) => of !== 'datasource',
   )) {
     const [, series = '', label = ''] = /^label_values\((.+), (\w+)\)$/.exec(definition) ?? [];
-    await until(`values of ${name}`, async () => {
-      const values = await ask<readonly string[]>(`label/${label}/values`, { 'match[]': filled(series) });
+    await until(`${name} has values`, async () => {
+      const values = await queryPrometheus<readonly string[]>(`label/${label}/values`, {
+        'match[]': replaceVariables(series),
+      });
       return values.length === 1;
     });
   }
 });
 
-test('A12 while nothing fails, the share of failures is 0 and not unknown', async () => {
+test('A12 without failures, the error rate is 0 and not missing', async () => {
   const [{ expr } = { expr: '' }] =
     dashboard.panels.find(({ title }) => title === '5xx responses')?.targets ?? [];
-  const share = async (): Promise<string | undefined> =>
-    (await ask<{ result: readonly Sample[] }>('query', { query: filled(expr) })).result[0]?.value[1];
-  await until('it is 0', async () => (await share()) === '0', 30);
+  const readErrorRate = async (): Promise<string | undefined> =>
+    (await queryPrometheus<{ result: readonly Sample[] }>('query', { query: replaceVariables(expr) }))
+      .result[0]?.value[1];
+  await until('the error rate is 0', async () => (await readErrorRate()) === '0', 30);
   failing = true;
-  await until('it is seen', async () => Number(await share()) > 0, 30);
+  await until('the failure is counted', async () => Number(await readErrorRate()) > 0, 30);
 });
 
-test('A12 no panel is empty under traffic: each query finds something, with the labels its legend names', async () => {
+test('A12 no panel is empty under traffic: every query returns data with the labels of its legend', async () => {
   const all = dashboard.panels.flatMap(({ title, targets = [] }) =>
     targets.map((target) => ({ title, target })),
   );
@@ -199,11 +204,11 @@ test('A12 no panel is empty under traffic: each query finds something, with the 
   let empty: string[] = [];
   try {
     await until(
-      'every panel shows something',
+      'every panel has data',
       async () => {
         empty = [];
         for (const { title, target } of all) {
-          const why = await missing(target);
+          const why = await findMissing(target);
           if (why !== undefined) empty.push(`${title}: ${target.expr} ${why}`);
         }
         return empty.length === 0;

@@ -5,8 +5,8 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 
 /**
- * The dashboard held against the types Grafana publishes of its own format: as text of a program, so that the compiler
- * finds names that do not exist, values that are not allowed, and what is missing.
+ * Type-checks the dashboard against the types that Grafana publishes, as source text, so that the compiler reports unknown
+ * names, invalid values and missing properties.
  */
 const run = promisify(execFile);
 const ROOT = join(import.meta.dirname, '../..');
@@ -18,7 +18,7 @@ import type * as grafana from '${SDK}/dashboard';
 import type * as stat from '${SDK}/stat';
 import type * as timeseries from '${SDK}/timeseries';
 import type * as prometheus from '${SDK}/prometheus';
-// In JSON a value of an enumeration is its text.
+// In JSON, an enum value is a string.
 type Plain<T> = T extends string ? \`\${T}\`
   : T extends number | boolean | null | undefined ? T
   : T extends (infer U)[] ? Plain<U>[]
@@ -47,10 +47,10 @@ const CASES: readonly (readonly [string, string, string])[] = [
 ];
 
 let folder: string;
-/** What the compiler reports about the dashboard and its spoiled copies, in one run. */
+/** Compiler output for the dashboard and its invalid copies, from one run. */
 let report: string;
 beforeAll(async () => {
-  // Below node_modules, so that the types are found.
+  // Under node_modules, so that the types are resolved.
   const cache = join(ROOT, 'node_modules/.cache');
   mkdirSync(cache, { recursive: true });
   folder = mkdtempSync(join(cache, 'dashboard-'));
@@ -70,14 +70,13 @@ beforeAll(async () => {
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files }));
   const tsc = join(ROOT, 'node_modules/.bin/tsc');
   const { stdout, stderr } = await run(tsc, ['-p', folder], { cwd: folder, timeout: 110_000 }).catch(
-    // It exits with an error: there are spoiled copies.
+    // The compiler exits with an error because of the invalid copies.
     (error: { readonly stdout: string; readonly stderr: string }) => error,
   );
   report = stdout + stderr;
 }, 120_000);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** The errors in one of the files. */
 const errorsIn = (index: number): readonly string[] =>
   report.split('\n').filter((line) => line.startsWith(`dashboard-${index}.ts(`));
 
@@ -86,7 +85,7 @@ test('A12 Grafana’s own types accept the dashboard', () => {
 });
 
 test.each(CASES.map(([what, from], index) => [what, from, index + 1] as const))(
-  'A12 they would reject %s',
+  'A12 Grafana’s types reject %s',
   (_what, from, index) => {
     expect(DASHBOARD).toContain(from);
     expect(errorsIn(index)).toEqual([expect.stringContaining('error TS')]);

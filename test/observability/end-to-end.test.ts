@@ -22,7 +22,7 @@ import {
   type TestGateway,
   writeAndLoadSettings,
 } from '../support/test-gateway.ts';
-import { streamReceiver } from './audit-receivers.ts';
+import { startStreamReceiver } from './audit-receivers.ts';
 
 describe('two workers', () => {
   let folder: ServeFolder;
@@ -37,11 +37,11 @@ describe('two workers', () => {
   });
   afterAll(() => folder.remove());
 
-  const total = ({ samples }: Scrape, family: string): number =>
+  const sumFamily = ({ samples }: Scrape, family: string): number =>
     [...samples].reduce((sum, [name, value]) => (name.startsWith(`${family}{`) ? sum + value : sum), 0);
-  const requests = async (): Promise<number> =>
-    total(await scrape(server.adminPort), 'gatehouse_http_requests_total');
-  const lines = (file: string): Record<string, unknown>[] =>
+  const countRequests = async (): Promise<number> =>
+    sumFamily(await scrape(server.adminPort), 'gatehouse_http_requests_total');
+  const readLines = (file: string): Record<string, unknown>[] =>
     existsSync(file)
       ? readFileSync(file, 'utf8')
           .split('\n')
@@ -49,12 +49,12 @@ describe('two workers', () => {
           .map((line) => JSON.parse(line) as Record<string, unknown>)
       : [];
 
-  test('are scraped as one; a scrape does not wait for a hanging worker, and the counts of a killed one stay', async () => {
+  test('are scraped together; a scrape does not wait for a hanging worker, and the counts of a killed one are kept', async () => {
     const clients = await connectMany(folder, server, 8, folder.alice);
     const groups = groupByWorker(clients);
     expect(groups.size).toBe(2);
     for (const client of clients) await client.grant();
-    await until('all are counted', async () => (await requests()) === 16);
+    await until('all requests are counted', async () => (await countRequests()) === 16);
     const before = await scrape(server.adminPort);
     expect(before.value('gatehouse_workers')).toBe(2);
     expect(before.value('gatehouse_tokens_issued_total{grant="certificate"}')).toBe(8);
@@ -66,42 +66,42 @@ describe('two workers', () => {
     const hanging = await scrape(server.adminPort);
     expect(hanging.value('gatehouse_tokens_issued_total{grant="certificate"}')).toBe(8);
     process.kill(victim, 'SIGKILL');
-    await until('it is gone', () => !isAlive(victim));
+    await until('the worker has exited', () => !isAlive(victim));
     await until(
-      'another one serves',
+      'the worker is replaced',
       async () => (await scrape(server.adminPort)).value('gatehouse_workers') === 2,
     );
     const after = await scrape(server.adminPort);
     expect(after.value('gatehouse_tokens_issued_total{grant="certificate"}')).toBe(8);
-    expect(total(after, 'gatehouse_http_requests_total')).toBe(16);
+    expect(sumFamily(after, 'gatehouse_http_requests_total')).toBe(16);
     for (const client of clients) client.close();
   });
 
-  test('that are replaced keep their counts', async () => {
-    const before = await requests();
+  test('keep their counts when they are replaced', async () => {
+    const before = await countRequests();
     const pids = server.log.filter(({ event }) => event === 'workers_restarted').length;
     server.signal('SIGUSR2');
     await until(
-      'all are replaced',
+      'all workers are replaced',
       () => server.log.filter(({ event }) => event === 'workers_restarted').length > pids,
       40,
     );
-    expect(await requests()).toBe(before);
+    expect(await countRequests()).toBe(before);
   });
 
   test('write one audit file, which is reopened on SIGHUP, and no audit event is in the log', async () => {
     const file = folder.file('audit.log');
-    expect(lines(file).filter(({ event }) => event === 'grant_issued').length).toBe(8);
-    expect(lines(file).map(({ event }) => event)).toContain('service_started');
+    expect(readLines(file).filter(({ event }) => event === 'grant_issued').length).toBe(8);
+    expect(readLines(file).map(({ event }) => event)).toContain('service_started');
     expect(statSync(file).mode & 0o777).toBe(0o600);
     expect(server.log.some((line) => line.audit === true)).toBe(false);
     renameSync(file, `${file}.1`);
     server.signal('SIGHUP');
-    await until('a new file', () => existsSync(file));
+    await until('the new file exists', () => existsSync(file));
     const client = connect(folder, server.port, folder.alice);
     await client.grant();
     await until('the event is in the new file', () =>
-      lines(file).some(({ event }) => event === 'grant_issued'),
+      readLines(file).some(({ event }) => event === 'grant_issued'),
     );
     client.close();
   });
@@ -109,18 +109,18 @@ describe('two workers', () => {
   test('O05 a rejected configuration is counted, and an accepted one updates the time of the last reload', async () => {
     const before = await scrape(server.adminPort);
     writeFileSync(folder.file('gatehouse.yaml'), 'nonsense: true\n');
-    await until('it is counted', async () => {
+    await until('the rejection is counted', async () => {
       const now = (await scrape(server.adminPort)).value('gatehouse_config_reload_failed_total');
       return now > before.value('gatehouse_config_reload_failed_total');
     });
     folder.configure((settings) => ({ ...settings, publicUrl: 'https://localhost:8444' }));
     const time = 'gatehouse_config_reload_success_timestamp_seconds';
     await until(
-      'both workers have taken it',
+      'both workers have reloaded',
       async () => (await scrape(server.adminPort)).value(time) > before.value(time),
     );
-    await until('it is in the audit log, with what changed', () =>
-      lines(folder.file('audit.log')).some(
+    await until('the reload and its changes are in the audit log', () =>
+      readLines(folder.file('audit.log')).some(
         ({ event, sections }) =>
           event === 'configuration_changed' && JSON.stringify(sections) === '["publicUrl"]',
       ),
@@ -130,10 +130,10 @@ describe('two workers', () => {
 
 describe('audit.failClosed', () => {
   let gateway: TestGateway;
-  let receiver: Awaited<ReturnType<typeof streamReceiver>>;
+  let receiver: Awaited<ReturnType<typeof startStreamReceiver>>;
   const path = `/tmp/gatehouse-audit-${process.pid}.sock`;
   beforeAll(async () => {
-    receiver = await streamReceiver('unix', { path });
+    receiver = await startStreamReceiver('unix', { path });
     gateway = await startGateway((settings) => ({
       ...settings,
       audit: { sink: 'syslog', failClosed: true, syslog: { url: `unix:${path}` } },
@@ -145,31 +145,31 @@ describe('audit.failClosed', () => {
     rmSync(path, { force: true });
   });
 
-  test('while the sink is unreachable no grant is issued or refreshed, revocation and the API work, and it recovers by itself', async () => {
+  test('while the sink is unreachable, no grant is issued or refreshed, revocation and the API work, and it recovers by itself', async () => {
     const grant = await gateway.grant();
     const other = await gateway.grant();
     await until(
-      'the sink has it',
+      'the sink has received the event',
       () => receiver.messages.filter(({ id }) => id === 'grant_issued').length === 2,
     );
     await receiver.close();
     rmSync(path, { force: true });
-    // The first event nobody takes; from then on it is known.
+    // The first undelivered event reveals the failure.
     await gateway.post('/Authorize/Token', { client_id: 'nobody', refresh_token: 'x' });
-    const ask = () =>
+    const requestGrant = () =>
       gateway.post(
         '/Authorize/Certificate',
         { client_id: 'report-runner', scope: 'files:read' },
         { as: gateway.users.alice },
       );
-    const refused = await until('grants are refused', async () => {
-      const reply = await ask();
+    const rejected = await until('grants are rejected', async () => {
+      const reply = await requestGrant();
       return reply.status !== 200 && reply;
     });
-    expect(refused.headers['retry-after']).toBe('5');
-    expect(refused.text).toContain('Temporary internal error');
+    expect(rejected.headers['retry-after']).toBe('5');
+    expect(rejected.text).toContain('Temporary internal error');
     const refresh = await gateway.refresh(grant.refresh_token);
-    expect([refresh.status, refresh.headers['retry-after']]).toEqual([refused.status, '5']);
+    expect([refresh.status, refresh.headers['retry-after']]).toEqual([rejected.status, '5']);
     expect((await gateway.api('/files/x', grant.access_token)).status).toBe(200);
     expect((await gateway.api('/authsvc/Revoke/Token', other.access_token)).status).toBe(200);
     expect((await gateway.api('/files/x', other.access_token)).status).toBe(401);
@@ -177,13 +177,13 @@ describe('audit.failClosed', () => {
       gateway.log.some(({ event, reason }) => event === 'request' && reason === 'audit_unavailable'),
     ).toBe(true);
 
-    receiver = await streamReceiver('unix', { path });
+    receiver = await startStreamReceiver('unix', { path });
     await until(
-      'what happened meanwhile arrives',
+      'the buffered events arrive',
       () => receiver.messages.some(({ id }) => id === 'grant_revoked'),
       40,
     );
-    await until('grants are given again', async () => (await ask()).status === 200);
+    await until('grants are issued again', async () => (await requestGrant()).status === 200);
     expect((await gateway.refresh(grant.refresh_token)).status).toBe(200);
   });
 });
@@ -222,10 +222,10 @@ test('the configurations in docs/observability.md are valid', () => {
   try {
     writeFileSync(join(folder, 'secret'), 'a secret of many characters');
     for (const block of blocks) {
-      const given = parse(
+      const example = parse(
         block.replaceAll(/\/run\/secrets\/[a-z-]+/g, join(folder, 'secret')),
       ) as SettingsInput;
-      expect(writeAndLoadSettings(folder, { ...baseSettings(1), ...given })).toBeDefined();
+      expect(writeAndLoadSettings(folder, { ...baseSettings(1), ...example })).toBeDefined();
     }
   } finally {
     rmSync(folder, { recursive: true });

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { createLogger, type LogFields } from '../../src/observability/logger.ts';
 
-const lineOf = (fields: LogFields, always: LogFields = {}): string => {
+const writeLine = (fields: LogFields, always: LogFields = {}): string => {
   let written = '';
   const log = createLogger({
     level: 'info',
@@ -30,26 +30,26 @@ const SECRETS: readonly (readonly [what: string, text: string, secret: string])[
 ];
 
 for (const [what, text, secret] of SECRETS)
-  test(`L01 ${what} in the middle of a text does not reach the log`, () => {
+  test(`L01 ${what} inside a text is not logged`, () => {
     expect(text).toContain(secret);
-    expect(lineOf({ error: text })).not.toContain(secret);
-    expect(lineOf({ problems: ['fine', text] })).not.toContain(secret);
+    expect(writeLine({ error: text })).not.toContain(secret);
+    expect(writeLine({ problems: ['fine', text] })).not.toContain(secret);
   });
 
-test('L01 a field whose name is that of a secret never shows its value', () => {
+test('L01 the value of a field with the name of a secret is never logged', () => {
   for (const name of ['password', 'refresh_token', 'Authorization', 'cookie', 'token'])
-    expect(lineOf({ [name]: 'plain words' })).toContain('"[redacted]"');
+    expect(writeLine({ [name]: 'plain words' })).toContain('"[redacted]"');
 });
 
-test('a gatehouse id that looks like the beginning of a JWT is logged; a JWT in its place is not', () => {
+test('an id that resembles the start of a JWT is logged; a JWT in its place is not', () => {
   for (const name of ['request_id', 'requestId', 'request', 'grant'])
-    expect(lineOf({ [name]: 'lGXhPeyJtv3VhG95' })).toContain('"lGXhPeyJtv3VhG95"');
-  expect(lineOf({ path: '/lGXhPeyJtv3VhG95' })).not.toContain('tv3VhG95');
-  expect(lineOf({ request_id: 'eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJhIn0.c2ln' })).not.toContain('c2ln');
+    expect(writeLine({ [name]: 'lGXhPeyJtv3VhG95' })).toContain('"lGXhPeyJtv3VhG95"');
+  expect(writeLine({ path: '/lGXhPeyJtv3VhG95' })).not.toContain('tv3VhG95');
+  expect(writeLine({ request_id: 'eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJhIn0.c2ln' })).not.toContain('c2ln');
 });
 
 test('a line is one JSON object: time, level, event, common fields, its own fields; undefined fields are omitted', () => {
-  const line = lineOf({ path: '/files/1', count: 2, gone: undefined, names: ['a'] }, { worker: 7 });
+  const line = writeLine({ path: '/files/1', count: 2, gone: undefined, names: ['a'] }, { worker: 7 });
   expect(line).toBe(
     '{"time":"1970-01-01T00:00:00.000Z","level":"info","event":"something","worker":7,"path":"/files/1","count":2,"names":["a"]}\n',
   );

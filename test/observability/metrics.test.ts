@@ -22,20 +22,20 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-const figures = () => scrape(gateway.adminPort);
-/** Requests are counted when they have ended, a moment after their answer arrived. */
-const counted = (sample: string, value: number) =>
-  until(`${sample} is ${value}`, async () => (await figures()).value(sample) === value);
+const scrapeGateway = () => scrape(gateway.adminPort);
+/** Requests are counted when they end, shortly after the response arrived. */
+const waitForValue = (sample: string, value: number) =>
+  until(`${sample} is ${value}`, async () => (await scrapeGateway()).value(sample) === value);
 
-test('a request is counted by rule, method and status, and by how long it took', async () => {
+test('a request is counted by rule, method and status, and its duration is recorded', async () => {
   const { access_token: token } = await gateway.grant();
   for (let times = 0; times < 3; times += 1) expect((await gateway.api('/files/a', token)).status).toBe(200);
-  const files = [...(await figures()).samples.keys()].find((name) =>
+  const files = [...(await scrapeGateway()).samples.keys()].find((name) =>
     /requests_total\{rule="[^"]*\/files/.test(name),
   );
   const rule = /rule="([^"]+)"/.exec(files ?? '')?.[1] ?? '';
-  await counted(`gatehouse_http_requests_total{rule="${rule}",method="GET",code="200"}`, 3);
-  const found = await figures();
+  await waitForValue(`gatehouse_http_requests_total{rule="${rule}",method="GET",code="200"}`, 3);
+  const found = await scrapeGateway();
   expect(found.value(`gatehouse_http_request_duration_seconds_count{rule="${rule}"}`)).toBe(3);
   expect(found.value(`gatehouse_http_request_duration_seconds_bucket{rule="${rule}",le="+Inf"}`)).toBe(3);
   expect(found.value(`gatehouse_http_request_duration_seconds_sum{rule="${rule}"}`)).toBeGreaterThan(0);
@@ -45,38 +45,38 @@ test('a request is counted by rule, method and status, and by how long it took',
   expect(found.value('gatehouse_http_requests_in_flight')).toBe(0);
 });
 
-test('what happens to grants is counted', async () => {
-  const before = await figures();
-  const grown = async (sample: string) => (await figures()).value(sample) - before.value(sample);
+test('grant operations are counted', async () => {
+  const before = await scrapeGateway();
+  const readIncrease = async (sample: string) => (await scrapeGateway()).value(sample) - before.value(sample);
   const grant = await gateway.grant();
   const next = (await gateway.refresh(grant.refresh_token)).json as {
     refresh_token: string;
     access_token: string;
   };
   await gateway.api('/authsvc/Revoke/Token', next.access_token);
-  expect(await grown('gatehouse_tokens_issued_total{grant="certificate"}')).toBe(1);
-  expect(await grown('gatehouse_tokens_issued_total{grant="refresh"}')).toBe(1);
-  expect(await grown('gatehouse_revocations_total')).toBe(1);
-  expect(await grown('gatehouse_audit_events_total{event="grant_issued"}')).toBe(1);
-  expect(await grown('gatehouse_store_operation_duration_seconds_count{op="grants.create"}')).toBe(1);
+  expect(await readIncrease('gatehouse_tokens_issued_total{grant="certificate"}')).toBe(1);
+  expect(await readIncrease('gatehouse_tokens_issued_total{grant="refresh"}')).toBe(1);
+  expect(await readIncrease('gatehouse_revocations_total')).toBe(1);
+  expect(await readIncrease('gatehouse_audit_events_total{event="grant_issued"}')).toBe(1);
+  expect(await readIncrease('gatehouse_store_operation_duration_seconds_count{op="grants.create"}')).toBe(1);
 
   const stolen = await gateway.grant();
   await gateway.refresh(stolen.refresh_token);
   gateway.clock.advance(120);
   expect((await gateway.refresh(stolen.refresh_token)).status).toBe(400);
-  expect(await grown('gatehouse_refresh_reuse_detected_total')).toBe(1);
-  expect(await grown('gatehouse_revocations_total')).toBe(2);
+  expect(await readIncrease('gatehouse_refresh_reuse_detected_total')).toBe(1);
+  expect(await readIncrease('gatehouse_revocations_total')).toBe(2);
 });
 
-test('O13 requests create no new series by their paths, methods, client ids, hosts or tokens', async () => {
+test('O13 paths, methods, client ids, hosts and tokens of requests create no new series', async () => {
   await gateway.api('/nowhere', 'not-a-token');
   await gateway.request({ path: '/authsvc/Authorize/Token', method: 'POST', body: '{}' });
   await gateway.request({ path: '/x', method: 'PROPFIND' });
   await until(
-    'they are counted',
-    async () => (await figures()).value('gatehouse_http_requests_in_flight') === 0,
+    'the requests are counted',
+    async () => (await scrapeGateway()).value('gatehouse_http_requests_in_flight') === 0,
   );
-  const before = new Set((await figures()).samples.keys());
+  const before = new Set((await scrapeGateway()).samples.keys());
   for (let index = 0; index < 30; index += 1) {
     await gateway.api(`/made-up/${index}?q=${index}`, `nonsense-${index}`, {
       headers: { host: `h${index}.test` },
@@ -88,22 +88,22 @@ test('O13 requests create no new series by their paths, methods, client ids, hos
     });
   }
   await until(
-    'they are counted',
-    async () => (await figures()).value('gatehouse_http_requests_in_flight') === 0,
+    'the requests are counted',
+    async () => (await scrapeGateway()).value('gatehouse_http_requests_in_flight') === 0,
   );
-  const added = [...(await figures()).samples.keys()].filter((name) => !before.has(name));
-  // Reasons and statuses are ours; there are few, and none says what was sent.
+  const added = [...(await scrapeGateway()).samples.keys()].filter((name) => !before.has(name));
+  // Only reasons and statuses add series; there are few, and none contains client input.
   expect(added.filter((name) => /made-up|invented|nonsense|MKCOL|LOCK|\.test/.test(name))).toEqual([]);
   expect(added.length).toBeLessThan(12);
   expect([...before].filter((name) => name.includes('method="OTHER"')).length).toBeGreaterThan(0);
 });
 
-test('failed TLS handshakes and refused connections are counted', async () => {
+test('failed TLS handshakes and rejected connections are counted', async () => {
   const failures = 'gatehouse_tls_handshake_failures_total';
-  const before = (await figures()).value(failures);
+  const before = (await scrapeGateway()).value(failures);
   const socket = connect(gateway.port, '127.0.0.1', () => socket.write('GET / HTTP/1.1\r\n\r\n'));
   socket.on('error', () => {});
-  await counted(failures, before + 1);
+  await waitForValue(failures, before + 1);
   socket.destroy();
 
   const small = await startGateway((settings) => ({
@@ -112,14 +112,14 @@ test('failed TLS handshakes and refused connections are counted', async () => {
   }));
   onTestFinished(() => small.close());
   const sockets = Array.from({ length: 4 }, () => connect(small.port, '127.0.0.1').on('error', () => {}));
-  await until('they are counted', async () => {
+  await until('the requests are counted', async () => {
     const found = await scrape(small.adminPort);
     return found.value('gatehouse_connections_refused_total') === 3;
   });
-  for (const one of sockets) one.destroy();
+  for (const socket of sockets) socket.destroy();
 });
 
-test('a Redis that hangs shows: the store is unreachable, revocations lag, it is not ready; and it recovers', async () => {
+test('while Redis hangs, the metrics report an unreachable store, revocation lag and not ready, and then recover', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-keys-'));
   const file = join(folder, 'keys.json');
   writeKeyringFile(file, createKeyringFile('EdDSA'), { replace: false });
@@ -129,16 +129,22 @@ test('a Redis that hangs shows: the store is unreachable, revocations lag, it is
     store: { type: 'redis', url: server.url },
     keys: { file },
   }));
-  const shows = (what: string, is: (found: Scrape) => boolean) =>
-    until(what, async () => is(await scrape(shared.adminPort)), 40);
+  const waitForMetrics = (what: string, condition: (found: Scrape) => boolean) =>
+    until(what, async () => condition(await scrape(shared.adminPort)), 40);
   const lag = 'gatehouse_revocation_lag_seconds';
   try {
-    await shows('it is well', (found) => found.value('gatehouse_store_up') === 1 && found.value(lag) < 2);
+    await waitForMetrics(
+      'it is well',
+      (found) => found.value('gatehouse_store_up') === 1 && found.value(lag) < 2,
+    );
     server.pause();
-    await shows('the store is away', (found) => found.value('gatehouse_store_up') === 0);
-    await shows('it lags', (found) => found.value(lag) > 2 && found.value('gatehouse_ready') === 0);
+    await waitForMetrics('the store is away', (found) => found.value('gatehouse_store_up') === 0);
+    await waitForMetrics('it lags', (found) => found.value(lag) > 2 && found.value('gatehouse_ready') === 0);
     server.resume();
-    await shows('it is well again', (found) => found.value('gatehouse_ready') === 1 && found.value(lag) < 2);
+    await waitForMetrics(
+      'it is well again',
+      (found) => found.value('gatehouse_ready') === 1 && found.value(lag) < 2,
+    );
   } finally {
     server.resume();
     await shared.close();
@@ -148,7 +154,7 @@ test('a Redis that hangs shows: the store is unreachable, revocations lag, it is
 });
 
 test('promtool accepts the exposition', async () => {
-  const { text, contentType } = await figures();
+  const { text, contentType } = await scrapeGateway();
   expect(contentType).toBe('text/plain; version=0.0.4; charset=utf-8');
   const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
     input: text,
@@ -177,8 +183,8 @@ test('probes have aliases, list every check on request, and are not logged', asy
   expect(gateway.logLines.length).toBe(before);
 });
 
-test('the expiry of certificates and revocation lists, connections and the store are exposed', async () => {
-  const found = await figures();
+test('the expiry of certificates and CRLs, connections and the store are exposed', async () => {
+  const found = await scrapeGateway();
   const now = Date.now() / 1_000;
   expect(found.value('gatehouse_tls_cert_not_after_seconds{cert="listener"}')).toBeGreaterThan(now);
   expect(found.value('gatehouse_tls_cert_not_after_seconds{cert="issuer:ca"}')).toBeGreaterThan(now);
@@ -192,7 +198,7 @@ test('the expiry of certificates and revocation lists, connections and the store
   expect(found.value('process_open_fds')).toBeGreaterThan(5);
 });
 
-test('metrics of several processes are merged: counters add up, gauges by their kind, and ended processes keep their counts', async () => {
+test('metrics of several processes are merged: counters are summed, gauges aggregated by kind, and counts of exited processes kept', async () => {
   const make = async (requests: number, lag: number) => {
     const metrics = createMetrics();
     const rule = metrics.registerRule('a "rule"\\ with\nodd signs');
@@ -206,8 +212,8 @@ test('metrics of several processes are merged: counters add up, gauges by their 
     });
     return metrics.snapshot();
   };
-  const [one, two, gone] = await Promise.all([make(3, 0.5), make(5, 2), make(11, 9)]);
-  const text = formatExposition(mergeSnapshots([one, two, dropGauges(gone)]));
+  const [first, second, exited] = await Promise.all([make(3, 0.5), make(5, 2), make(11, 9)]);
+  const text = formatExposition(mergeSnapshots([first, second, dropGauges(exited)]));
   const label = 'rule="a \\"rule\\"\\\\ with\\nodd signs"';
   expect(text).toContain(`gatehouse_http_requests_total{${label},method="GET",code="200"} 16\n`);
   expect(text).toContain(`gatehouse_http_request_duration_seconds_bucket{${label},le="0.0025"} 16\n`);
@@ -226,7 +232,7 @@ test('an unknown method and an invalid status are counted as other', async () =>
   expect(text).toContain('gatehouse_http_requests_total{rule="none",method="OTHER",code="other"} 1\n');
 });
 
-test('the number of series is bounded over many configurations', async () => {
+test('the number of series is bounded across many configurations', async () => {
   const metrics = createMetrics();
   for (let index = 0; index < 3_000; index += 1)
     metrics.requestCompleted(metrics.registerRule(`routes[0] /v${index}`), 'GET', 200, 0.1);

@@ -13,7 +13,7 @@ import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 needs('promtool');
 
 const FOLDER = join(import.meta.dirname, '../../deploy/monitoring');
-const text = (name: string): string => readFileSync(join(FOLDER, name), 'utf8');
+const readMonitoringFile = (name: string): string => readFileSync(join(FOLDER, name), 'utf8');
 
 interface Rule {
   readonly alert: string;
@@ -28,10 +28,10 @@ interface Panel {
   readonly gridPos: { readonly x: number; readonly y: number; readonly w: number; readonly h: number };
 }
 
-const rules = (parse(text('rules.yaml')) as { groups: { rules: Rule[] }[] }).groups.flatMap(
+const rules = (parse(readMonitoringFile('rules.yaml')) as { groups: { rules: Rule[] }[] }).groups.flatMap(
   (group) => group.rules,
 );
-const dashboard = JSON.parse(text('dashboard.json')) as {
+const dashboard = JSON.parse(readMonitoringFile('dashboard.json')) as {
   panels: Panel[];
   annotations: { list: { expr: string }[] };
   templating: { list: { definition?: string }[] };
@@ -42,8 +42,8 @@ const queries = [
   ...dashboard.templating.list.flatMap(({ definition }) => definition ?? []),
 ];
 
-/** The metrics in an expression, with the labels that select them. */
-const named = (expr: string): { readonly metric: string; readonly labels: readonly string[] }[] =>
+/** The metrics of an expression and the labels in their selectors. */
+const listMetrics = (expr: string): { readonly metric: string; readonly labels: readonly string[] }[] =>
   [...expr.matchAll(/\b((?:gatehouse|process|nodejs)_[a-z0-9_]+)(?:\{([^}]*)\})?/g)].map(
     ([, metric = '', inner = '']) => ({
       metric,
@@ -51,7 +51,7 @@ const named = (expr: string): { readonly metric: string; readonly labels: readon
     }),
   );
 
-const familyIn = (metric: string): MetricName | undefined =>
+const findFamily = (metric: string): MetricName | undefined =>
   METRIC_NAMES.find((name) => {
     const { type } = METRICS[name];
     return (
@@ -87,8 +87,8 @@ test('promtool accepts the alert rules and their tests', () => {
   expect(tests.status, tests.stdout + tests.stderr).toBe(0);
 });
 
-test('every alert is tested to fire and to stay quiet, and describes the remedy', () => {
-  const { tests } = parse(text('rules.test.yaml')) as {
+test('every alert is tested to fire and not to fire, and describes the remedy', () => {
+  const { tests } = parse(readMonitoringFile('rules.test.yaml')) as {
     tests: { alert_rule_test: { alertname: string; exp_alerts: unknown[] }[] }[];
   };
   const tried = tests.flatMap(({ alert_rule_test: cases }) => cases);
@@ -100,7 +100,7 @@ test('every alert is tested to fire and to stay quiet, and describes the remedy'
     ).toBe(true);
     expect(
       mine.some(({ exp_alerts: fired }) => fired.length === 0),
-      `${alert} stays quiet`,
+      `${alert} does not fire`,
     ).toBe(true);
     expect(['critical', 'warning']).toContain(labels.severity);
     expect(annotations.description.length).toBeGreaterThan(20);
@@ -111,10 +111,10 @@ test.each([
   ['alert rules', rules.map(({ expr }) => expr)],
   ['dashboard', queries],
 ])('every metric and label the %s name are in a live scrape of a running gateway', (_what, expressions) => {
-  const uses = expressions.flatMap(named);
+  const uses = expressions.flatMap(listMetrics);
   expect(uses.length).toBeGreaterThan(15);
   for (const { metric, labels } of uses) {
-    const family = familyIn(metric);
+    const family = findFamily(metric);
     expect(family, `${metric} is a metric`).toBeDefined();
     if (family === undefined) continue;
     expect(live.families.has(family), `${metric} is scraped`).toBe(true);
@@ -123,11 +123,11 @@ test.each([
   }
 });
 
-test('every metric there is can be seen in a live scrape', () => {
+test('every metric occurs in a live scrape', () => {
   expect(METRIC_NAMES.filter((name) => !live.families.has(name))).toEqual([]);
 });
 
-test('the queries of the dashboard are PromQL, and no two panels lie on each other', () => {
+test('the queries of the dashboard are valid PromQL, and no panels overlap', () => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-promql-'));
   const plain = (expr: string): string =>
     expr.replaceAll('$__rate_interval', '5m').replaceAll('$job', '.*').replaceAll('$instance', '.*');

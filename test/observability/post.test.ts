@@ -3,7 +3,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { openPoster } from '../../src/observability/json-poster.ts';
 import { listenTcp } from '../support/tcp-server.ts';
 
-test('only the status of a receiver is used, and at most 64 KiB of its body are received', async () => {
+test('only the status of a response is used, and at most 64 KiB of its body are read', async () => {
   let written = 0;
   const { port, close, sockets } = await listenTcp(
     createServer((_request, response) => {
@@ -20,7 +20,7 @@ test('only the status of a receiver is used, and at most 64 KiB of its body are 
   const poster = openPoster({ url: `http://127.0.0.1:${port}`, timeoutMs: 60_000 });
   onTestFinished(() => poster.close());
   expect(await poster.post('{}')).toBe(202);
-  // The connection has ended: the next delivery opens another one.
+  // The connection was closed, so the next delivery opens another one.
   expect(await poster.post('{}')).toBe(202);
   expect(written).toBeLessThan(64 * 1_048_576);
   expect(sockets.size).toBeLessThanOrEqual(2);

@@ -12,16 +12,16 @@ import {
   startServe,
   until,
 } from '../support/serve-process.ts';
-import { httpReceiver } from './audit-receivers.ts';
+import { startHttpReceiver } from './audit-receivers.ts';
 
 const SECRET = 'a secret of twenty-four.';
 
 describe('an administrative action, with two workers', () => {
   let folder: ServeFolder;
   let server: ServeProcess;
-  let receiver: Awaited<ReturnType<typeof httpReceiver>>;
+  let receiver: Awaited<ReturnType<typeof startHttpReceiver>>;
   beforeAll(async () => {
-    receiver = await httpReceiver();
+    receiver = await startHttpReceiver();
     folder = await createServeFolder((settings) => ({
       ...settings,
       listen: { ...settings.listen, workers: 2 },
@@ -48,9 +48,9 @@ describe('an administrative action, with two workers', () => {
       .split('\n')
       .filter((line) => line !== '')
       .map((line) => JSON.parse(line) as Record<string, unknown>);
-  const acts = (name: string) => events(name).filter(({ event }) => event === 'admin_action');
-  /** Gives a grant and ends it by the administration; tells its id. */
-  const endOne = async (): Promise<string> => {
+  const adminActions = (name: string) => events(name).filter(({ event }) => event === 'admin_action');
+  /** Issues a grant, revokes it through the admin API, and returns its id. */
+  const revokeGrant = async (): Promise<string> => {
     const client = connect(folder, server.port, folder.alice);
     await client.grant();
     client.close();
@@ -62,11 +62,11 @@ describe('an administrative action, with two workers', () => {
     return id;
   };
 
-  test('is written to the audit file, counted, and not among the log lines', async () => {
+  test('is written to the audit file and counted, and not written to the log', async () => {
     const before = await scrape(server.adminPort);
-    const id = await endOne();
-    await until('it is in the file', () => acts('audit.log').length === 1);
-    expect(acts('audit.log')[0]).toMatchObject({ audit: true, act: 'revoke_grant', grant: id });
+    const id = await revokeGrant();
+    await until('the action is in the file', () => adminActions('audit.log').length === 1);
+    expect(adminActions('audit.log')[0]).toMatchObject({ audit: true, act: 'revoke_grant', grant: id });
     const after = await scrape(server.adminPort);
     expect(after.value('gatehouse_audit_events_total{event="admin_action"}')).toBe(1);
     expect(after.value('gatehouse_revocations_total')).toBe(before.value('gatehouse_revocations_total') + 1);
@@ -78,10 +78,10 @@ describe('an administrative action, with two workers', () => {
     renameSync(folder.file('audit.log'), folder.file('audit.log.1'));
     const moved = events('audit.log.1').length;
     server.signal('SIGHUP');
-    // Each process begins the new file by itself: acts are made until one is there.
-    await until('one is in the new file', async () => {
-      await endOne();
-      return acts('audit.log').length > 0;
+    // Each process reopens the file by itself, so actions are repeated until one is in the new file.
+    await until('an action is in the new file', async () => {
+      await revokeGrant();
+      return adminActions('audit.log').length > 0;
     });
     expect(events('audit.log.1').length).toBeGreaterThanOrEqual(moved);
     expect(server.log.filter((line) => line.audit === true)).toEqual([]);
@@ -95,14 +95,14 @@ describe('an administrative action, with two workers', () => {
       () => server.log.some(({ event }) => event === 'workers_restarted'),
       40,
     );
-    const id = await endOne();
+    const id = await revokeGrant();
     const delivered = (event: string) =>
       receiver.deliveries.filter(({ body }) =>
         (JSON.parse(body) as { events: Record<string, unknown>[] }).events.some(
-          (one) => one['event'] === event && (one['grant'] === undefined || one['grant'] === id),
+          (entry) => entry['event'] === event && (entry['grant'] === undefined || entry['grant'] === id),
         ),
       );
-    await until('both are delivered', () =>
+    await until('both events are delivered', () =>
       ['admin_action', 'grant_issued'].every((event) => delivered(event).length > 0),
     );
     for (const { headers, body } of receiver.deliveries) {
@@ -113,19 +113,19 @@ describe('an administrative action, with two workers', () => {
     expect(new Set(receiver.deliveries.map(({ headers }) => headers['x-gatehouse-delivery'])).size).toBe(
       receiver.deliveries.length,
     );
-    expect(acts('audit.log').map(({ grant }) => grant)).not.toContain(id);
+    expect(adminActions('audit.log').map(({ grant }) => grant)).not.toContain(id);
   });
 
-  test('stays with its sink while another cannot be opened, which is logged', async () => {
+  test('is written to the old sink if the new one cannot be opened, which is logged', async () => {
     const before = receiver.deliveries.length;
     folder.configure((settings) => ({ ...settings, audit: { sink: 'file', file: 'nowhere/audit.log' } }));
     await until(
-      'it is told by the supervisor',
+      'the supervisor has logged it',
       () => server.log.some(({ event }) => event === 'audit_sink_reload_failed'),
       40,
     );
-    const id = await endOne();
-    await until('the webhook has it', () =>
+    const id = await revokeGrant();
+    await until('the webhook has received the event', () =>
       receiver.deliveries
         .slice(before)
         .some(({ body }) => body.includes(id) && body.includes('admin_action')),

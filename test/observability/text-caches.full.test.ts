@@ -1,5 +1,5 @@
 import { test } from 'vitest';
-import { cachedLinesAreEqual } from './access-log-cache.ts';
+import { expectEqualLines } from './access-log-cache.ts';
 
 test('an access log with a filled cache writes the same lines as a new one, for 300 random sequences', () =>
-  cachedLinesAreEqual(300));
+  expectEqualLines(300));

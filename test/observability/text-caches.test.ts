@@ -5,11 +5,11 @@ import { TwoGenerationCache } from '../../src/lib/two-generation-cache.ts';
 import { resolveRequestId } from '../../src/listener/client-address.ts';
 import { isTraceparent, newTraceparent } from '../../src/observability/trace-context.ts';
 import { parseRequestLine } from '../../src/proxy/downstream/request-parser.ts';
-import { cachedLinesAreEqual } from './access-log-cache.ts';
+import { expectEqualLines } from './access-log-cache.ts';
 
-/** What is worked out once and then repeated must be what would be worked out each time. */
+/** Cached results must be equal to newly computed ones. */
 
-test('an access log with a filled cache writes the same lines as a new one', () => cachedLinesAreEqual(20));
+test('an access log with a filled cache writes the same lines as a new one', () => expectEqualLines(20));
 
 test('request and trace ids never repeat, also across batches', () => {
   const unknown = { hasEntries: false, includes: () => false };
@@ -22,7 +22,7 @@ test('request and trace ids never repeat, also across batches', () => {
   expect(traces.filter((trace) => !isTraceparent(trace) || !trace.endsWith('-00'))).toEqual([]);
 });
 
-test('a text in one piece is the same text, whatever it is written in', () => {
+test('a flattened string equals the original in any encoding', () => {
   const anyText = fc.array(fc.nat(0xffff)).map((units) => String.fromCharCode(...units));
   fc.assert(fc.property(anyText, (text) => flattenString(`a${text}`) === `a${text}`));
 });

@@ -4,7 +4,7 @@ import { createMetrics } from '../../src/observability/metrics.ts';
 import { openTracer } from '../../src/observability/tracing.ts';
 import { until } from '../support/serve-process.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
-import { type HttpReceiver, httpReceiver } from './audit-receivers.ts';
+import { type HttpReceiver, startHttpReceiver } from './audit-receivers.ts';
 
 interface Span {
   readonly traceId: string;
@@ -24,7 +24,7 @@ interface Span {
 let collector: HttpReceiver;
 let gateway: TestGateway;
 beforeAll(async () => {
-  collector = await httpReceiver();
+  collector = await startHttpReceiver();
   gateway = await startGateway((settings) => ({
     ...settings,
     tracing: { otlp: `${collector.url}/v1/traces`, ratio: 1, token: 'collector-token', service: 'front' },
@@ -44,8 +44,10 @@ const attribute = (span: Span, name: string): string | undefined => {
   const value = span.attributes.find(({ key }) => key === name)?.value;
   return value?.stringValue ?? value?.intValue;
 };
-const spanOf = (traceId: string): Promise<Span> =>
-  until(`a span of ${traceId}`, () => spans().find((span) => span.traceId === traceId));
+const waitForSpan = (traceId: string): Promise<Span> =>
+  until(`a span with trace id ${traceId} is exported`, () =>
+    spans().find((span) => span.traceId === traceId),
+  );
 
 test('a request becomes one server span between the caller and the upstream', async () => {
   const { access_token: token } = await gateway.grant();
@@ -54,7 +56,7 @@ test('a request becomes one server span between the caller and the upstream', as
   await gateway.api('/files/one?secret=hush', token, {
     headers: { traceparent: `00-${trace}-00f067aa0ba902b7-00` },
   });
-  const span = await spanOf(trace);
+  const span = await waitForSpan(trace);
   expect(span).toMatchObject({ parentSpanId: '00f067aa0ba902b7', kind: 2, status: {} });
   expect(span.spanId).toMatch(/^[0-9a-f]{16}$/);
   expect(span.spanId).not.toBe('00f067aa0ba902b7');
@@ -68,19 +70,21 @@ test('a request becomes one server span between the caller and the upstream', as
   expect(start).toBeLessThanOrEqual(end);
   expect(start).toBeGreaterThan(before - 1_000);
   expect(end).toBeLessThan(Date.now() + 1_000);
-  const line = await until('its line', () => gateway.log.find((one) => one['trace_id'] === trace));
+  const line = await until('the request is logged', () =>
+    gateway.log.find((entry) => entry['trace_id'] === trace),
+  );
   expect(attribute(span, 'gatehouse.request_id')).toBe(line['request_id']);
 });
 
-test('refusals and the token service are recorded too, and no span has a path, query, token or identity', async () => {
+test('rejections and token API requests are also traced, and no span contains a path, query, token or identity', async () => {
   const refused = 'aaaabbbbccccddddeeeeffff00001111';
   await gateway.api('/files/hidden-path?q=hush', 'eyJhbGciOi.nonsense', {
     headers: { traceparent: `00-${refused}-00f067aa0ba902b7-01` },
   });
-  const span = await spanOf(refused);
+  const span = await waitForSpan(refused);
   expect(attribute(span, 'gatehouse.decision')).toBe('refused');
   expect(attribute(span, 'gatehouse.reason')).toMatch(/^token_/);
-  await until('one of the token service', () =>
+  await until('a span of the token API is exported', () =>
     spans().some(({ name }) => name === 'POST authsvc:certificate'),
   );
   const all = collector.deliveries.map(({ body }) => body).join('\n');
@@ -99,7 +103,7 @@ test('refusals and the token service are recorded too, and no span has a path, q
   });
 });
 
-test('an upstream that fails makes a span with an error status', async () => {
+test('a failing upstream yields a span with an error status', async () => {
   await gateway.reload((settings) => ({
     ...settings,
     upstreams: { ...settings.upstreams, default: { url: 'http://127.0.0.1:1' } },
@@ -110,12 +114,12 @@ test('an upstream that fails makes a span with an error status', async () => {
     (await gateway.api('/files/x', token, { headers: { traceparent: `00-${trace}-00f067aa0ba902b7-01` } }))
       .status,
   ).toBe(502);
-  const span = await spanOf(trace);
+  const span = await waitForSpan(trace);
   expect(span.status.code).toBe(2);
   expect(attribute(span, 'error.type')).toBe('502');
 });
 
-test('traces are sampled by their ids, the same everywhere; only listed proxies can choose the sample', () => {
+test('traces are sampled by trace id, consistently across replicas, and only trusted proxies can override the decision', () => {
   const tracer = (ratio: number) =>
     openTracer({
       url: collector.url,
@@ -125,20 +129,20 @@ test('traces are sampled by their ids, the same everywhere; only listed proxies 
       log: createLogger({ level: 'error', format: 'json', write: () => {} }),
       metrics: createMetrics(),
     });
-  const [one, two] = [tracer(0.25), tracer(0.25)];
+  const [tracerA, tracerB] = [tracer(0.25), tracer(0.25)];
   const ids = Array.from({ length: 4_000 }, () => crypto.randomUUID().replaceAll('-', ''));
   const parent = (id: string, flags = '01'): string => `00-${id}-00f067aa0ba902b7-${flags}`;
-  const chosen = ids.filter((id) => one.startSpan(parent(id), false) !== undefined);
+  const chosen = ids.filter((id) => tracerA.startSpan(parent(id), false) !== undefined);
   expect(chosen.length).toBeGreaterThan(800);
   expect(chosen.length).toBeLessThan(1_200);
-  expect(ids.filter((id) => two.startSpan(parent(id), false) !== undefined)).toEqual(chosen);
+  expect(ids.filter((id) => tracerB.startSpan(parent(id), false) !== undefined)).toEqual(chosen);
   const left = ids.find((id) => !chosen.includes(id)) ?? '';
-  expect(one.startSpan(parent(left, '01'), true)).toMatchObject({ parentSpan: '00f067aa0ba902b7' });
-  expect(one.startSpan(parent(left, '00'), true)).toBeUndefined();
+  expect(tracerA.startSpan(parent(left, '01'), true)).toMatchObject({ parentSpan: '00f067aa0ba902b7' });
+  expect(tracerA.startSpan(parent(left, '00'), true)).toBeUndefined();
   expect(tracer(1).startSpan('nonsense', false)).toMatchObject({ parentSpan: '' });
 });
 
-test('an unreachable collector costs spans, which are counted, and no request waits for it', async () => {
+test('with an unreachable collector, spans are dropped and counted, and no request waits', async () => {
   const unreachable = await startGateway((settings) => ({
     ...settings,
     tracing: { otlp: 'http://127.0.0.1:1/v1/traces', ratio: 1 },
@@ -148,7 +152,9 @@ test('an unreachable collector costs spans, which are counted, and no request wa
     const { access_token: token } = await unreachable.grant();
     for (let index = 0; index < 20; index += 1)
       expect((await unreachable.api(`/files/${index}`, token)).status).toBe(200);
-    await until('it is logged', () => unreachable.log.some(({ event }) => event === 'span_export_failed'));
+    await until('the export failure is logged', () =>
+      unreachable.log.some(({ event }) => event === 'span_export_failed'),
+    );
   } finally {
     await unreachable.close();
   }

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, test } from 'vitest';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { type PagesHarness, startPagesHarness } from '../support/pages-harness.ts';
-import { guessAtOnce } from './code-guesses.ts';
+import { guessConcurrently } from './code-guesses.ts';
 
 let pages: PagesHarness;
 freezeClock();
@@ -10,5 +10,5 @@ beforeAll(async () => {
 });
 afterAll(() => pages.close());
 
-test('D08 two thousand guesses from as many addresses get no more than the budget of all', () =>
-  guessAtOnce(pages, 67));
+test('D08 two thousand guesses from as many addresses do not exceed the shared limit', () =>
+  guessConcurrently(pages, 67));

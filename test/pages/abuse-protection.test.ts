@@ -9,7 +9,7 @@ import { freezeClock } from '../support/frozen-clock.ts';
 import { BASE, type PagesHarness, startPagesHarness } from '../support/pages-harness.ts';
 import { createCa, issue } from '../support/pki.ts';
 import { withIntegration, withUser } from '../support/reconfigure.ts';
-import { guessAtOnce, throughSignIn, WRONG, withRates } from './code-guesses.ts';
+import { approveAfterSignIn, guessConcurrently, WRONG, withRates } from './code-guesses.ts';
 
 let pages: PagesHarness;
 freezeClock();
@@ -20,7 +20,7 @@ afterAll(() => pages.close());
 beforeEach(() => pages.reset());
 
 describe('guessing codes', () => {
-  test('D08 a session is locked after five wrong codes, for the right one too', async () => {
+  test('D08 a session is locked after five wrong codes, even for the right one', async () => {
     const pending = await pages.requestCodes();
     const browser = pages.browser();
     await browser.get(BASE);
@@ -35,7 +35,7 @@ describe('guessing codes', () => {
     expect(pages.gateway.logLines.join('')).not.toContain(WRONG);
   });
 
-  test('D08 an old cookie put back does not set the count back', async () => {
+  test('D08 restoring an old cookie does not reset the count', async () => {
     const browser = pages.browser();
     const first = await browser.get(BASE);
     const kept = browser.cookie;
@@ -61,7 +61,7 @@ describe('guessing codes', () => {
     expect((await browser.get(BASE)).status).toBe(429);
   });
 
-  test('D08 wrong codes are limited per address, whatever its sessions', async () => {
+  test('D08 wrong codes are limited per address, across its sessions', async () => {
     await pages.reconfigure(withRates({ codeGuesses: '5/m' }));
     const pending = await pages.requestCodes();
     for (let tries = 1; tries <= 5; tries += 1) {
@@ -71,9 +71,9 @@ describe('guessing codes', () => {
     }
     const again = pages.browser({ address: '203.0.113.1' });
     await again.get(BASE);
-    const refused = await again.submit(BASE, { user_code: pending.user_code });
-    expect(refused.status).toBe(429);
-    expect(refused.headers['retry-after']).toBe('12');
+    const rejected = await again.submit(BASE, { user_code: pending.user_code });
+    expect(rejected.status).toBe(429);
+    expect(rejected.headers['retry-after']).toBe('12');
     const other = pages.browser({ address: '203.0.113.2' });
     expect((await other.reachReview(pending.user_code)).text).toContain('Alice Example');
     pages.gateway.clock.advance(12);
@@ -81,23 +81,26 @@ describe('guessing codes', () => {
     expect((await again.submit(BASE, { user_code: pending.user_code })).text).toContain('name="password"');
   });
 
-  test('D08 neighbours in one IPv6 /64 count as one address', async () => {
+  test('D08 addresses in one IPv6 /64 count as one address', async () => {
     await pages.reconfigure(withRates({ codeGuesses: '1/m' }));
-    const [one, two] = [pages.browser({ address: '2001:db8::1' }), pages.browser({ address: '2001:db8::2' })];
-    await one.get(BASE);
-    expect((await one.submit(BASE, { user_code: WRONG })).status).toBe(400);
-    await two.get(BASE);
-    expect((await two.submit(BASE, { user_code: WRONG })).status).toBe(429);
+    const [first, second] = [
+      pages.browser({ address: '2001:db8::1' }),
+      pages.browser({ address: '2001:db8::2' }),
+    ];
+    await first.get(BASE);
+    expect((await first.submit(BASE, { user_code: WRONG })).status).toBe(400);
+    await second.get(BASE);
+    expect((await second.submit(BASE, { user_code: WRONG })).status).toBe(429);
   });
 
-  test('D08 guesses at once from many addresses get no more than the budget of all', () =>
-    guessAtOnce(pages, 1));
+  test('D08 concurrent guesses from many addresses do not exceed the shared limit', () =>
+    guessConcurrently(pages, 1));
 
   test.each([
     ['IPv4 /24', ['192.0.2.1', '192.0.2.2', '192.0.2.3']],
     ['IPv6 /48', ['2001:db8:1:1::1', '2001:db8:1:2::1', '2001:db8:1:3::1']],
   ])(
-    'D08 the addresses of one network (%s) share a limit, and leave the rest to others',
+    'D08 the addresses of one network (%s) share a limit, and do not use up that of others',
     async (_, network) => {
       await pages.reconfigure(
         withRates({ codeGuesses: '5/h', networkCodeGuesses: '8/h', allCodeGuesses: '10/h' }),
@@ -117,7 +120,7 @@ describe('guessing codes', () => {
     },
   );
 
-  test('D08 a person with the right code signs in and gets through while guesses from many networks use up the limit', async () => {
+  test('D08 a user with the right code can sign in and continue while guesses from many networks use up the limit', async () => {
     await pages.reconfigure(
       withRates({ codeGuesses: '5/m', networkCodeGuesses: '20/m', allCodeGuesses: '60/m' }),
     );
@@ -129,11 +132,11 @@ describe('guessing codes', () => {
       for (let guesses = 0; guesses < 5 && last !== 429; guesses += 1)
         last = (await guesser.submit(BASE, { user_code: WRONG })).status;
     }
-    await throughSignIn(pages, pending);
+    await approveAfterSignIn(pages, pending);
     expect(pages.gateway.logLines.join('')).not.toContain(pending.user_code);
   });
 
-  test('D08 the signed-in users of one network share a limit, apart from those who are not signed in', async () => {
+  test('D08 the signed-in users of one network share a limit, separate from users who are not signed in', async () => {
     await pages.reconfigure(withRates({ networkCodeGuesses: '3/h', identityCodeGuesses: '2/h' }));
     const guess = async (name?: string): Promise<number> => {
       const browser = pages.browser({ address: '192.0.2.1' });
@@ -150,7 +153,7 @@ describe('guessing codes', () => {
     expect(statuses).toEqual([400, 400, 400, 429, 400, 400, 429, 400, 429]);
   });
 
-  test('D08 a signed-in person has a limit of their own, over all sessions and addresses', async () => {
+  test('D08 each signed-in user has one limit across all sessions and addresses', async () => {
     await pages.reconfigure(withRates({ allCodeGuesses: '1/h', identityCodeGuesses: '3/h' }));
     const statuses: number[] = [];
     for (let sessions = 0; sessions < 3; sessions += 1) {
@@ -166,7 +169,7 @@ describe('guessing codes', () => {
     expect(pages.gateway.auditEvents('code_guess_failed')[0]).toMatchObject({
       identity: expect.stringMatching(/^local:/),
     });
-    // Nothing of that was taken from those who are not signed in, or from others.
+    // This does not affect the limits of other users.
     const other = pages.browser();
     await other.get(BASE);
     expect((await other.submit(BASE, { user_code: WRONG })).status).toBe(400);
@@ -181,8 +184,8 @@ describe('guessing codes', () => {
     await pages.reconfigure(withRates({ page: '3/m' }));
     const browser = pages.browser();
     for (let visits = 1; visits <= 3; visits += 1) expect((await browser.get(BASE)).status).toBe(200);
-    const refused = await browser.get(BASE);
-    expect([refused.status, refused.headers['retry-after']]).toEqual([429, '20']);
+    const rejected = await browser.get(BASE);
+    expect([rejected.status, rejected.headers['retry-after']]).toEqual([429, '20']);
   });
 
   test('an address that tries to sign in too often gets 429, and the request stays open', async () => {
@@ -194,58 +197,58 @@ describe('guessing codes', () => {
     const same = pages.browser({ address: '203.0.113.1' });
     await same.get(BASE);
     await same.submit(BASE, { user_code: pending.user_code });
-    const refused = await same.signIn();
-    expect([refused.status, refused.headers['retry-after']]).toEqual([429, '3']);
+    const rejected = await same.signIn();
+    expect([rejected.status, rejected.headers['retry-after']]).toEqual([429, '3']);
     expect(await pages.readState(pending)).toBe('pending');
   });
 });
 
 describe('forged forms', () => {
-  const reviewed = async () => {
+  const openReviewForm = async () => {
     const pending = await pages.requestCodes();
     const alice = pages.browser();
     const page = await alice.reachReview(pending.user_code);
     const token = formToken(page.text, `${BASE}/approve`);
-    return { asked: pending, alice, page, token, body: `form_token=${token}` };
+    return { pending, alice, page, token, body: `form_token=${token}` };
   };
 
   test('D12 a form without its token is rejected', async () => {
-    const { asked, alice } = await reviewed();
+    const { pending, alice } = await openReviewForm();
     for (const body of ['', 'form_token=', 'form_token=x', 'approve=yes']) {
-      const refused = await alice.send('POST', `${BASE}/approve`, body, { origin: pages.url });
-      expect(refused.status).toBe(403);
+      const rejected = await alice.send('POST', `${BASE}/approve`, body, { origin: pages.url });
+      expect(rejected.status).toBe(403);
     }
-    expect(await pages.readState(asked)).toBe('pending');
+    expect(await pages.readState(pending)).toBe('pending');
   });
 
   test('D12 a form with the token of another session is rejected', async () => {
-    const { asked, alice } = await reviewed();
+    const { pending, alice } = await openReviewForm();
     const mallory = pages.browser();
-    const theirs = await mallory.reachReview(asked.user_code, 'rita');
+    const theirs = await mallory.reachReview(pending.user_code, 'rita');
     const token = formToken(theirs.text, `${BASE}/deny`);
     expect(token).not.toBe('');
     expect((await alice.send('POST', `${BASE}/deny`, `form_token=${token}`)).status).toBe(403);
-    expect(await pages.readState(asked)).toBe('pending');
+    expect(await pages.readState(pending)).toBe('pending');
   });
 
-  test('D12 a form of another origin is rejected', async () => {
-    const { asked, alice, body } = await reviewed();
+  test('D12 a form from another origin is rejected', async () => {
+    const { pending, alice, body } = await openReviewForm();
     for (const origin of ['https://evil.example', 'null', `${pages.url}.evil.example`, 'http://127.0.0.1'])
       expect((await alice.send('POST', `${BASE}/approve`, body, { origin })).status).toBe(403);
-    expect(await pages.readState(asked)).toBe('pending');
+    expect(await pages.readState(pending)).toBe('pending');
   });
 
-  test('D12 a form sent across sites is rejected, also from the same site', async () => {
-    const { asked, alice, body } = await reviewed();
+  test('D12 a cross-site or same-site form is rejected', async () => {
+    const { pending, alice, body } = await openReviewForm();
     for (const site of ['cross-site', 'same-site', 'whatever', ''])
       expect((await alice.send('POST', `${BASE}/approve`, body, { 'sec-fetch-site': site })).status).toBe(
         403,
       );
-    expect(await pages.readState(asked)).toBe('pending');
+    expect(await pages.readState(pending)).toBe('pending');
   });
 
   test('D12 another content type is rejected', async () => {
-    const { asked, alice, body } = await reviewed();
+    const { pending, alice, body } = await openReviewForm();
     for (const type of [
       'text/plain',
       'multipart/form-data; boundary=x',
@@ -254,30 +257,30 @@ describe('forged forms', () => {
       'text/plain, application/x-www-form-urlencoded',
     ])
       expect((await alice.send('POST', `${BASE}/approve`, body, { 'content-type': type })).status).toBe(403);
-    expect(await pages.readState(asked)).toBe('pending');
+    expect(await pages.readState(pending)).toBe('pending');
   });
 
   test('an origin of null is accepted with Sec-Fetch-Site: same-origin', async () => {
-    const { alice, body } = await reviewed();
+    const { alice, body } = await openReviewForm();
     const headers = { origin: 'null', 'sec-fetch-site': 'same-origin' };
     expect((await alice.send('POST', `${BASE}/approve`, body, headers)).status).toBe(303);
   });
 
   test('the token of one form does not work for another', async () => {
-    const { asked, alice, page } = await reviewed();
+    const { pending, alice, page } = await openReviewForm();
     const token = formToken(page.text, `${BASE}/sign-out`);
     expect((await alice.send('POST', `${BASE}/approve`, `form_token=${token}`)).status).toBe(403);
-    expect(await pages.readState(asked)).toBe('pending');
+    expect(await pages.readState(pending)).toBe('pending');
   });
 
   test('the review of one request does not approve another', async () => {
-    const { asked, alice, token } = await reviewed();
+    const { pending, alice, token } = await openReviewForm();
     const second = await pages.requestCodes();
     await alice.get(BASE);
     await alice.submit(BASE, { user_code: second.user_code });
-    const refused = await alice.send('POST', `${BASE}/approve`, `form_token=${token}`);
-    expect(refused.status).toBe(403);
-    expect(await pages.readState(asked)).toBe('pending');
+    const rejected = await alice.send('POST', `${BASE}/approve`, `form_token=${token}`);
+    expect(rejected.status).toBe(403);
+    expect(await pages.readState(pending)).toBe('pending');
     expect(await pages.readState(second)).toBe('pending');
   });
 
@@ -296,7 +299,7 @@ describe('forged forms', () => {
   });
 
   test('ambiguous and unreadable bodies are rejected', async () => {
-    const { asked, alice, token } = await reviewed();
+    const { pending, alice, token } = await openReviewForm();
     for (const body of [
       `form_token=${token}&form_token=${token}`,
       `form_token=${token}&x=%ff`,
@@ -308,7 +311,7 @@ describe('forged forms', () => {
     expect(large.status).toBe(413);
     const packed = await alice.send('POST', `${BASE}/approve`, 'x', { 'content-encoding': 'gzip' });
     expect(packed.status).toBe(400);
-    expect(await pages.readState(asked)).toBe('pending');
+    expect(await pages.readState(pending)).toBe('pending');
   });
 
   test('another method gets 405 with Allow, another path 404', async () => {
@@ -426,7 +429,7 @@ describe('contents of a page', () => {
     expect(review.text).not.toMatch(/<script|\son[a-z]+=|javascript:|\ssrc=|\sstyle=|https?:\/\//i);
   });
 
-  test('D14 names are escaped and cut, and cannot reverse the text', async () => {
+  test('D14 names are escaped and truncated, and cannot change the text direction', async () => {
     const name = `<script>alert(1)</script>"'&\u202Eeman\u2066\u200B\u0000\n${'x'.repeat(200)}`;
     await pages.reconfigure((settings) =>
       withIntegration('report-runner', { name })(
@@ -476,7 +479,7 @@ describe('over TLS', () => {
     );
   });
 
-  test('a client certificate signs in and approves', async () => {
+  test('a user can sign in with a client certificate and approve', async () => {
     const pending = await pages.requestCodes();
     const alice = pages.browser({ certificate: await issue(pages.gateway.ca, { commonName: 'alice' }) });
     await alice.get(BASE);
@@ -511,9 +514,9 @@ describe('over TLS', () => {
     const browser = pages.browser({ certificate: await make() });
     await browser.get(BASE);
     await browser.submit(BASE, { user_code: pending.user_code });
-    const refused = await browser.submit(`${BASE}/certificate`);
-    expect(refused.status).toBe(403);
-    expect(refused.text).toContain('You can’t sign in with this certificate');
+    const rejected = await browser.submit(`${BASE}/certificate`);
+    expect(rejected.status).toBe(403);
+    expect(rejected.text).toContain('You can’t sign in with this certificate');
     expect(pages.gateway.auditEvents('sign_in_failed')).toMatchObject([{ reason }]);
     expect(await pages.readState(pending)).toBe('pending');
     const review = await browser.signIn();

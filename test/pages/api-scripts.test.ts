@@ -6,7 +6,7 @@ import { openAndClick, registerWorker, runScripts, startAttackSetup } from './ap
 const attack = startAttackSetup();
 
 describe('pages on the origin of the API', () => {
-  test('D19 scripts of the API read nothing and approve nothing, and a person does', async () => {
+  test('D19 scripts of the API can neither read nor approve, but the user can', async () => {
     const { reviewing, openApi, pages, own, victim } = attack();
     const pending = await reviewing();
     expect(await runScripts(await openApi(), own)).toEqual({
@@ -25,7 +25,7 @@ describe('pages on the origin of the API', () => {
     expect(await pages.readState(pending)).toBe('confirmed');
   });
 
-  test('D19 a script of the API cannot begin a sign-in: it gets no form token', async () => {
+  test('D19 a script of the API cannot start a sign-in, because it gets no form token', async () => {
     const { openApi, own } = attack();
     const page = await openApi();
     const [status, text] = await page.evaluate(async (url) => {
@@ -39,23 +39,23 @@ describe('pages on the origin of the API', () => {
   test('D19 no service worker can be registered', async () => {
     const { openApi, pages } = attack();
     expect(await registerWorker(await openApi())).toContain('bad HTTP response code (403)');
-    const [refused] = pages.gateway.log.filter(({ reason }) => reason === 'service_worker_script');
-    expect(refused).toMatchObject({ event: 'request', status: 403 });
+    const [rejected] = pages.gateway.log.filter(({ reason }) => reason === 'service_worker_script');
+    expect(rejected).toMatchObject({ event: 'request', status: 403 });
   });
 
-  test('D19 an earlier service worker learns nothing of the pages', async () => {
+  test('D19 an existing service worker cannot read the pages', async () => {
     const { openApi, pages, separate, victim } = attack();
-    // While the pages had a host of their own.
+    // Registered while the pages had their own host.
     await separate();
     expect(await registerWorker(await openApi())).toBe('registered');
     await pages.reconfigure((settings) => settings);
     await victim.goto(`${attack().own}${BASE}`);
     expect(await getHeading(victim)).toBe('Request not accepted');
-    const [refused] = pages.gateway.log.filter(({ reason }) => reason === 'not_a_navigation');
-    expect(refused).toMatchObject({ event: 'request', status: 403 });
+    const [rejected] = pages.gateway.log.filter(({ reason }) => reason === 'not_a_navigation');
+    expect(rejected).toMatchObject({ event: 'request', status: 403 });
   });
 
-  test('docs/security.md: a document of the API with COOP and COEP reaches pages of the same origin', async () => {
+  test('docs/security.md: a document of the API with COOP and COEP can access pages of the same origin', async () => {
     const { reviewing, openApi, pages, own } = attack();
     const pending = await reviewing();
     expect(await openAndClick(await openApi('?coop&coep'), own)).toBe('clicked');
@@ -72,8 +72,8 @@ describe('pages on the origin of the API', () => {
   });
 });
 
-describe('pages on a host of their own', () => {
-  test('D19 scripts of the API read nothing and approve nothing, and a person does', async () => {
+describe('pages on their own host', () => {
+  test('D19 scripts of the API can neither read nor approve, but the user can', async () => {
     const { separate, reviewing, openApi, pages, victim } = attack();
     await separate();
     const { own } = attack();
@@ -94,7 +94,7 @@ describe('pages on a host of their own', () => {
     expect(await pages.readState(pending)).toBe('confirmed');
   });
 
-  test('D19 a service worker of the API never sees the pages', async () => {
+  test('D19 a service worker of the API cannot intercept the pages', async () => {
     const { separate, reviewing, openApi, victim } = attack();
     await separate();
     const { own } = attack();
@@ -118,7 +118,7 @@ describe('pages on a host of their own', () => {
     await reviewing();
     await victim.reload();
     expect(await getHeading(victim)).toBe('Approve this request?');
-    // The worker reports this one after all that it could have seen before.
+    // The worker would have reported earlier requests before this one.
     await api.evaluate(() => fetch('/app/later'));
     await expect.poll(() => seen.some((url) => url.endsWith('/app/later')), { timeout: 30_000 }).toBe(true);
     expect(seen.filter((url) => url.startsWith(own))).toEqual([]);

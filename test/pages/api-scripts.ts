@@ -15,7 +15,7 @@ addEventListener('fetch', (event) => event.respondWith(fetch(event.request).then
   return response;
 })));`;
 
-/** An API that serves documents and scripts. `?coop` and `?coep` set the headers of these names. */
+/** An API that serves documents and scripts. `?coop` and `?coep` set the corresponding headers. */
 const listen = (): Promise<TcpServer> =>
   listenTcp(
     createServer((request, response) => {
@@ -36,15 +36,15 @@ export interface AttackSetup {
   /** Origin of the pages. */
   readonly own: string;
   readonly victim: Page;
-  /** Gives the pages a host of their own, of the same site as the API. */
+  /** Serves the pages on their own host, on the same site as the API. */
   readonly separate: () => Promise<void>;
   /** Opens a document of the API in another tab of the same browser. */
   readonly openApi: (query?: string) => Promise<Page>;
-  /** Signs in and stops before the decision. */
+  /** Signs in and opens the review page. */
   readonly reviewing: () => Promise<PendingRequest>;
 }
 
-/** A gateway in front of an API that serves scripts, and a browser that knows both by name. */
+/** A gateway in front of an API that serves scripts, and a browser that resolves their host names. */
 export function startAttackSetup(): () => AttackSetup {
   let upstream: TcpServer;
   let pages: PagesHarness;
@@ -54,7 +54,7 @@ export function startAttackSetup(): () => AttackSetup {
   beforeAll(async () => {
     upstream = await listen();
     [browser, pages] = await Promise.all([
-      // Service workers need a certificate without errors, or a browser that sees none.
+      // Service workers need a valid certificate or a browser that ignores errors.
       openChromium('--ignore-certificate-errors', '--host-resolver-rules=MAP *.example.test 127.0.0.1'),
       startPagesHarness((settings) => ({
         ...settings,
@@ -81,9 +81,9 @@ export function startAttackSetup(): () => AttackSetup {
         return settings().pages.url ?? settings().publicUrl;
       },
       separate: () =>
-        pages.reconfigure((given) => ({
-          ...given,
-          pages: { url: (given.publicUrl ?? '').replace('//api.', '//login.') },
+        pages.reconfigure((current) => ({
+          ...current,
+          pages: { url: (current.publicUrl ?? '').replace('//api.', '//login.') },
         })),
       async openApi(query = '') {
         const tab = await context.newPage();
@@ -105,23 +105,23 @@ export function startAttackSetup(): () => AttackSetup {
   return () => attack;
 }
 
-/** What scripts in a document of the API try, and what each of them achieves. */
+/** Attacks by scripts in a document of the API, and the result of each. */
 export async function runScripts(page: Page, own: string): Promise<Readonly<Record<string, string>>> {
   const url = `${own}${BASE}`;
   const results = {
-    fetch: await page.evaluate(fetching, url),
-    XMLHttpRequest: await page.evaluate(requesting, url),
-    iframe: await page.evaluate(framing, { url: `${url}/review`, element: 'iframe' }),
-    object: await page.evaluate(framing, { url: `${url}/review`, element: 'object' }),
-    embed: await page.evaluate(framing, { url: `${url}/review`, element: 'embed' }),
+    fetch: await page.evaluate(tryFetch, url),
+    XMLHttpRequest: await page.evaluate(tryXmlHttpRequest, url),
+    iframe: await page.evaluate(tryFrame, { url: `${url}/review`, element: 'iframe' }),
+    object: await page.evaluate(tryFrame, { url: `${url}/review`, element: 'object' }),
+    embed: await page.evaluate(tryFrame, { url: `${url}/review`, element: 'embed' }),
   };
-  // The last one: it leaves the document.
+  // Must be last, because it navigates away.
   const sent = page.waitForResponse(`${url}/approve`);
-  await page.evaluate(submitting, `${url}/approve`);
+  await page.evaluate(submitForm, `${url}/approve`);
   return { ...results, form: String((await sent).status()) };
 }
 
-// Functions below run in the browser, which has what Node's types do not know.
+// The functions below run in the browser and use DOM APIs that Node's types lack.
 interface Dom {
   querySelector(selector: string): { value: string; click(): void; submit(): void } | null;
 }
@@ -141,7 +141,7 @@ interface BrowserGlobals {
   };
 }
 
-async function fetching(base: string): Promise<string> {
+async function tryFetch(base: string): Promise<string> {
   try {
     const review = await fetch(`${base}/review`, { credentials: 'include' });
     const token = / action="[^"]*\/approve"><input[^>]* value="([^"]+)"/.exec(await review.text())?.[1];
@@ -153,7 +153,7 @@ async function fetching(base: string): Promise<string> {
   }
 }
 
-function requesting(base: string): Promise<string> {
+function tryXmlHttpRequest(base: string): Promise<string> {
   const { XMLHttpRequest } = globalThis as unknown as {
     XMLHttpRequest: new () => {
       status: number;
@@ -181,7 +181,7 @@ function requesting(base: string): Promise<string> {
   });
 }
 
-function framing({ url, element }: { url: string; element: string }): Promise<string> {
+function tryFrame({ url, element }: { url: string; element: string }): Promise<string> {
   const { document } = globalThis as unknown as BrowserGlobals;
   return new Promise((resolve) => {
     const frame = document.createElement(element);
@@ -204,7 +204,7 @@ function framing({ url, element }: { url: string; element: string }): Promise<st
   });
 }
 
-function submitting(action: string): void {
+function submitForm(action: string): void {
   const { document } = globalThis as unknown as BrowserGlobals;
   const form = document.createElement('form');
   form.method = 'post';
@@ -213,14 +213,14 @@ function submitting(action: string): void {
   form.submit();
 }
 
-/** Opens the review in a window, as a script may, and presses Approve in it if it can. */
+/** Opens the review page in a popup from a script, and tries to click Approve in it. */
 export async function openAndClick(page: Page, own: string): Promise<string> {
-  const opened = page.context().waitForEvent('page');
+  const popupOpened = page.context().waitForEvent('page');
   await page.evaluate((url) => {
     const scope = globalThis as unknown as { open(url: string): unknown; opened: unknown };
     scope.opened = scope.open(url);
   }, `${own}${BASE}/review`);
-  const popup = await opened;
+  const popup = await popupOpened;
   await popup.waitForLoadState('load');
   expect(await getHeading(popup)).toBe('Approve this request?');
   const tryClick = (): Promise<string> =>
@@ -237,8 +237,8 @@ export async function openAndClick(page: Page, own: string): Promise<string> {
         return 'blocked';
       }
     });
-  // The opener's process learns later than the popup that the two no longer share a browsing context group.
-  const outcome = await until('the opener has lost the window', async () => {
+  // The opener's process is notified later than the popup that they no longer share a browsing context group.
+  const outcome = await until('the opener has lost access to the popup', async () => {
     const attempt = await tryClick();
     return attempt !== 'blocked' && attempt;
   });
@@ -247,7 +247,7 @@ export async function openAndClick(page: Page, own: string): Promise<string> {
   return outcome;
 }
 
-/** Registers a service worker for the whole origin; afterwards it answers every navigation to it. */
+/** Registers a service worker for the entire origin, which then handles every navigation. */
 export const registerWorker = (page: Page): Promise<string> =>
   page.evaluate(async () => {
     const { navigator } = globalThis as unknown as {

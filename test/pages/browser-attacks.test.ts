@@ -26,7 +26,7 @@ afterAll(() => {
   evil?.close();
   evil?.closeAllConnections();
 });
-const evilAt = (host: string): string => `https://${host}:${(evil.address() as AddressInfo).port}/`;
+const attackerUrl = (host: string): string => `https://${host}:${(evil.address() as AddressInfo).port}/`;
 
 let pages: PagesHarness;
 let desktop: BrowserWindow;
@@ -41,7 +41,7 @@ afterEach(async () => {
   tab = undefined;
 });
 
-async function reviewing(): Promise<PendingRequest> {
+async function openCheckedReview(): Promise<PendingRequest> {
   const pending = await openReview({ pages, page });
   expect(await getHeading(page)).toBe('Approve this request?');
   return pending;
@@ -51,33 +51,33 @@ test.each([
   ['another site', '127.0.0.1'],
   ['another port of the same site, with its cookies,', 'localhost'],
 ])('D12 a form that %s submits approves nothing, even with the right token', async (_, host) => {
-  const pending = await reviewing();
+  const pending = await openCheckedReview();
   const token = await page
     .locator(`form[action="${BASE}/approve"] input[name=form_token]`)
     .getAttribute('value');
   served = `<form method="post" action="${pages.url}${BASE}/approve"><input name="form_token" value="${token}"></form><script>document.forms[0].submit()</script>`;
   tab = await desktop.context.newPage();
   const attempt = tab.waitForResponse(`${pages.url}${BASE}/approve`);
-  await tab.goto(evilAt(host));
+  await tab.goto(attackerUrl(host));
   expect((await attempt).status()).toBe(403);
   expect(await getHeading(tab)).toMatch(/not accepted|expired/);
   expect(await pages.readState(pending)).toBe('pending');
 });
 
 test('D13 no page is shown in a frame', async () => {
-  const pending = await reviewing();
+  const pending = await openCheckedReview();
   served = `<iframe src="${pages.url}${BASE}/review" width="600" height="900"></iframe>`;
   tab = await desktop.context.newPage();
-  await tab.goto(evilAt('localhost'));
-  const frame = await until('the frame has been refused', () =>
-    tab?.frames().find((one) => one.url().startsWith('chrome-error:')),
+  await tab.goto(attackerUrl('localhost'));
+  const frame = await until('the frame has been blocked', () =>
+    tab?.frames().find((candidate) => candidate.url().startsWith('chrome-error:')),
   );
   expect(await frame.locator('body').textContent()).not.toContain('Approve');
   expect(await pages.readState(pending)).toBe('pending');
 });
 
 test('D11 D16 opening, reloading, prefetching and going back decide nothing', async () => {
-  const pending = await reviewing();
+  const pending = await openCheckedReview();
   await page.reload();
   await page.goBack();
   await page.goForward();
@@ -86,18 +86,20 @@ test('D11 D16 opening, reloading, prefetching and going back decide nothing', as
   const paths = ['', '/review', '/approve', '/deny'];
   served = paths.map((path) => `<img src="${url(path)}"><link rel="prefetch" href="${url(path)}">`).join('');
   pages.gateway.clearLog();
-  await page.goto(evilAt('localhost'));
-  // The browser hides what it has blocked: the gateway says what has arrived.
-  const arrived = (): number => pages.gateway.log.filter(({ event }) => event === 'request').length;
-  await vi.waitFor(() => expect(arrived()).toBeGreaterThanOrEqual(paths.length * 2), { timeout: 30_000 });
+  await page.goto(attackerUrl('localhost'));
+  // The browser hides blocked requests, so the gateway's log is used.
+  const countRequests = (): number => pages.gateway.log.filter(({ event }) => event === 'request').length;
+  await vi.waitFor(() => expect(countRequests()).toBeGreaterThanOrEqual(paths.length * 2), {
+    timeout: 30_000,
+  });
   expect(await pages.readState(pending)).toBe('pending');
 });
 
 test('D15 two clicks on Approve are one approval; going back and denying does not undo it', async () => {
-  const pending = await reviewing();
+  const pending = await openCheckedReview();
   tab = await desktop.context.newPage();
   await tab.goto(page.url());
-  // The first request is held until the second has arrived. `click` of a button would wait for its navigation.
+  // The first request is held until the second has arrived. `click` is not used, because it waits for the navigation.
   const held = Promise.withResolvers<void>();
   let arrived = 0;
   pages.beforeStore = () => {
@@ -126,15 +128,15 @@ test('D15 two clicks on Approve are one approval; going back and denying does no
 test('D14 a hostile integration name is shown as text and reorders nothing', async () => {
   const name = `<img src=x onerror=alert(1)>\u202eevil<script>alert(2)</script>${'x'.repeat(180)}`;
   await pages.reconfigure(withIntegration('report-runner', { name }));
-  await reviewing();
+  await openCheckedReview();
   expect(desktop.consoleErrors).toEqual([]);
   expect(await page.locator('main img, script').count()).toBe(0);
   expect(await page.locator('main').textContent()).not.toContain('\u202e');
   expect(await horizontalOverflow(page)).toBeLessThanOrEqual(0);
 });
 
-test('a browser that has signed out cannot go back to the pages of the person before', async () => {
-  const pending = await reviewing();
+test('after signing out, the browser cannot go back to the pages of the previous user', async () => {
+  const pending = await openCheckedReview();
   await clickButton(page, /Sign out/);
   expect(await getHeading(page)).toBe('Sign in');
   await page.goBack();

@@ -7,7 +7,7 @@ import { clickButton, followLink, getHeading, waitForNavigation } from '../suppo
 import { issueServer } from '../support/pki.ts';
 import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-// The whole gateway over TLS, a real provider on another site, a real browser with its own rules about cookies.
+// A complete gateway over TLS, a real OpenID provider on another site, and a real browser with its cookie rules.
 let browser: Browser;
 let gateway: TestGateway;
 let provider: OpenIdProvider;
@@ -17,7 +17,7 @@ let url = '';
 beforeAll(async () => {
   [browser, gateway] = await Promise.all([openChromium(), startGateway()]);
   url = `https://localhost:${gateway.port}`;
-  // Another site than localhost: a Strict cookie is not sent on the way back from it.
+  // A different site than localhost, so a SameSite=Strict cookie is not sent on the redirect back.
   provider = await startOpenIdProvider(
     await issueServer(gateway.ca),
     [`${url}/authsvc/device/openid/works`],
@@ -55,8 +55,8 @@ afterEach(async () => {
   window = undefined;
 });
 
-const asking = (): Promise<DeviceCodes> => createDeviceClient(gateway).requestCodes();
-const exchanged = async (codes: DeviceCodes): Promise<Record<string, unknown>> =>
+const requestCodes = (): Promise<DeviceCodes> => createDeviceClient(gateway).requestCodes();
+const exchangeCode = async (codes: DeviceCodes): Promise<Record<string, unknown>> =>
   (await createDeviceClient(gateway).exchange(codes.device_code)).json;
 
 async function enterCode({ page }: BrowserWindow, codes: DeviceCodes): Promise<void> {
@@ -65,14 +65,14 @@ async function enterCode({ page }: BrowserWindow, codes: DeviceCodes): Promise<v
 }
 
 test.each([true, false])(
-  'OpenID Connect in a browser, scripts %s: to the provider and back, and the device gets its token',
+  'OpenID Connect in a browser (scripts: %s): the user signs in at the provider, and the device gets its token',
   async (scripts) => {
     window = await openWindow(browser, { ...PHONE, javaScriptEnabled: scripts });
     const { page, context } = window;
-    const codes = await asking();
+    const codes = await requestCodes();
     await enterCode(window, codes);
     await page.getByRole('button', { name: 'Sign in with Example Login' }).click();
-    // The provider’s own pages.
+    // The pages of the provider.
     await page.locator('input[name=login]').fill('alice');
     await page.locator('input[name=password]').fill('any');
     await waitForNavigation(page, () => page.locator('button[type=submit]').first().click());
@@ -85,24 +85,24 @@ test.each([true, false])(
     ]);
     await clickButton(page, 'Approve');
     expect(await getHeading(page)).toBe('Approved');
-    expect((await exchanged(codes))['access_token']).toBeTypeOf('string');
+    expect((await exchangeCode(codes))['access_token']).toBeTypeOf('string');
     expect(gateway.auditEvents('device_confirmed').at(-1)).toMatchObject({ identity: ALICE });
   },
 );
 
-test('a client certificate in the browser signs in and approves, and the grant is listed and revoked', async () => {
+test('a user signs in with a client certificate in the browser, approves, and revokes the listed grant', async () => {
   const { alice } = gateway.users;
   window = await openWindow(browser, {
     ...PHONE,
     clientCertificates: [{ origin: url, cert: Buffer.from(alice.pem), key: Buffer.from(alice.keyPem) }],
   });
   const { page } = window;
-  const codes = await asking();
+  const codes = await requestCodes();
   await enterCode(window, codes);
   await clickButton(page, 'Sign in with a certificate');
   expect(await page.locator('main').textContent()).toContain('Alice Example');
   await clickButton(page, 'Approve');
-  expect((await exchanged(codes))['access_token']).toBeTypeOf('string');
+  expect((await exchangeCode(codes))['access_token']).toBeTypeOf('string');
 
   await followLink(page, 'Approved apps and devices');
   const revoke = page.getByRole('link', { name: /^Revoke access for/ });

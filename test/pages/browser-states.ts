@@ -15,37 +15,37 @@ import type { PagesHarness } from '../support/pages-harness.ts';
 export interface PagesInBrowser {
   readonly browser: Browser;
   readonly pages: PagesHarness;
-  /** One window for every test that needs nothing special of it. */
+  /** A window shared by tests without special requirements. */
   readonly desktop: BrowserWindow;
 }
 
-/** A browser and a gateway for the tests of one file; opened before them and reset before each. */
+/** A browser and a gateway for the tests of one file, reset before each test. */
 export function pagesInBrowser(): () => PagesInBrowser {
-  let opened: PagesInBrowser;
+  let current: PagesInBrowser;
   let browser: Browser | undefined;
   let pages: PagesHarness | undefined;
   beforeAll(async () => {
     [browser, pages] = await Promise.all([openChromium(), startStatePages()]);
-    opened = { browser, pages, desktop: await openWindow(browser, DESKTOP) };
+    current = { browser, pages, desktop: await openWindow(browser, DESKTOP) };
   });
   afterAll(async () => {
     await browser?.close();
     await pages?.close();
   });
   beforeEach(async () => {
-    await opened.pages.reset();
-    await opened.desktop.context.clearCookies();
-    opened.desktop.consoleErrors.length = 0;
+    await current.pages.reset();
+    await current.desktop.context.clearCookies();
+    current.desktop.consoleErrors.length = 0;
   });
-  return () => opened;
+  return () => current;
 }
 
 type State = keyof typeof STATES;
 
-/** Pages after the decision about a request, and those of grants. */
+/** States after the decision, and those of grants. */
 const isDecided = (name: State): boolean => /^(?:approved|denied|already-|grant|revoke)/.test(name);
 
-/** Checks one half of the pages and states on a phone. */
+/** Checks one half of the page states on a phone. */
 export function checkStates(which: 'of a request' | 'of decisions and grants'): void {
   const setting = pagesInBrowser();
   let phone: BrowserWindow;
@@ -57,20 +57,23 @@ export function checkStates(which: 'of a request' | 'of decisions and grants'): 
   const chosen = Object.entries(STATES).filter(
     ([name]) => isDecided(name) === (which === 'of decisions and grants'),
   );
-  test.each(chosen)('%s: axe finds nothing, light or dark; nothing overflows', async (_, state) => {
-    const { page, context, consoleErrors } = phone;
-    await context.clearCookies();
-    await page.emulateMedia({ colorScheme: 'light' });
-    await state.reach({ pages: setting().pages, page });
-    expect(await getHeading(page)).toBe(state.heading);
-    expect(await axeViolations(page)).toEqual([]);
-    expect(await horizontalOverflow(page)).toBeLessThanOrEqual(0);
-    // In the dark only the colours are others.
-    await page.emulateMedia({ colorScheme: 'dark' });
-    expect(await axeViolations(page, ['color-contrast'])).toEqual([]);
-    expect(consoleErrors).toEqual([]);
-    expect(await page.locator('script').count()).toBe(0);
-    // Every state offers a next step.
-    expect(await page.locator('main').locator('a[href], button').count()).toBeGreaterThan(0);
-  });
+  test.each(chosen)(
+    '%s: axe reports no violation in light or dark mode, and nothing overflows',
+    async (_, state) => {
+      const { page, context, consoleErrors } = phone;
+      await context.clearCookies();
+      await page.emulateMedia({ colorScheme: 'light' });
+      await state.reach({ pages: setting().pages, page });
+      expect(await getHeading(page)).toBe(state.heading);
+      expect(await axeViolations(page)).toEqual([]);
+      expect(await horizontalOverflow(page)).toBeLessThanOrEqual(0);
+      // In dark mode, only the colours differ.
+      await page.emulateMedia({ colorScheme: 'dark' });
+      expect(await axeViolations(page, ['color-contrast'])).toEqual([]);
+      expect(consoleErrors).toEqual([]);
+      expect(await page.locator('script').count()).toBe(0);
+      // Every state offers a next step.
+      expect(await page.locator('main').locator('a[href], button').count()).toBeGreaterThan(0);
+    },
+  );
 }

@@ -3,7 +3,7 @@ import type { SettingsInput } from '../../src/config/schema.ts';
 import { BASE, type PagesHarness, type PendingRequest } from '../support/pages-harness.ts';
 import type { SettingsChange } from '../support/test-gateway.ts';
 
-/** A code of the right form that no request has. */
+/** A well-formed code of no request. */
 export const WRONG = 'BCDF-GHJK';
 
 type Rates = NonNullable<NonNullable<SettingsInput['limits']>['rates']>;
@@ -15,8 +15,8 @@ export const withRates =
     limits: { ...settings.limits, rates: { ...settings.limits?.rates, ...rates } },
   });
 
-/** Rounds of 30 guesses at once, each from an address of its own, until no more are looked up. */
-export async function guessAtOnce(pages: PagesHarness, rounds: number): Promise<void> {
+/** Sends rounds of 30 concurrent guesses, each from its own address, until the shared limit is used up. */
+export async function guessConcurrently(pages: PagesHarness, rounds: number): Promise<void> {
   await pages.reconfigure(withRates({ allCodeGuesses: '60/h' }));
   const guess = async (): Promise<number> => {
     const browser = pages.browser();
@@ -30,16 +30,16 @@ export async function guessAtOnce(pages: PagesHarness, rounds: number): Promise<
     all += some;
   }
   expect(all).toBe(60);
-  await throughSignIn(pages, await pages.requestCodes());
+  await approveAfterSignIn(pages, await pages.requestCodes());
 }
 
-/** A person with the right code, while the limit of all is used up: signs in first, and gets through. */
-export async function throughSignIn(pages: PagesHarness, pending: PendingRequest): Promise<void> {
+/** While the shared limit is used up, a user with the right code signs in first and can continue. */
+export async function approveAfterSignIn(pages: PagesHarness, pending: PendingRequest): Promise<void> {
   const user = pages.browser();
   await user.get(BASE);
-  const refused = await user.submit(BASE, { user_code: pending.user_code });
-  expect(refused.status).toBe(429);
-  expect(refused.text).toContain(`href="${BASE}/sign-in"`);
+  const rejected = await user.submit(BASE, { user_code: pending.user_code });
+  expect(rejected.status).toBe(429);
+  expect(rejected.text).toContain(`href="${BASE}/sign-in"`);
   await user.open(`${BASE}/sign-in`);
   const again = await user.signIn();
   expect(again.text).toContain(`value="${pending.user_code}"`);

@@ -22,7 +22,7 @@ beforeAll(async () => {
 afterAll(() => pages.close());
 beforeEach(() => pages.reset());
 
-test('a person enters the code, signs in, reviews and approves, and the device gets its token', async () => {
+test('a user enters the code, signs in, reviews and approves, and the device gets its token', async () => {
   const pending = await pages.requestCodes('reports:read,write;files');
   const alice = pages.browser();
   expect((await alice.get(BASE)).text).toContain('<label for="user_code">');
@@ -53,7 +53,7 @@ test('a person enters the code, signs in, reviews and approves, and the device g
   expect(pages.events()).toEqual(['device_requested', 'sign_in', 'device_confirmed', 'grant_issued']);
 });
 
-test('Deny ends the request and confirms it', async () => {
+test('Deny closes the request and shows a confirmation', async () => {
   const pending = await pages.requestCodes();
   const alice = pages.browser();
   await alice.reachReview(pending.user_code);
@@ -81,7 +81,7 @@ test('D09 a code is accepted in any case, with dashes and spaces; letters outsid
   expect(looksAlike.status).toBe(400);
 });
 
-test('D10 a code of the wrong shape, an unknown one and an old one get the same page', async () => {
+test('D10 malformed, unknown and expired codes get the same page', async () => {
   const pending = await pages.requestCodes();
   const responses: string[] = [];
   const type = async (code: string): Promise<void> => {
@@ -106,9 +106,9 @@ test('D10 a code of the wrong shape, an unknown one and an old one get the same 
 test('D11 a link with the code fills it in, and every step still requires confirmation', async () => {
   const pending = await pages.requestCodes();
   const alice = pages.browser();
-  const opened = await alice.get(`${BASE}?user_code=${pending.user_code}`);
-  expect(opened.status).toBe(200);
-  expect(opened.text).toContain(`name="user_code" value="${pending.user_code}"`);
+  const page = await alice.get(`${BASE}?user_code=${pending.user_code}`);
+  expect(page.status).toBe(200);
+  expect(page.text).toContain(`name="user_code" value="${pending.user_code}"`);
   await alice.submit(BASE, { user_code: pending.user_code });
   const review = await alice.signIn();
   expect(review.text).toContain(pending.user_code);
@@ -117,7 +117,7 @@ test('D11 a link with the code fills it in, and every step still requires confir
   expect(await pages.readState(pending)).toBe('pending');
 });
 
-test('D11 a link with anything but one code fills in nothing', async () => {
+test('D11 a link without exactly one code fills in nothing', async () => {
   const browser = pages.browser();
   for (const query of [
     'user_code=%22%3E%3Cscript%3E',
@@ -211,7 +211,7 @@ test('a user with less access than requested sees which permissions exceed it', 
   expect(review.text).not.toContain(`action="${BASE}/approve"`);
 });
 
-test('access removed between review and Approve applies', async () => {
+test('access that is removed between review and Approve is checked again', async () => {
   const pending = await pages.requestCodes();
   const alice = pages.browser();
   await alice.reachReview(pending.user_code);
@@ -283,7 +283,7 @@ test('the fifth wrong password closes the request, and no typed text is logged',
   expect(pages.gateway.logLines.join('')).not.toMatch(/hunter2|pw-x/);
 });
 
-test('wrong passwords sent at once are tried one after another, and at most five of them', async () => {
+test('concurrent wrong passwords are checked one after another, at most five of them', async () => {
   const pending = await pages.requestCodes();
   const browser = pages.browser();
   await browser.get(BASE);
@@ -306,7 +306,7 @@ test('wrong passwords sent at once are tried one after another, and at most five
   expect(pages.events().filter((event) => event === 'sign_in_failed').length).toBeLessThanOrEqual(5);
 });
 
-test('an integration removed while the page is open is reported as such', async () => {
+test('an integration that is removed while the page is open is reported on the page', async () => {
   const pending = await pages.requestCodes();
   const alice = pages.browser();
   await alice.reachReview(pending.user_code);
@@ -343,7 +343,7 @@ test('an unreachable store does not count as a wrong code', async () => {
   expect(pages.events()).not.toContain('code_guess_failed');
 });
 
-test('more sign-ins for one request than may wait get "busy" and are not counted as failed sign-ins', async () => {
+test('sign-ins beyond the queue limit get "busy" and do not count as failed', async () => {
   const pending = await pages.requestCodes();
   const busy = await pages.fillSignInQueue(pending.user_code);
   expect(busy.status).toBe(503);
@@ -352,7 +352,7 @@ test('more sign-ins for one request than may wait get "busy" and are not counted
   expect(pages.events()).not.toContain('sign_in_failed');
 });
 
-test('a reload between any two steps changes nothing for the person', async () => {
+test('a configuration reload between any two steps does not affect the user', async () => {
   const pending = await pages.requestCodes();
   const browser = pages.browser();
   const reload = (): Promise<void> => pages.reconfigure((settings) => settings);
@@ -365,7 +365,7 @@ test('a reload between any two steps changes nothing for the person', async () =
   expect((await browser.submit(`${BASE}/approve`)).text).toContain('<h1>Approved</h1>');
 });
 
-test('permissions are written in plain words, each once and none omitted', () => {
+test('permissions are described in plain words, each exactly once', () => {
   expect(
     describeScope(toScope('my_files:delete,read,list,x-ray;Notes:read,view;all'), englishMessages),
   ).toEqual(['Use all without specific permissions', 'See, list, delete and “x-ray” my files', 'See notes']);

@@ -27,20 +27,20 @@ describe.each([
   });
   afterAll(() => gateway.close());
 
-  const at = (
+  const requestAt = (
     host: string,
     path: string,
     more: Partial<Parameters<TestGateway['request']>[0]> = {},
   ): Promise<Reply> => gateway.request({ path, ...more, headers: { host, ...more.headers } });
 
-  test('the verification URI is the pages’, on both faces', async () => {
+  test('both APIs return a verification URI on the host of the pages', async () => {
     const body = { client_id: 'report-runner', scope: 'files:read' };
     const seed = await gateway.post('/Authorize/Device', body, { headers: { host: API } });
     expect(seed.json['verification_uri']).toBe(`https://${PAGES}/authsvc/device`);
     expect(seed.json['verification_uri_complete']).toBe(
       `https://${PAGES}/authsvc/device?user_code=${String(seed.json['user_code'])}`,
     );
-    const standard = await at(API, '/authsvc/oauth2/device_authorization', {
+    const standard = await requestAt(API, '/authsvc/oauth2/device_authorization', {
       method: 'POST',
       body: new URLSearchParams(body).toString(),
       headers: { 'content-type': 'application/x-www-form-urlencoded' },
@@ -51,7 +51,7 @@ describe.each([
   test.each([PAGES, `${PAGES}:8443`, PAGES.toUpperCase(), `${PAGES}.`])(
     'the pages are served on their host, written as %s',
     async (host) => {
-      const page = await at(host, BASE);
+      const page = await requestAt(host, BASE);
       expect(page.status).toBe(200);
       expect(page.text).toContain('Connect a device');
       expect(page.headers['set-cookie']?.[0]).toMatch(/^__Host-gatehouse=/);
@@ -59,16 +59,16 @@ describe.each([
     },
   );
 
-  test('on the host of the API a bookmarked address redirects to the pages, and every other one is rejected', async () => {
-    const first = await at(API, `${BASE}?user_code=bcdfghjk&x=1`);
+  test('on the host of the API, URLs that users bookmark redirect to the pages, and all others are rejected', async () => {
+    const first = await requestAt(API, `${BASE}?user_code=bcdfghjk&x=1`);
     expect([first.status, first.headers.location]).toEqual([
       303,
       `https://${PAGES}${BASE}?user_code=BCDF-GHJK`,
     ]);
-    expect((await at(API, `${BASE}/grants`)).headers.location).toBe(`https://${PAGES}${BASE}/grants`);
+    expect((await requestAt(API, `${BASE}/grants`)).headers.location).toBe(`https://${PAGES}${BASE}/grants`);
     expect(first.headers['set-cookie']).toBeUndefined();
-    // Neither host: a proxy in front has changed it, and a redirect would come back without end.
-    expect((await at('gateway.internal', BASE)).status).toBe(421);
+    // A third host: a front proxy has changed it, so a redirect would loop.
+    expect((await requestAt('gateway.internal', BASE)).status).toBe(421);
     for (const [method, place] of [
       ['GET', '/review'],
       ['GET', '/sign-in'],
@@ -77,13 +77,13 @@ describe.each([
       ['POST', '/approve'],
       ['POST', '/sign-in'],
     ] as const) {
-      const refused = await at(API, `${BASE}${place}`, {
+      const rejected = await requestAt(API, `${BASE}${place}`, {
         method,
         headers: { 'content-type': 'application/x-www-form-urlencoded' },
       });
-      expect(refused.status, `${method} ${place}`).toBe(421);
-      expect(refused.text).not.toContain('form_token');
-      expect(refused.headers['set-cookie']).toBeUndefined();
+      expect(rejected.status, `${method} ${place}`).toBe(421);
+      expect(rejected.text).not.toContain('form_token');
+      expect(rejected.headers['set-cookie']).toBeUndefined();
     }
   });
 
@@ -98,23 +98,23 @@ describe.each([
     const { access_token: token } = await gateway.grant();
     const before = gateway.upstream.requests.length;
     for (const host of [PAGES, `${PAGES}:443`, PAGES.toUpperCase(), `${PAGES}.`]) {
-      const refused = await at(host, path, { headers: { authorization: `Bearer ${token}` } });
-      expect(refused.status, host).toBe(421);
+      const rejected = await requestAt(host, path, { headers: { authorization: `Bearer ${token}` } });
+      expect(rejected.status, host).toBe(421);
     }
     expect(gateway.upstream.requests).toHaveLength(before);
   });
 
   test('a preflight on the host of the pages allows nothing', async () => {
     const headers = { origin: 'https://elsewhere.example', 'access-control-request-method': 'GET' };
-    const allowed = await at(API, '/open/x', { method: 'OPTIONS', headers });
+    const allowed = await requestAt(API, '/open/x', { method: 'OPTIONS', headers });
     expect(allowed.headers['access-control-allow-origin']).toBe('https://elsewhere.example');
-    const refused = await at(PAGES, '/open/x', { method: 'OPTIONS', headers });
-    expect([refused.status, refused.headers['access-control-allow-origin']]).toEqual([421, undefined]);
+    const rejected = await requestAt(PAGES, '/open/x', { method: 'OPTIONS', headers });
+    expect([rejected.status, rejected.headers['access-control-allow-origin']]).toEqual([421, undefined]);
   });
 
-  test('forward-auth refuses a request for the host of the pages, and one without a host', async () => {
+  test('forward-auth rejects a request for the host of the pages, and one without a host', async () => {
     const check = (headers: Readonly<Record<string, string>>): Promise<Reply> =>
-      at(API, '/authsvc/check', {
+      requestAt(API, '/authsvc/check', {
         headers: { 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/health', ...headers },
       });
     expect((await check({ 'x-forwarded-host': API })).status).toBe(200);
@@ -122,21 +122,21 @@ describe.each([
     expect((await check({})).status).toBe(403);
   });
 
-  test('gatehouse explain agrees', async () => {
+  test('gatehouse explain reports the same decision', async () => {
     const config = join(gateway.folder, 'gatehouse.yaml');
-    const verdictOf = async (host: string, path: string): Promise<unknown> => {
+    const explainDecision = async (host: string, path: string): Promise<unknown> => {
       const args = ['explain', '-c', config, '--output', 'json', '--host', host, 'GET', path];
       return (JSON.parse((await runCommand(args)).stdout) as Record<string, unknown>)['verdict'];
     };
-    expect(await verdictOf(PAGES, '/health')).toBe('misdirected');
-    expect(await verdictOf(PAGES, '/authsvc/Authorize/Verify')).toBe('misdirected');
-    expect(await verdictOf(PAGES, BASE)).toBe('handled_by_gatehouse');
-    expect(await verdictOf(API, '/health')).toBe('public');
+    expect(await explainDecision(PAGES, '/health')).toBe('misdirected');
+    expect(await explainDecision(PAGES, '/authsvc/Authorize/Verify')).toBe('misdirected');
+    expect(await explainDecision(PAGES, BASE)).toBe('handled_by_gatehouse');
+    expect(await explainDecision(API, '/health')).toBe('public');
   });
 
   test('a service worker of the API is allowed', async () => {
     const headers = { 'service-worker': 'script' };
-    expect((await at(API, '/health', { headers })).status).toBe(200);
+    expect((await requestAt(API, '/health', { headers })).status).toBe(200);
   });
 });
 
@@ -154,19 +154,22 @@ describe.each([
   });
   afterAll(() => gateway.close());
 
-  test.each(['Service-Worker', 'service-worker'])('a service worker script (%s) is refused', async (name) => {
-    const before = gateway.upstream.requests.length;
-    const refused = await gateway.request({ path: '/health', headers: { [name]: 'script' } });
-    expect(refused.status).toBe(403);
-    expect(refused.json).toMatchObject({ error: 'service_worker_not_allowed' });
-    const request = await gateway.request({
-      path: '/authsvc/check',
-      headers: { [name]: 'script', 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/health' },
-    });
-    expect(request.status).toBe(403);
-    expect(gateway.upstream.requests).toHaveLength(before);
-    expect((await gateway.request({ path: '/health' })).status).toBe(200);
-  });
+  test.each(['Service-Worker', 'service-worker'])(
+    'a service worker script (%s) is rejected',
+    async (name) => {
+      const before = gateway.upstream.requests.length;
+      const rejected = await gateway.request({ path: '/health', headers: { [name]: 'script' } });
+      expect(rejected.status).toBe(403);
+      expect(rejected.json).toMatchObject({ error: 'service_worker_not_allowed' });
+      const request = await gateway.request({
+        path: '/authsvc/check',
+        headers: { [name]: 'script', 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/health' },
+      });
+      expect(request.status).toBe(403);
+      expect(gateway.upstream.requests).toHaveLength(before);
+      expect((await gateway.request({ path: '/health' })).status).toBe(200);
+    },
+  );
 
   test.each([
     ['fetch', { 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty', 'sec-fetch-site': 'same-origin' }],
@@ -185,11 +188,11 @@ describe.each([
         'service-worker-navigation-preload': 'true',
       },
     ],
-  ])('a page is not given to %s', async (_what, headers) => {
-    const refused = await gateway.request({ path: BASE, headers });
-    expect(refused.status).toBe(403);
-    expect(refused.text).not.toContain('form_token');
-    expect(refused.headers['set-cookie']).toBeUndefined();
+  ])('a page is not served to %s', async (_what, headers) => {
+    const rejected = await gateway.request({ path: BASE, headers });
+    expect(rejected.status).toBe(403);
+    expect(rejected.text).not.toContain('form_token');
+    expect(rejected.headers['set-cookie']).toBeUndefined();
   });
 
   test.each(['none', 'same-origin', 'same-site', 'cross-site'])(

@@ -11,7 +11,7 @@ import { BACKGROUNDS, createStyle } from '../../src/pages/views/style.ts';
 import { createTheme, type PagesSettings } from '../../src/pages/views/theme.ts';
 import { BASE, type PagesHarness, startPagesHarness, toScope } from '../support/pages-harness.ts';
 
-const file = (name: string, content: string | Buffer): string => {
+const writePageFile = (name: string, content: string | Buffer): string => {
   writeFileSync(join(pages.gateway.folder, name), content);
   return join(pages.gateway.folder, name);
 };
@@ -23,21 +23,21 @@ beforeAll(async () => {
 afterAll(() => pages.close());
 beforeEach(() => pages.reset());
 
-const open = (look: SettingsInput['pages'] = {}): Promise<void> =>
-  pages.reconfigure((settings) => ({ ...settings, pages: look }));
+const configurePages = (branding: SettingsInput['pages'] = {}): Promise<void> =>
+  pages.reconfigure((settings) => ({ ...settings, pages: branding }));
 
 describe('languages', () => {
   test('pages are in the language of the browser until another is chosen', async () => {
-    await open();
-    const one = pages.browser();
+    await configurePages();
+    const browser = pages.browser();
     const german = { 'accept-language': 'fr, de-AT;q=0.8, en;q=0.5' };
-    const first = await one.get(BASE, german);
+    const first = await browser.get(BASE, german);
     expect(first.text).toContain('<html lang="de"');
     expect(first.text).toContain('Gerät verbinden');
     expect(first.text).toContain(`<a href="${BASE}?language=en" lang="en" hreflang="en">English</a>`);
-    expect((await one.get(`${BASE}?language=en`, german)).text).toContain('Connect a device');
-    expect((await one.get(BASE, german)).text).toContain('Connect a device');
-    const wrong = await one.send('POST', BASE, 'user_code=x', {
+    expect((await browser.get(`${BASE}?language=en`, german)).text).toContain('Connect a device');
+    expect((await browser.get(BASE, german)).text).toContain('Connect a device');
+    const wrong = await browser.send('POST', BASE, 'user_code=x', {
       ...german,
       'content-type': 'application/x-www-form-urlencoded',
     });
@@ -45,7 +45,7 @@ describe('languages', () => {
   });
 
   test('the chosen language stays through sign-in, decision and sign-out', async () => {
-    await open();
+    await configurePages();
     const pending = await pages.requestCodes();
     const alice = pages.browser();
     await alice.get(`${BASE}?language=de`);
@@ -58,7 +58,7 @@ describe('languages', () => {
   });
 
   test('an unknown language is ignored, and the configured language is the fallback', async () => {
-    await open({ language: 'de' });
+    await configurePages({ language: 'de' });
     for (const path of [BASE, `${BASE}?language=fr`, `${BASE}?language=__proto__`])
       expect((await pages.browser().get(path, { 'accept-language': 'fr' })).text).toContain(
         '<html lang="de"',
@@ -92,9 +92,9 @@ describe('languages', () => {
   });
 });
 
-describe('settings of the operator', () => {
-  test('name, links and permission texts are shown in the language of the reader', async () => {
-    await open({
+describe('branding settings', () => {
+  test('name, links and permission texts are shown in the language of the user', async () => {
+    await configurePages({
       name: 'Example <Works>',
       links: [
         { text: { en: 'Help', de: 'Hilfe' }, url: 'https://help.example.test/?a=1&b="2"' },
@@ -122,14 +122,18 @@ describe('settings of the operator', () => {
     const items = ['read', 'write', 'delete', 'frobnicate'];
     fc.assert(
       fc.property(fc.subarray(items, { minLength: 1 }), fc.subarray(items), (request, output) => {
-        const own = new Map(output.map((one) => [`files:${one}`, { en: `own words for ${one}` }]));
+        const own = new Map(
+          output.map((permission) => [`files:${permission}`, { en: `own words for ${permission}` }]),
+        );
         const sentences = describeScope(toScope(`files:${request.join(',')}`), MESSAGES.en, own);
-        const expected = request.map((one) => {
-          if (output.includes(one)) return `Own words for ${one}`;
-          return { read: 'see', write: 'change', delete: 'delete', frobnicate: 'frobnicate' }[one] ?? '';
+        const expected = request.map((permission) => {
+          if (output.includes(permission)) return `Own words for ${permission}`;
+          return (
+            { read: 'see', write: 'change', delete: 'delete', frobnicate: 'frobnicate' }[permission] ?? ''
+          );
         });
         return expected.every((words) =>
-          sentences.some((one) => one.toLowerCase().includes(words.toLowerCase())),
+          sentences.some((sentence) => sentence.toLowerCase().includes(words.toLowerCase())),
         );
       }),
     );
@@ -137,14 +141,14 @@ describe('settings of the operator', () => {
 
   test('the logo is inlined, and the content policy allows no other image', async () => {
     const svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><script>alert(1)</script></svg>';
-    await open({ logo: file('logo.svg', svg) });
+    await configurePages({ logo: writePageFile('logo.svg', svg) });
     const page = await pages.browser().get(BASE);
     expect(page.text).toContain(
       `<img src="data:image/svg+xml;base64,${Buffer.from(svg).toString('base64')}" alt="">`,
     );
     expect(page.headers['content-security-policy']).toContain('img-src data:;');
     expect(page.headers['content-security-policy']).toContain("default-src 'none'");
-    await open();
+    await configurePages();
     expect((await pages.browser().get(BASE)).headers['content-security-policy']).not.toContain('img-src');
   });
 
@@ -157,16 +161,18 @@ describe('settings of the operator', () => {
       myGrants: true,
     };
     const look = (logo: string) => () => createTheme({ ...settings, logo });
-    const [text, large] = [file('a.png', '<html>'), file('b.png', Buffer.alloc(70_000))];
+    const [text, large] = [writePageFile('a.png', '<html>'), writePageFile('b.png', Buffer.alloc(70_000))];
     const missing = join(pages.gateway.folder, 'none');
     expect(look(text)).toThrow(`pages.logo: ${text} is not an SVG, PNG, JPEG or WebP image`);
     expect(look(large)).toThrow(`pages.logo: ${large} is larger than 64 KiB`);
     expect(look(missing)).toThrow(`pages.logo: ${missing} does not exist`);
     const png = Buffer.from('89504e470d0a1a0a0000', 'hex');
-    expect(createTheme({ ...settings, logo: file('c', png) }).logo).toMatch(/^data:image\/png;base64,/);
+    expect(createTheme({ ...settings, logo: writePageFile('c', png) }).logo).toMatch(
+      /^data:image\/png;base64,/,
+    );
   });
 
-  test('WCAG 2.2: every text has a contrast of 4.5 to what is behind it, every sign and border of 3', () => {
+  test('WCAG 2.2: text has a contrast of at least 4.5, icons and borders of at least 3', () => {
     const texts = {
       text: ['page', 'card', 'tint', 'warn', 'bad'],
       soft: ['page', 'card', 'tint'],
@@ -197,7 +203,7 @@ describe('settings of the operator', () => {
     }
   });
 
-  test('every accent colour is made readable, light and dark', () => {
+  test('every accent colour is adjusted to be readable in light and dark mode', () => {
     fc.assert(
       fc.property(fc.integer({ min: 0, max: 0xffffff }), (value) => {
         const colour = `#${value.toString(16).padStart(6, '0')}`;
@@ -212,7 +218,7 @@ describe('settings of the operator', () => {
       { numRuns: 500 },
     );
     expect(contrastRatio('#000000', '#ffffff')).toBeCloseTo(21, 5);
-    // A colour that can be read already is kept.
+    // A colour with enough contrast is kept.
     expect(createAccent('#1d5bb8', BACKGROUNDS.light, 'light').main).toBe('#1d5bb8');
   });
 });

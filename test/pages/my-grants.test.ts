@@ -21,17 +21,17 @@ beforeAll(async () => {
   pages = await startPagesHarness();
 });
 afterAll(() => pages.close());
-// Past the end of every grant of the test before.
+// All grants of the previous test have expired.
 beforeEach(() => pages.reset(86_400 * 91));
 
 const GRANTS = `${BASE}/grants`;
 
-let made = 0;
-async function aGrantOf(name: string, changes: Partial<Grant> = {}): Promise<Grant> {
-  made += 1;
+let grantCount = 0;
+async function createGrantOf(name: string, changes: Partial<Grant> = {}): Promise<Grant> {
+  grantCount += 1;
   const now = pages.gateway.clock.now();
   const grant: Grant = {
-    id: `grant-${made}`,
+    id: `grant-${grantCount}`,
     clientId: 'report-runner',
     identity: identityOf(name),
     grantType: 'device',
@@ -48,14 +48,14 @@ async function aGrantOf(name: string, changes: Partial<Grant> = {}): Promise<Gra
   return grant;
 }
 
-async function signedIn(name: string): Promise<PagesBrowser> {
+async function signIn(name: string): Promise<PagesBrowser> {
   const browser = pages.browser();
   await browser.open(GRANTS);
   await browser.signIn(name);
   return browser;
 }
 
-const ended = async (grant: Grant): Promise<boolean> => {
+const isRevoked = async (grant: Grant): Promise<boolean> => {
   const { store } = pages.gateway.server;
   const found = await store.grants.read(grant.id);
   return found?.record.revokedAt !== undefined && isGrantRevoked({ store }, grant);
@@ -92,9 +92,9 @@ test('an approval is announced until its device has fetched the token, in the la
   expect(waiting.text).toContain('You approved Report runner. It appears here once');
   expect(waiting.text).not.toContain('No apps or devices can act');
   expect((await alice.open(`${GRANTS}?language=de`)).text).toContain('Sie haben Report runner genehmigt.');
-  // Somebody else, and alice in another browser, are told nothing of it.
+  // It is not shown to another user, or to alice in another browser.
   for (const name of ['bob', 'alice'])
-    expect((await (await signedIn(name)).get(GRANTS)).text).not.toContain('You approved');
+    expect((await (await signIn(name)).get(GRANTS)).text).not.toContain('You approved');
 
   await createDeviceClient(pages.gateway).exchange(pending.device_code);
   const fetched = await alice.open(`${GRANTS}?language=en`);
@@ -102,7 +102,7 @@ test('an approval is announced until its device has fetched the token, in the la
   expect(fetched.text).not.toContain('You approved');
 });
 
-test('an approval that is never fetched is not announced for ever', async () => {
+test('an approval whose token is never fetched is not announced forever', async () => {
   const pending = await pages.requestCodes();
   const alice = pages.browser();
   await alice.reachReview(pending.user_code);
@@ -115,14 +115,14 @@ test('an approval that is never fetched is not announced for ever', async () => 
   expect((await alice.get(GRANTS)).text).toContain('No apps or devices can act on your behalf');
 });
 
-test('the list shows when a grant was made, last used and how, and omits ended grants', async () => {
+test('the list shows when and how a grant was issued and last used, and omits ended grants', async () => {
   const now = pages.gateway.clock.now();
-  await aGrantOf('alice', { issuedAt: now - 86_400 * 3, generation: 4, rotatedAt: now - 7_200 });
-  await aGrantOf('alice', { grantType: 'certificate', clientId: 'gone-app', scope: 'files' });
-  await aGrantOf('alice', { scope: 'files:revoked', revokedAt: now });
-  await aGrantOf('alice', { scope: 'files:over', refreshUntil: now });
-  await aGrantOf('bob', { scope: 'files:of-bob' });
-  const { text } = await (await signedIn('alice')).get(GRANTS);
+  await createGrantOf('alice', { issuedAt: now - 86_400 * 3, generation: 4, rotatedAt: now - 7_200 });
+  await createGrantOf('alice', { grantType: 'certificate', clientId: 'gone-app', scope: 'files' });
+  await createGrantOf('alice', { scope: 'files:revoked', revokedAt: now });
+  await createGrantOf('alice', { scope: 'files:over', refreshUntil: now });
+  await createGrantOf('bob', { scope: 'files:of-bob' });
+  const { text } = await (await signIn('alice')).get(GRANTS);
   for (const shown of [
     '3 days ago',
     '2 hours ago',
@@ -135,18 +135,18 @@ test('the list shows when a grant was made, last used and how, and omits ended g
   for (const hidden of ['revoked”', 'over”', 'of-bob']) expect(text).not.toContain(hidden);
 });
 
-test('revoking requires confirmation, ends the grant everywhere and reports it once', async () => {
-  const grant = await aGrantOf('alice');
-  const kept = await aGrantOf('alice', { scope: 'files:read' });
-  const alice = await signedIn('alice');
+test('revoking requires confirmation, revokes the grant everywhere and is reported once', async () => {
+  const grant = await createGrantOf('alice');
+  const kept = await createGrantOf('alice', { scope: 'files:read' });
+  const alice = await signIn('alice');
   const question = await alice.get(`${BASE}/grant?id=${grant.id}`);
   expect(question.text).toContain('Revoke access?');
-  expect(await ended(grant)).toBe(false);
+  expect(await isRevoked(grant)).toBe(false);
   const list = await alice.submit(`${BASE}/revoke`, { grant: grant.id });
   expect(list.text).toContain('Access for Report runner was revoked.');
   expect(list.text).not.toContain('See reports');
-  expect(await ended(grant)).toBe(true);
-  expect(await ended(kept)).toBe(false);
+  expect(await isRevoked(grant)).toBe(true);
+  expect(await isRevoked(kept)).toBe(false);
   expect((await alice.get(GRANTS)).text).not.toContain('was revoked');
   expect(pages.gateway.auditEvents('grant_revoked').at(-1)).toMatchObject({
     event: 'grant_revoked',
@@ -157,14 +157,14 @@ test('revoking requires confirmation, ends the grant everywhere and reports it o
 });
 
 test('the grant of another user cannot be seen or revoked, and looks like an unknown one', async () => {
-  const grant = await aGrantOf('bob', { scope: 'files:read' });
-  const own = await aGrantOf('alice');
-  const alice = await signedIn('alice');
+  const grant = await createGrantOf('bob', { scope: 'files:read' });
+  const own = await createGrantOf('alice');
+  const alice = await signIn('alice');
   const other = await alice.get(`${BASE}/grant?id=${grant.id}`);
   const nothing = await alice.get(`${BASE}/grant?id=no-such-grant`);
   expect(other.status).toBe(404);
   expect(other.text).toBe(nothing.text);
-  // The token of one's own form, for another's grant.
+  // The token of the user's own form, for another user's grant.
   const token = formToken((await alice.get(`${BASE}/grant?id=${own.id}`)).text, `${BASE}/revoke`);
   const send = (fields: Record<string, string>, headers = {}) =>
     alice.send('POST', `${BASE}/revoke`, new URLSearchParams(fields).toString(), headers);
@@ -177,20 +177,20 @@ test('the grant of another user cannot be seen or revoked, and looks like an unk
   expect((await send({ form_token: token, grant: own.id }, { 'sec-fetch-site': 'cross-site' })).status).toBe(
     403,
   );
-  // With the right token of the right form, still not another's.
-  expect(await ended(grant)).toBe(false);
-  expect(await ended(own)).toBe(false);
+  // Even with a valid token for this form, another user's grant cannot be revoked.
+  expect(await isRevoked(grant)).toBe(false);
+  expect(await isRevoked(own)).toBe(false);
   for (const method of ['GET', 'HEAD'])
     expect((await alice.send(method, `${BASE}/revoke?grant=${own.id}`)).status).toBe(405);
   expect((await send({ form_token: token, grant: own.id })).status).toBe(303);
-  expect(await ended(own)).toBe(true);
+  expect(await isRevoked(own)).toBe(true);
   // A second click on the same form.
   expect((await send({ form_token: token, grant: own.id })).status).toBe(404);
 });
 
 test('many grants are shown on several pages, each of them once', async () => {
-  for (let count = 0; count < 60; count += 1) await aGrantOf('alice', { scope: `files:n${count}` });
-  const alice = await signedIn('alice');
+  for (let count = 0; count < 60; count += 1) await createGrantOf('alice', { scope: `files:n${count}` });
+  const alice = await signIn('alice');
   const seen = new Set<string>();
   let next: string | undefined = GRANTS;
   for (let pages = 0; next !== undefined && pages < 10; pages += 1) {
@@ -202,13 +202,13 @@ test('many grants are shown on several pages, each of them once', async () => {
 });
 
 test('a disabled user is signed out', async () => {
-  await aGrantOf('alice');
-  const alice = await signedIn('alice');
+  await createGrantOf('alice');
+  const alice = await signIn('alice');
   await pages.reconfigure(withUser('alice', { disabled: true }));
   expect((await alice.open(GRANTS)).text).toContain('name="password"');
 });
 
-test('wrong passwords for the list close no device request, and the name stays in its field', async () => {
+test('wrong passwords for the list close no device request, and the user name stays filled in', async () => {
   const browser = pages.browser();
   await browser.open(GRANTS);
   const again = await browser.signIn('alice "x"', 'wrong');
@@ -221,8 +221,8 @@ test('wrong passwords for the list close no device request, and the name stays i
 });
 
 test('after signing out, a copy of the cookie no longer works', async () => {
-  await aGrantOf('alice');
-  const alice = await signedIn('alice');
+  await createGrantOf('alice');
+  const alice = await signIn('alice');
   const copy = alice.cookie;
   expect((await alice.get(GRANTS)).text).toContain('Report runner');
   await alice.submit(`${BASE}/sign-out`);
@@ -234,7 +234,7 @@ test('after signing out, a copy of the cookie no longer works', async () => {
 });
 
 test('revoking an identity signs it out', async () => {
-  const alice = await signedIn('alice');
+  const alice = await signIn('alice');
   expect((await alice.get(GRANTS)).status).toBe(200);
   pages.gateway.clock.advance(1);
   const now = pages.gateway.clock.now();
@@ -248,7 +248,7 @@ test('revoking an identity signs it out', async () => {
 });
 
 test('signing out while the store is unreachable still replaces the cookie', async () => {
-  const alice = await signedIn('alice');
+  const alice = await signIn('alice');
   const page = await alice.get(GRANTS);
   const before = alice.cookie;
   pages.beforeStore = storeUnavailable;
@@ -264,7 +264,7 @@ test('signing out while the store is unreachable still replaces the cookie', asy
 });
 
 test('an unreachable store is reported as such in the list', async () => {
-  const alice = await signedIn('alice');
+  const alice = await signIn('alice');
   pages.beforeStore = storeUnavailable;
   const page = await alice.get(GRANTS);
   expect(page.status).toBe(503);
@@ -272,7 +272,7 @@ test('an unreachable store is reported as such in the list', async () => {
   expect(page.text).toContain('This service is temporarily unavailable');
 });
 
-test('when the list is disabled, there is no such page and no link to it', async () => {
+test('if the list is disabled, there is neither a page nor a link to it', async () => {
   await pages.reconfigure((settings) => ({ ...settings, pages: { myGrants: false } }));
   const browser = pages.browser();
   expect((await browser.get(BASE)).text).not.toContain('/grants');

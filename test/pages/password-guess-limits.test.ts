@@ -7,7 +7,7 @@ import { testPasswordHash } from '../support/test-gateway.ts';
 
 freezeClock();
 
-/** Wrong passwords that an account may have at once. */
+/** Limit of wrong passwords per account. */
 const BUDGET = 30;
 
 let ldap: LdapServer;
@@ -47,20 +47,20 @@ async function signIn(name: string, password: string): Promise<number> {
   return (await browser.signIn(name, password)).status;
 }
 
-test('all user names of one LDAP entry, in every spelling, share one budget of wrong passwords', async () => {
+test('all user names of one LDAP entry, in every spelling, share one limit of wrong passwords', async () => {
   const names = ['anna', 'ANNA', 'anna.long', 'Anna.Long', 'a.l', 'A.L', 'anna ', ' Anna', 'ａｎｎａ'];
   for (let guess = 0; guess < BUDGET; guess += 1)
     expect(await signIn(names[guess % names.length] ?? '', `guess ${guess}`)).toBe(403);
   for (const name of names) expect(await signIn(name, 'anna password'), name).toBe(429);
-  // Another account has a budget of its own.
+  // Another account has its own limit.
   expect(await signIn('bert', 'bert password')).toBe(200);
 });
 
-test('the right password does not use up the budget', async () => {
+test('the right password does not count towards the limit', async () => {
   for (let more = 0; more < BUDGET + 5; more += 1) expect(await signIn('bert', 'bert password')).toBe(200);
 });
 
-test('a name that no account has is rejected after as many attempts, in every spelling', async () => {
+test('an unknown name is rejected after the same number of attempts, in every spelling', async () => {
   const names = ['nemo', 'NEMO', ' nemo', 'nemo ', 'ｎｅｍｏ'];
   for (let guess = 0; guess < BUDGET; guess += 1)
     expect(await signIn(names[guess % names.length] ?? '', `guess ${guess}`)).toBe(403);
@@ -68,7 +68,7 @@ test('a name that no account has is rejected after as many attempts, in every sp
   expect(await signIn('another-name', 'guess')).toBe(403);
 });
 
-test('wrong passwords for an account count when another directory accepts them for an account of that name', async () => {
+test('a wrong password counts even if another directory accepts it for an account of the same name', async () => {
   const ids = ['41', '42'].map((last) => `{5f0c2a52-6d0e-4d0c-9c3e-0000000000${last}}`);
   const directory = (label: string, id: string | undefined, password: string) => ({
     label,
@@ -81,13 +81,13 @@ test('wrong passwords for an account count when another directory accepts them f
       second: directory('two', ids[1], 'a guess'),
     },
   }));
-  // Accepted by the second directory, and wrong in the first.
+  // Right in the second directory, wrong in the first.
   for (let guess = 0; guess < BUDGET; guess += 1) expect(await signIn('carl', 'a guess')).toBe(200);
   expect(await signIn('carl', 'right')).toBe(429);
   expect(await signIn('carl', 'a guess')).toBe(200);
 });
 
-test('names that no account has do not push the budgets of accounts out of memory', async () => {
+test('unknown names do not evict the counts of accounts from memory', async () => {
   const memory = createAttemptLimits({ now: () => 0 });
   for (let guess = 0; guess < BUDGET; guess += 1)
     expect(await memory.failuresByAccount.take('an account')).toBe(0);

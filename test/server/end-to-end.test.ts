@@ -7,7 +7,7 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-test('a certificate obtains a token, the token gives access to the API, a refresh renews it, a revocation ends it', async () => {
+test('a client obtains a token with a certificate, calls the API, refreshes the token and revokes it', async () => {
   const body = { client_id: 'report-runner', scope: 'Files:read' };
   const reply = await gateway.post('/Authorize/Certificate', body, { as: gateway.users.alice });
   expect(reply.status, reply.text).toBe(200);

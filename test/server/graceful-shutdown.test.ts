@@ -3,28 +3,28 @@ import { expireTimers, holdTimers } from '../support/held-timers.ts';
 import { hasLogged, http2Client, startHeldGateway } from '../support/holding-upstream.ts';
 import { connect, readiness, startServe, until } from '../support/serve-process.ts';
 
-/** Ends when the test says so. */
+/** The pre-stop time ends when the test calls `expireTimers`. */
 const HELD_PRE_STOP = [{ preStop: '45s', drain: '20s' }, holdTimers(45_000)] as const;
 
-describe('an orderly end', () => {
-  test('O01 not ready at once, but serving for the pre-stop time; then close and GOAWAY, and requests in progress complete', async () => {
+describe('graceful shutdown', () => {
+  test('O01 SIGTERM: not ready at once, serves during the pre-stop time, then closes idle connections, sends GOAWAY and completes running requests', async () => {
     const { server, folder, held, client } = await startHeldGateway(1, ...HELD_PRE_STOP);
     const old = Array.from({ length: 20 }, () => client());
     const streams = http2Client(folder, server);
     const running = [
-      ...old.map((one) =>
-        one.request({ path: '/held' }).then(({ status, text }) => ({ status, body: text })),
+      ...old.map((connected) =>
+        connected.request({ path: '/held' }).then(({ status, text }) => ({ status, body: text })),
       ),
-      ...old.map(() => streams.ask('/held')),
+      ...old.map(() => streams.get('/held')),
     ];
     const idle = client();
     const { socket: connection } = await idle.request({ path: '/health' });
-    await until('all are at the upstream', () => held.length === 40);
+    await until('all requests have reached the upstream', () => held.length === 40);
 
     server.signal('SIGTERM');
-    await until('it drains', () => hasLogged(server, 'draining'));
+    await until('the process is draining', () => hasLogged(server, 'draining'));
     expect(await readiness(server)).toBe(503);
-    // Clients that do not know of it yet are served as before.
+    // Load balancers may still send new clients.
     const late = client();
     const reply = await late.request({ path: '/health' });
     expect([reply.status, reply.headers.connection]).toEqual([200, 'keep-alive']);
@@ -43,11 +43,11 @@ describe('an orderly end', () => {
 
   test('O01 a response that begins after the pre-stop time has Connection: close', async () => {
     const { server, folder, held, client } = await startHeldGateway(1, { preStop: '0s', drain: '20s' });
-    const one = client();
+    const h1 = client();
     const streams = http2Client(folder, server);
-    expect((await streams.ask('/health')).status).toBe(200);
-    const running = one.request({ path: '/held' });
-    await until('it is at the upstream', () => held.length === 1);
+    expect((await streams.get('/health')).status).toBe(200);
+    const running = h1.request({ path: '/held' });
+    await until('the request has reached the upstream', () => held.length === 1);
     server.signal('SIGTERM');
     await until('GOAWAY is sent', () => streams.goneAway());
     held[0]?.end('last');
@@ -57,32 +57,34 @@ describe('an orderly end', () => {
   });
 
   for (const workers of [1, 2])
-    test(`O02 requests that outlast the drain time are cut off, and the exit code is not 0 (${workers} workers)`, async () => {
+    test(`O02 requests that exceed the drain time are aborted, and the exit code is not 0 (${workers} workers)`, async () => {
       const { server, held, client } = await startHeldGateway(workers, { preStop: '0s', drain: '1s' });
       const running = client()
         .request({ path: '/held' })
         .then(
-          () => 'answered',
-          () => 'cut off',
+          () => 'completed',
+          () => 'aborted',
         );
-      await until('it is at the upstream', () => held.length === 1);
+      await until('the request has reached the upstream', () => held.length === 1);
       server.signal('SIGTERM');
       const { code } = await server.ended;
       expect(code).toBeGreaterThan(0);
-      expect(await running).toBe('cut off');
+      expect(await running).toBe('aborted');
     });
 
   test('O03 refreshes sent before the signal complete, and the new tokens work after the restart', async () => {
-    // They are read within the pre-stop time.
+    // The requests are read within the pre-stop time.
     const { server, folder, client } = await startHeldGateway(1, ...HELD_PRE_STOP);
     const clients = Array.from({ length: 10 }, () => client());
-    const grants = await Promise.all(clients.map((one) => one.grant()));
-    const refreshed = clients.map((one, index) => one.refresh(grants[index]?.refresh_token ?? ''));
-    // The next turn of the event loop writes them.
+    const grants = await Promise.all(clients.map((connected) => connected.grant()));
+    const refreshed = clients.map((connected, index) =>
+      connected.refresh(grants[index]?.refresh_token ?? ''),
+    );
+    // The next event-loop iteration writes the requests.
     await new Promise(setImmediate);
     server.signal('SIGTERM');
     const replies = await Promise.all(refreshed);
-    await until('it drains', () => hasLogged(server, 'draining'));
+    await until('the process is draining', () => hasLogged(server, 'draining'));
     expireTimers(server);
     expect(replies.map(({ status }) => status)).toEqual(clients.map(() => 200));
     expect((await server.ended).code).toBe(0);

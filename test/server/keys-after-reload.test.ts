@@ -9,12 +9,12 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-test('key information after a reload describes the loaded keys, whatever the file contains by then', async () => {
+test('key warnings after a reload describe the loaded keys, even if the file has changed since', async () => {
   const { file } = gateway.server.settings().keys;
-  const hasty = { alg: 'EdDSA', now: gateway.clock.now(), publishBefore: 0, keep: 1 } as const;
-  writeKeyringFile(file, rotateKeyring(readKeyringFile(file), hasty), { replace: true });
+  const rotation = { alg: 'EdDSA', now: gateway.clock.now(), publishBefore: 0, keep: 1 } as const;
+  writeKeyringFile(file, rotateKeyring(readKeyringFile(file), rotation), { replace: true });
   const reloading = gateway.server.reload(gateway.server.settings());
-  // The file has been read; the store is being asked about its keys.
+  // At this point the file has been read, and the store is being queried for its key ids.
   writeFileSync(file, 'being written');
   await reloading;
   const warnings = gateway.log.filter(({ event }) => event === 'key_warning').map((line) => line['warning']);

@@ -56,12 +56,12 @@ const onRedis = (): SettingsInput => ({
   ...baseSettings(testGateway.upstream.port),
   store: { type: 'redis', url: server.url },
 });
-/** `redis.yaml` beside `gatehouse.yaml`: the same files and keys. */
+/** `redis.yaml` next to `gatehouse.yaml`, with the same certificates and keys. */
 const writeRedisYaml = (settings: SettingsInput = onRedis()): void =>
   writeFileSync(join(testGateway.folder, 'redis.yaml'), stringify(settings));
-const command = (args: string) => runGatehouse(args.split(/\s+/).slice(1), { cwd: testGateway.folder });
+const runLine = (args: string) => runGatehouse(args.split(/\s+/).slice(1), { cwd: testGateway.folder });
 
-/** The house again, on Redis: another gateway in its folder. */
+/** Starts a second gateway on Redis with the same certificates and keys. */
 async function startMigrated(): Promise<Gateway> {
   const other = join(folder, 'gateway');
   mkdirSync(other, { recursive: true });
@@ -75,29 +75,29 @@ async function startMigrated(): Promise<Gateway> {
   cleanups.push(() => gateway.close());
   return gateway;
 }
-const at = (
+const requestTo = (
   { port }: Gateway,
   path: string,
   more: Omit<Parameters<TestGateway['request']>[0], 'path'> = {},
 ): Promise<Reply> => testGateway.request({ path, ...more, port });
 const refresh = (gateway: Gateway, token: string): Promise<Reply> =>
-  at(gateway, '/authsvc/Authorize/Token', {
+  requestTo(gateway, '/authsvc/Authorize/Token', {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ client_id: 'report-runner', refresh_token: token }),
   });
 const call = async (gateway: Gateway, { access_token: token }: TokenGrant): Promise<number> =>
-  (await at(gateway, '/files/a', { headers: { authorization: `Bearer ${token}` } })).status;
+  (await requestTo(gateway, '/files/a', { headers: { authorization: `Bearer ${token}` } })).status;
 
-test('the documented commands: what was granted works on, what was revoked stays revoked, and what changed meanwhile has come along', async () => {
+test('after the documented commands, grants still work, revoked grants stay revoked, and changes made in between are migrated', async () => {
   const [kept, ended, bobs] = [
     await testGateway.grant(),
     await testGateway.grant(),
     await testGateway.grant({ user: 'bob' }),
   ];
-  const steps = createDeviceClient(testGateway);
-  const [confirmed, pending] = [await steps.requestCodes(), await steps.requestCodes()];
-  await steps.confirm(confirmed);
+  const device = createDeviceClient(testGateway);
+  const [confirmed, pending] = [await device.requestCodes(), await device.requestCodes()];
+  await device.confirm(confirmed);
   await testGateway.api('/authsvc/Revoke/Token', ended.access_token);
   writeRedisYaml();
 
@@ -109,7 +109,7 @@ test('the documented commands: what was granted works on, what was revoked stays
   let late: TokenGrant | undefined;
   for (const line of lines) {
     if (line.startsWith('#')) {
-      // Between the two: the old one has gone on, and stops now.
+      // Between the two restores, the old gatehouse has served requests and stops now.
       next = (await testGateway.refresh(kept.refresh_token)).json as unknown as TokenGrant;
       late = await testGateway.grant();
       await testGateway.api('/authsvc/Revoke/Token', late.access_token);
@@ -121,15 +121,15 @@ test('the documented commands: what was granted works on, what was revoked stays
       await testGateway.server.close();
     } else if (line.includes(' serve ')) gateway = await startMigrated();
     else {
-      const ran = await command(line);
-      expect(ran, `${line}: ${ran.stderr}`).toMatchObject({ code: 0 });
+      const result = await runLine(line);
+      expect(result, `${line}: ${result.stderr}`).toMatchObject({ code: 0 });
       if (line.includes(' restore '))
-        expect(ran.stdout).toMatch(
+        expect(result.stdout).toMatch(
           /If the old gatehouse still runs, stop it, then back up and restore once more/,
         );
     }
   }
-  if (gateway === undefined || late === undefined) throw new Error('not every step was there');
+  if (gateway === undefined || late === undefined) throw new Error('the documentation lacks a step');
   expect(await call(gateway, kept)).toBe(200);
   expect((await refresh(gateway, next.refresh_token)).status).toBe(200);
   expect([await call(gateway, ended), await call(gateway, late), await call(gateway, bobs)]).toEqual([
@@ -138,7 +138,7 @@ test('the documented commands: what was granted works on, what was revoked stays
   for (const { refresh_token: token } of [ended, late, bobs])
     expect((await refresh(gateway, token)).json['Error']).toBe('invalid_grant');
   const exchange = (code: string): Promise<Reply> =>
-    at(gateway, '/authsvc/Authorize/Token', {
+    requestTo(gateway, '/authsvc/Authorize/Token', {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
@@ -152,7 +152,7 @@ test('the documented commands: what was granted works on, what was revoked stays
   expect((await gateway.store.grantIndex.list({ identity: BOB, limit: 10 })).grants).toHaveLength(1);
 });
 
-/** The same without processes of their own. */
+/** The following helpers run the migration in this process. */
 const file = (): string => join(folder, 'a.backup');
 const backUp = async (): Promise<string> => {
   rmSync(file(), { force: true });
@@ -168,7 +168,7 @@ const restore = (change: Partial<SettingsInput> = {}, unauthenticated = false) =
   return migrateToRedis({ settings, from: file(), unauthenticated });
 };
 
-test('it can be repeated any number of times, changes nothing then, and reverts nothing', async () => {
+test('repeating the migration changes nothing and reverts nothing', async () => {
   const grant = await testGateway.grant();
   await backUp();
   expect(await restore()).toEqual({
@@ -188,7 +188,7 @@ test('it can be repeated any number of times, changes nothing then, and reverts 
   expect((await refresh(gateway, next.refresh_token)).status).toBe(200);
 });
 
-test('a record that was altered in the backed-up store does not come along, and one in Redis is not taken over', async () => {
+test('a record altered in the embedded store is not migrated, and one altered in Redis fails the migration', async () => {
   const grants = [await testGateway.grant(), await testGateway.grant()];
   const [altered = '', other = ''] = grants.map(({ refresh_token: token }) => token.split('.')[1]);
   await testGateway.restart(async () => {
@@ -199,14 +199,14 @@ test('a record that was altered in the backed-up store does not come along, and 
   await backUp();
   expect(await restore()).toMatchObject({ grants: 1, refused: 1 });
   expect(await redis.exists(`gh:{${altered}}:g`)).toBe(0);
-  // The record in Redis carries a MAC for its new place.
+  // The record in Redis has a new MAC.
   const raw = openRawRedis(server.port);
   await tamper(raw, 'grants', other, (text) => text.replace(ALICE, BOB));
   await raw.close();
   await expect(restore()).rejects.toThrow(`the record ${other} in Redis fails authentication`);
 });
 
-test('of a backup whose MAC is not verified, records that fail authentication do not come along either', async () => {
+test('records that fail authentication are not migrated from a backup whose MAC is not verified', async () => {
   const grants = [await testGateway.grant(), await testGateway.grant(), await testGateway.grant()];
   const [altered = '', bare = '', kept = ''] = grants.map(({ refresh_token: token }) => token.split('.')[1]);
   await testGateway.server.close();
@@ -214,7 +214,7 @@ test('of a backup whose MAC is not verified, records that fail authentication do
   await tamper(raw, 'grants', altered, (text) => text.replace(ALICE, BOB));
   await tamper(raw, 'grants', bare, (text) => text.replace(ALICE, BOB).replace(/,"m":"[^"]*"\}$/, '}'));
   await raw.close();
-  // As a backup of an earlier version: the data file alone.
+  // Like a backup of an earlier version: only the data file.
   cpSync(resolveStoreFiles(embeddedStorePath(testGateway.folder)).data, file());
   await expect(restore()).rejects.toThrow(/has no MAC/);
   const strict: SettingsInput['store'] = {
@@ -224,17 +224,17 @@ test('of a backup whose MAC is not verified, records that fail authentication do
   };
   expect(await restore({ store: strict }, true)).toMatchObject({ grants: 1, refused: 2 });
   expect(await redis.keys('gh:*:g')).toEqual([`gh:{${kept}}:g`]);
-  // Records without a MAC come along by default; those with a wrong one never do.
+  // By default, records without a MAC are migrated; records with a wrong MAC never are.
   expect(await restore({}, true)).toMatchObject({ grants: 2, refused: 1 });
   expect(await redis.exists(`gh:{${altered}}:g`)).toBe(0);
 });
 
-test('interrupted, no gatehouse starts on it until it has been run to its end', async () => {
+test('after an interrupted migration, gatehouse does not start until the migration has completed', async () => {
   for (let index = 0; index < 20; index += 1) await testGateway.grant();
   const grant = await testGateway.grant();
   await backUp();
   await restore();
-  // As a move that was killed half-way: it has begun, and some grants are missing.
+  // Like a migration that was killed half-way: started, and some grants are missing.
   await redis.del((await redis.keys('gh:*:g')).slice(0, 10));
   const begun = (await redis.get('gh:{move}:n')) ?? '';
   await redis.set('gh:{move}:n', begun.replace('ended', 'begun'));

@@ -19,27 +19,27 @@ beforeAll(async () => {
 });
 afterAll(() => folder.remove());
 
-const descriptors = (): number => readdirSync(`/proc/${server.pid}/fd`).length;
+const countDescriptors = (): number => readdirSync(`/proc/${server.pid}/fd`).length;
 
-/** On a connection of its own: a kept-alive one would go on being served. */
-const ready = (): Promise<boolean> =>
+/** On a new connection: an open one would still be served. */
+const isReady = (): Promise<boolean> =>
   sendRequest({ port: server.adminPort, path: '/readyz', plain: true }).then(
     ({ status }) => status === 200,
     () => false,
   );
 
-test('S21 out of file descriptors the process accepts no connection, and does again when some are free', async () => {
-  const limit = descriptors() + 20;
+test('S21 a process without free file descriptors accepts no connection, and accepts again when some are free', async () => {
+  const limit = countDescriptors() + 20;
   execFileSync('prlimit', ['--pid', String(server.pid), `--nofile=${limit}:${limit}`]);
   const sockets: Socket[] = [];
   await until('no connection is accepted', async () => {
-    // Connections beyond the limit are closed at once; a descriptor that becomes free then is taken by the next one.
+    // Connections beyond the limit are closed at once, and the next one takes the descriptor that this frees.
     for (let count = 0; count < 50; count += 1)
       sockets.push(connect(server.port, '127.0.0.1').on('error', () => {}));
-    return !(await ready());
+    return !(await isReady());
   });
   for (const socket of sockets) socket.destroy();
-  await until('it is ready again', ready);
-  expect(descriptors()).toBeLessThan(limit);
+  await until('the process is ready again', isReady);
+  expect(countDescriptors()).toBeLessThan(limit);
   expect(await server.stop()).toBe(0);
 });

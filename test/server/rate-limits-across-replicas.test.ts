@@ -7,9 +7,9 @@ import type { Reply, TestGateway } from '../support/test-gateway.ts';
 
 const { redis: common, fleet } = gatewayFleets();
 
-/** The token operation speaks 400 only: what it refuses for a long time, it refuses because of the rate. */
+/** The token API returns 400 for every error; only rate limits have a long `Retry-After`. */
 const isLimited = ({ headers }: Pick<Reply, 'headers'>): boolean => Number(headers['retry-after'] ?? 0) > 60;
-const limited = async (gateway: TestGateway, from: string): Promise<boolean> =>
+const isRequestLimited = async (gateway: TestGateway, from: string): Promise<boolean> =>
   isLimited(
     await gateway.post(
       '/Authorize/Token',
@@ -20,10 +20,11 @@ const limited = async (gateway: TestGateway, from: string): Promise<boolean> =>
 
 test('a rate limit applies across two gateways, per address, and nothing in Redis contains the address', async () => {
   const { all } = await fleet(2, rates({ token: '20/h' }));
-  const refused: boolean[] = [];
-  for (let index = 0; index < 40; index += 1) refused.push(await limited(atIndex(all, index), '203.0.113.7'));
-  expect(refused).toEqual(refused.map((_, index) => index >= 20));
-  expect(await limited(atIndex(all, 0), '203.0.113.8')).toBe(false);
+  const rejected: boolean[] = [];
+  for (let index = 0; index < 40; index += 1)
+    rejected.push(await isRequestLimited(atIndex(all, index), '203.0.113.7'));
+  expect(rejected).toEqual(rejected.map((_, index) => index >= 20));
+  expect(await isRequestLimited(atIndex(all, 0), '203.0.113.8')).toBe(false);
 
   const redis = new Redis(common().port);
   try {
@@ -37,39 +38,40 @@ test('a rate limit applies across two gateways, per address, and nothing in Redi
   }
 });
 
-test('a burst at all gateways at once exceeds the limit by half a bucket per gateway at most, and the excess is paid back', async () => {
+test('a simultaneous burst at all gateways exceeds the limit by at most half a bucket per gateway, and the excess is paid back', async () => {
   const { all } = await fleet(3, rates({ token: '30/h' }));
   const burst = await Promise.all(
-    Array.from({ length: 120 }, (_, index) => limited(atIndex(all, index), '203.0.113.9')),
+    Array.from({ length: 120 }, (_, index) => isRequestLimited(atIndex(all, index), '203.0.113.9')),
   );
-  const through = burst.filter((refused) => !refused).length;
-  expect(through).toBeGreaterThanOrEqual(30);
-  // Half a bucket is the most that each lets through without having asked.
-  expect(through).toBeLessThanOrEqual(30 + 3 * 15);
-  expect(await limited(atIndex(all, 0), '203.0.113.9')).toBe(true);
+  const accepted = burst.filter((isLimitedRequest) => !isLimitedRequest).length;
+  expect(accepted).toBeGreaterThanOrEqual(30);
+  // Each gateway accepts at most half a bucket before it consults Redis.
+  expect(accepted).toBeLessThanOrEqual(30 + 3 * 15);
+  expect(await isRequestLimited(atIndex(all, 0), '203.0.113.9')).toBe(true);
 });
 
-test('without Redis each gateway grants its share of the limit, and no more', async () => {
+test('without Redis, each gateway enforces its share of the limit', async () => {
   const { all, relays } = await fleet(2, rates({ token: '20/h' }));
   for (const relay of relays) relay.set('refuse');
   for (const gateway of all) {
-    let through = 0;
-    for (let index = 0; index < 25; index += 1) if (!(await limited(gateway, '203.0.113.7'))) through += 1;
-    expect(through).toBe(10);
+    let accepted = 0;
+    for (let index = 0; index < 25; index += 1)
+      if (!(await isRequestLimited(gateway, '203.0.113.7'))) accepted += 1;
+    expect(accepted).toBe(10);
   }
   for (const relay of relays) relay.set('pass');
-  // Back with Redis they count together again: twenty for an address that is new, at both.
+  // When Redis is reachable again, they share one limit: 20 for a new address.
   await vi.waitFor(() => atIndex(all, 0).server.store.probe(), { timeout: 20_000 });
   await vi.waitFor(() => atIndex(all, 1).server.store.probe(), { timeout: 20_000 });
   let together = 0;
   for (let index = 0; index < 40; index += 1)
-    if (!(await limited(atIndex(all, index), '203.0.113.77'))) together += 1;
+    if (!(await isRequestLimited(atIndex(all, index), '203.0.113.77'))) together += 1;
   expect(together).toBe(20);
 });
 
 test('D18 pending device requests are limited over two gateways, in all, per client and per address', async () => {
   const { all } = await fleet(2, { device: { maxPending: 30, maxPendingPerClient: 20 } });
-  const ask = async (index: number, clientId: string, from: string): Promise<number> =>
+  const requestDevice = async (index: number, clientId: string, from: string): Promise<number> =>
     (
       await atIndex(all, index).post(
         '/Authorize/Device',
@@ -79,39 +81,41 @@ test('D18 pending device requests are limited over two gateways, in all, per cli
     ).status;
   const many = async (count: number, clientId: string, from: (index: number) => string): Promise<number> => {
     const statuses: number[] = [];
-    for (let index = 0; index < count; index += 1) statuses.push(await ask(index, clientId, from(index)));
+    for (let index = 0; index < count; index += 1)
+      statuses.push(await requestDevice(index, clientId, from(index)));
     return statuses.filter((status) => status === 200).length;
   };
   expect(await many(10, 'report-runner', () => '203.0.113.30')).toBe(2);
-  // One more than there is room for: the address with two of them loses one.
+  // One more than the limit: the address with two requests loses one.
   expect(await many(40, 'report-runner', (index) => `203.0.113.${index + 40}`)).toBe(19);
   expect(await many(30, 'other-app', (index) => `203.0.113.${index + 100}`)).toBe(10);
-  // Full, and shared between networks: a newcomer gets a place at both limits, from either gateway.
-  expect([await ask(0, 'report-runner', '198.51.100.7'), await ask(1, 'other-app', '192.0.2.7')]).toEqual([
-    200, 200,
-  ]);
-  expect(await ask(0, 'report-runner', '203.0.113.90')).toBe(429);
+  // At the limit, a request from a new network is accepted by either gateway.
+  expect([
+    await requestDevice(0, 'report-runner', '198.51.100.7'),
+    await requestDevice(1, 'other-app', '192.0.2.7'),
+  ]).toEqual([200, 200]);
+  expect(await requestDevice(0, 'report-runner', '203.0.113.90')).toBe(429);
   const displaced = all.flatMap((gateway) => gateway.auditEvents('device_evicted'));
   expect(displaced.map(({ from }) => String(from)).every((from) => from.startsWith('203.0.113.'))).toBe(true);
 });
 
 test('the workers of one machine share one limit', async () => {
-  const place = await createServeFolder((settings) => ({
+  const folder = await createServeFolder((settings) => ({
     ...settings,
     ...rates({ token: '20/h' }),
     trustedProxies: ['127.0.0.1'],
   }));
-  onTestFinished(() => place.remove());
-  const serving = await startServe(place, { set: ['listen.workers=3'] });
+  onTestFinished(() => folder.remove());
+  const serving = await startServe(folder, { set: ['listen.workers=3'] });
   expect(serving.workers).toHaveLength(3);
-  const once = async (from: string): Promise<boolean> => {
+  const isWorkerRequestLimited = async (from: string): Promise<boolean> => {
     const body = jsonPostInit('/Authorize/Token', { client_id: 'report-runner', refresh_token: 'none' });
     const headers = { ...body.headers, host: 'localhost', 'x-forwarded-for': from };
-    return isLimited(await sendRequest({ ...body, port: serving.port, ca: place.ca.pem, headers }));
+    return isLimited(await sendRequest({ ...body, port: serving.port, ca: folder.ca.pem, headers }));
   };
-  const refused: boolean[] = [];
-  for (let index = 0; index < 45; index += 1) refused.push(await once('203.0.113.7'));
-  expect(refused).toEqual(refused.map((_, index) => index >= 20));
-  expect(await once('203.0.113.8')).toBe(false);
+  const rejected: boolean[] = [];
+  for (let index = 0; index < 45; index += 1) rejected.push(await isWorkerRequestLimited('203.0.113.7'));
+  expect(rejected).toEqual(rejected.map((_, index) => index >= 20));
+  expect(await isWorkerRequestLimited('203.0.113.8')).toBe(false);
   expect(await serving.stop()).toBe(0);
 });

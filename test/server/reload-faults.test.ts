@@ -9,12 +9,12 @@ import { Reloader } from '../../src/server/reloader.ts';
 import { startGateway } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
 
-test('a fault while the configuration is read is logged, and the next reload works', async () => {
+test('an exception while the configuration is read is logged, and the next reload works', async () => {
   const gateway = await startGateway();
   onTestFinished(() => gateway.close());
   const settings = gateway.server.settings();
   const lines: string[] = [];
-  const refused: string[] = [];
+  const rejected: string[] = [];
   let isBroken = true;
   const reloader = new Reloader({
     load() {
@@ -25,19 +25,19 @@ test('a fault while the configuration is read is logged, and the next reload wor
     settings,
     files: [],
     log: createLogger({ level: 'info', format: 'json', write: (line) => lines.push(line) }),
-    onRejected: () => refused.push('refused'),
+    onRejected: () => rejected.push('rejected'),
   });
   onTestFinished(() => reloader.close());
   const events = (): unknown[] => lines.map((line) => (JSON.parse(line) as { event: string }).event);
   await reloader.reload('SIGHUP');
-  expect([events(), refused]).toEqual([['reload_failed'], ['refused']]);
+  expect([events(), rejected]).toEqual([['reload_failed'], ['rejected']]);
   isBroken = false;
   await reloader.reload('SIGHUP');
   expect(events()).toEqual(['reload_failed', 'reloaded']);
   expect((await gateway.grant()).token_type).toBe('Bearer');
 });
 
-test('a reload during which the store fails is tried again until it succeeds', async () => {
+test('a reload that fails because of the store is retried until it succeeds', async () => {
   const gateway = await startGateway();
   onTestFinished(() => gateway.close());
   const settings = gateway.server.settings();
@@ -70,7 +70,7 @@ test('a reload during which the store fails is tried again until it succeeds', a
   ]);
 });
 
-test('a reloader that was closed while a reload failed does not try again', async () => {
+test('a reloader that is closed while a reload fails does not retry', async () => {
   const gateway = await startGateway();
   onTestFinished(() => gateway.close());
   const settings = gateway.server.settings();
@@ -91,7 +91,7 @@ test('a reloader that was closed while a reload failed does not try again', asyn
   expect(lines[0]).not.toContain('retry_in_seconds');
 });
 
-test('a change of any file that is read at a reload causes one', async () => {
+test('a change of any watched file causes a reload', async () => {
   const gateway = await startGateway();
   onTestFinished(() => gateway.close());
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-watched-'));

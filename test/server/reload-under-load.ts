@@ -15,30 +15,30 @@ import {
 } from '../support/serve-process.ts';
 import { type LoadOptions, type SteadyLoad, startSteadyLoad } from '../support/steady-load.ts';
 
-/** An API that returns the request headers it got. */
-const describing =
+/** An API that returns its name and the request headers. */
+const echoHeaders =
   (api: string): RequestListener =>
   (request, response) => {
     request.resume().on('end', () => response.end(JSON.stringify({ api, headers: request.headers })));
   };
 
-/** A gateway for one test. */
+/** Starts a gateway that is removed after the test. */
 export async function startReloading(): Promise<{ folder: ServeFolder; server: ServeProcess }> {
   const folder = await createServeFolder(
     (settings) => ({ ...settings, log: { level: 'info', access: { enabled: false } } }),
-    describing('first'),
+    echoHeaders('first'),
   );
   onTestFinished(() => folder.remove());
   return { folder, server: await startServe(folder) };
 }
 
-export function clientOf(folder: ServeFolder, server: ServeProcess, as = folder.alice): Client {
-  const made = connect(folder, server.port, as);
-  onTestFinished(() => made.close());
-  return made;
+export function connectClient(folder: ServeFolder, server: ServeProcess, as = folder.alice): Client {
+  const client = connect(folder, server.port, as);
+  onTestFinished(() => client.close());
+  return client;
 }
 
-export function loadOf(options: LoadOptions): SteadyLoad {
+export function startLoad(options: LoadOptions): SteadyLoad {
   const load = startSteadyLoad(options);
   onTestFinished(() => load.stop());
   return load;
@@ -48,8 +48,8 @@ const count = (server: ServeProcess, event: string): number =>
   server.log.filter((line) => line.event === event).length;
 
 /**
- * Changes something, sends SIGHUP, and waits for the outcome. The file watcher reloads as well, perhaps later: of two equal
- * outcomes in succession the second may still be of the first change.
+ * Makes a change, sends SIGHUP, and waits for the outcome. The file watcher also reloads, possibly later, so the second of two
+ * equal outcomes may still belong to the first change.
  */
 export async function reload(
   server: ServeProcess,
@@ -64,7 +64,7 @@ export async function reload(
 
 /** Each round reloads an invalid configuration and a valid one. */
 export async function reloadUnderLoad(rounds: number): Promise<void> {
-  const second = createServer(describing('second'));
+  const second = createServer(echoHeaders('second'));
   await new Promise<void>((resolve) => second.listen(0, '127.0.0.1', resolve));
   onTestFinished(() => {
     second.closeAllConnections();
@@ -72,10 +72,10 @@ export async function reloadUnderLoad(rounds: number): Promise<void> {
   });
   const { port: secondPort } = second.address() as AddressInfo;
   const { folder, server } = await startReloading();
-  const { access_token: token } = await clientOf(folder, server).grant();
+  const { access_token: token } = await connectClient(folder, server).grant();
 
-  // Each configuration names another upstream and another header: together they are right, mixed they are not.
-  const sound = (which: 'first' | 'second') => (): void =>
+  // Each configuration has its own upstream and header name, so a request that mixes them is detected.
+  const applyValid = (which: 'first' | 'second') => (): void =>
     folder.configure((settings) => ({
       ...settings,
       upstreams: {
@@ -83,7 +83,7 @@ export async function reloadUnderLoad(rounds: number): Promise<void> {
       },
       headers: { user: which === 'first' ? 'X-First-User' : 'X-Second-User' },
     }));
-  const bad: readonly (() => void)[] = [
+  const invalid: readonly (() => void)[] = [
     () => folder.write('gatehouse.yaml', 'listen: [this is: not sound'),
     () => folder.write('gatehouse.yaml', 'liste: {}\n'),
     () =>
@@ -98,8 +98,8 @@ export async function reloadUnderLoad(rounds: number): Promise<void> {
       ),
     () => folder.write('gatehouse.yaml', ''),
   ];
-  await reload(server, sound('first'), 'reloaded');
-  const load = loadOf({
+  await reload(server, applyValid('first'), 'reloaded');
+  const load = startLoad({
     port: server.port,
     ca: folder.ca.pem,
     path: '/files/1',
@@ -107,17 +107,17 @@ export async function reloadUnderLoad(rounds: number): Promise<void> {
     check({ status, body }) {
       if (status !== 200) return `status ${status}: ${body.slice(0, 100)}`;
       const reported = JSON.parse(body) as { api: string; headers: Record<string, string> };
-      const [mine, other] =
+      const [expected, unexpected] =
         reported.api === 'first' ? ['x-first-user', 'x-second-user'] : ['x-second-user', 'x-first-user'];
-      return reported.headers[mine] !== undefined && reported.headers[other] === undefined
+      return reported.headers[expected] !== undefined && reported.headers[unexpected] === undefined
         ? undefined
         : `the ${reported.api} API got ${Object.keys(reported.headers).join()}`;
     },
   });
   await load.waitForMore(50);
   for (let round = 0; round < rounds; round += 1) {
-    await reload(server, bad[round % bad.length] ?? (() => {}), 'reload_rejected');
-    await reload(server, sound(round % 2 === 0 ? 'second' : 'first'), 'reloaded');
+    await reload(server, invalid[round % invalid.length] ?? (() => {}), 'reload_rejected');
+    await reload(server, applyValid(round % 2 === 0 ? 'second' : 'first'), 'reloaded');
   }
   await load.waitForMore(50);
   await load.stop();
@@ -126,11 +126,11 @@ export async function reloadUnderLoad(rounds: number): Promise<void> {
   expect(await server.stop()).toBe(0);
 }
 
-/** One server certificate after the other, each first without its key. */
+/** Replaces the server certificate `count` times, each time first without its key. */
 export async function renewCertificatesUnderLoad(count: number): Promise<void> {
   const { folder, server } = await startReloading();
   const certificates = await Promise.all(Array.from({ length: count }, () => issueServer(folder.ca)));
-  const load = loadOf({
+  const load = startLoad({
     port: server.port,
     ca: folder.ca.pem,
     path: '/health',
@@ -149,7 +149,7 @@ export async function renewCertificatesUnderLoad(count: number): Promise<void> {
       },
       'reloaded',
     );
-    expect(await shownBy(folder, server)).toBe(new X509Certificate(next.pem).fingerprint256);
+    expect(await readServerFingerprint(folder, server)).toBe(new X509Certificate(next.pem).fingerprint256);
   }
   await load.waitForMore(20);
   await load.stop();
@@ -157,7 +157,7 @@ export async function renewCertificatesUnderLoad(count: number): Promise<void> {
   expect(await server.stop()).toBe(0);
 }
 
-function shownBy(folder: ServeFolder, server: ServeProcess): Promise<string> {
+function readServerFingerprint(folder: ServeFolder, server: ServeProcess): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connectTls(
       { port: server.port, host: '127.0.0.1', servername: 'localhost', ca: folder.ca.pem },

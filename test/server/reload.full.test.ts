@@ -2,13 +2,13 @@ import { test } from 'vitest';
 import { reloadUnderLoad, renewCertificatesUnderLoad } from './reload-under-load.ts';
 
 test(
-  'O06 a hundred reloads under load, half of them invalid: no request fails, and each sees one configuration',
+  'O06 no request fails during a hundred reloads under load, half of them invalid, and each is served by one configuration',
   () => reloadUnderLoad(50),
   240_000,
 );
 
 test(
-  'O07 fifty server certificates one after the other, incomplete ones between them, and no handshake fails',
+  'O07 no handshake fails while the server certificate is replaced fifty times, with incomplete files in between',
   () => renewCertificatesUnderLoad(50),
   240_000,
 );

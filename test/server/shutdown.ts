@@ -15,11 +15,11 @@ import {
   until,
 } from '../support/serve-process.ts';
 
-/** So long that a test that waits for the end of a drain fails. */
+/** Longer than the test timeout: a test that waits for the drain to end fails. */
 const NEVER = '10m';
 
 async function startLoaded(workers: number, preStop = '0s', options?: StartOptions) {
-  /** Requests for `/files/slow`, to which the test responds. */
+  /** Pending responses to `/files/slow`, which the test sends. */
   const held: ServerResponse[] = [];
   const folder = await createServeFolder(
     (settings) => ({
@@ -39,29 +39,29 @@ async function startLoaded(workers: number, preStop = '0s', options?: StartOptio
   writeKeyringFile(folder.file('keys.json'), createKeyringFile('EdDSA'), { replace: false });
   const server = await startServe(folder, options);
   const client = (): Client => {
-    const made = connect(folder, server.port, folder.alice);
-    onTestFinished(() => made.close());
-    return made;
+    const connected = connect(folder, server.port, folder.alice);
+    onTestFinished(() => connected.close());
+    return connected;
   };
   return { server, folder, held, client };
 }
 
-const draining = (server: ServeProcess, processes: number): Promise<boolean> =>
+const waitUntilDraining = (server: ServeProcess, processes: number): Promise<boolean> =>
   until(
-    'each process drains',
+    'every process is draining',
     () => server.log.filter(({ event }) => event === 'draining').length === processes,
   );
 
-const slow = async (client: Client) => {
+const requestSlow = async (client: Client) => {
   const { access_token: token } = await client.grant();
   return client.request({ path: '/files/slow', headers: { authorization: `Bearer ${token}` } });
 };
 
-/** What ends a gatehouse with so many workers, and how. */
+/** Tests of the shutdown with this number of workers. */
 export function testShutdown(workers: 1 | 2): void {
   const processModel = workers === 1 ? 'one process' : 'two workers';
 
-  test(`O01 a shorter time to shut down applies at a reload, ${processModel}`, async () => {
+  test(`O01 a reload applies a shorter shutdown time, ${processModel}`, async () => {
     const { server, folder } = await startLoaded(workers, NEVER);
     folder.configure((settings) => ({ ...settings, shutdown: { preStop: '0s', drain: NEVER } }));
     const reloaded = (): unknown[] =>
@@ -74,16 +74,16 @@ export function testShutdown(workers: 1 | 2): void {
     const { server, folder, held, client } = await startLoaded(workers);
     const clients =
       workers === 1 ? [client(), client()] : await connectToEachWorker(folder, server, folder.alice);
-    onTestFinished(() => clients.forEach((one) => one.close()));
+    onTestFinished(() => clients.forEach((connected) => connected.close()));
     const idle = client();
     const { socket: connection } = await idle.request({ path: '/health' });
-    const running = Promise.all(clients.map(slow));
-    await until('both requests are at the upstream', () => held.length === 2);
+    const running = Promise.all(clients.map(requestSlow));
+    await until('both requests have reached the upstream', () => held.length === 2);
 
-    // Two at once, as from a terminal and from the wrapper below it: they count as one.
+    // Two at once, as from a terminal and from a wrapper process, count as one.
     server.signal('SIGINT');
     server.signal('SIGTERM');
-    await draining(server, workers);
+    await waitUntilDraining(server, workers);
     expect(await readiness(server)).toBe(503);
     await until('the idle connection is closed', () => connection.closed);
     expect(server.log.filter(({ event }) => event === 'worker_exited')).toEqual([]);
@@ -97,48 +97,48 @@ export function testShutdown(workers: 1 | 2): void {
     expect(server.errors()).toBe('');
   });
 
-  test(`O03 SIGTERM with ${processModel} during refreshes: each one that was sent gets its response`, async () => {
-    // Held: the pre-stop time, and the time for which idle connections stay open after it. A client may be slow.
+  test(`O03 SIGTERM with ${processModel} during refreshes: every sent refresh gets its response`, async () => {
+    // Held timers: the pre-stop time, and the time for which idle connections stay open after it.
     const { server, client } = await startLoaded(workers, '45s', holdTimers(45_000, 1_000));
     const refreshers = Array.from({ length: 24 }, client);
-    const grants = await Promise.all(refreshers.map((one) => one.grant()));
+    const grants = await Promise.all(refreshers.map((refresher) => refresher.grant()));
     let responded = 0;
-    const ends = refreshers.map(async (one, index) => {
+    const ends = refreshers.map(async (refresher, index) => {
       let token = grants[index]?.refresh_token ?? '';
       for (;;) {
-        const reply = await one.refresh(token);
+        const reply = await refresher.refresh(token);
         if (reply.status !== 200) return reply.text;
         responded += 1;
         token = String(reply.json['refresh_token']);
-        // A server that is about to stop announces it, and the client connects elsewhere.
-        if (reply.headers.connection === 'close') return 'sent elsewhere';
+        // The server announces its shutdown, and a real client would connect to another replica.
+        if (reply.headers.connection === 'close') return 'closed by server';
       }
     });
-    await until('refreshes are under way', () => responded > 100);
+    await until('refreshes are running', () => responded > 100);
     server.signal('SIGTERM');
-    await draining(server, workers);
+    await waitUntilDraining(server, workers);
     const before = responded;
-    await until('refreshes go on', () => responded > before + 50);
+    await until('refreshes continue', () => responded > before + 50);
     expireTimers(server);
-    expect(new Set(await Promise.all(ends))).toEqual(new Set(['sent elsewhere']));
+    expect(new Set(await Promise.all(ends))).toEqual(new Set(['closed by server']));
     expect(await server.ended).toEqual({ code: 0, signal: null });
   });
 
   test(`O02 a second signal with ${processModel} does not wait for the drain, and the exit code is not 0`, async () => {
     const { server, held, client } = await startLoaded(workers);
-    const running = slow(client()).then(
-      () => 'answered',
-      () => 'cut off',
+    const running = requestSlow(client()).then(
+      () => 'completed',
+      () => 'aborted',
     );
-    await until('the request is at the upstream', () => held.length === 1);
+    await until('the request has reached the upstream', () => held.length === 1);
     server.signal('SIGTERM');
-    await draining(server, workers);
-    // Shortly after the first it still counts as the first: a wrapper and a terminal forward the same signal.
+    await waitUntilDraining(server, workers);
+    // A second signal shortly after the first is ignored, because a wrapper and a terminal may forward the same signal.
     const again = setInterval(() => server.signal('SIGTERM'), 300);
     const { code } = await server.ended;
     clearInterval(again);
     expect(code).toBeGreaterThan(0);
-    await until('the workers are gone', () => !server.workers.some(isAlive));
-    expect(await running).toBe('cut off');
+    await until('the workers have exited', () => !server.workers.some(isAlive));
+    expect(await running).toBe('aborted');
   });
 }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { soak } from '../../tools/soak/soak.ts';
 
-/** That nothing grows takes longer to show: lifecycle-soak.full.test.ts, `npm run soak`. */
+/** Growth takes longer to detect: soak.full.test.ts, `npm run soak`. */
 test('O12 mixed load: no request fails, connections are closed, and memory, descriptors and lag are measured', async () => {
   const { failures, samples, completed, rejected, exitCode } = await soak({
     seconds: 3,

@@ -10,53 +10,53 @@ import { createMemoryStore } from '../support/memory-store.ts';
 
 const soon = <T>(check: () => T): Promise<T> => vi.waitFor(check, { timeout: 20_000, interval: 10 });
 
-/** In the middle of a period. */
+/** In the middle of a rotation period. */
 const BEGIN = 240_000 * ROTATION_SECONDS + ROTATION_SECONDS / 2;
 
-/** The time all of them share, and a store that can be away. */
-function createWorld() {
+/** A shared clock, and a store that can be made unreachable. */
+function createSharedStore() {
   let time = BEGIN;
   const now = (): number => time;
   const { notes: stored } = createMemoryStore({ now });
   const names: string[] = [];
   let isUnreachable = false;
   const request =
-    <A extends unknown[], R>(ask: (name: string, ...rest: A) => Promise<R>) =>
+    <A extends unknown[], R>(run: (name: string, ...rest: A) => Promise<R>) =>
     async (name: string, ...rest: A): Promise<R> => {
       names.push(name);
-      if (isUnreachable) throw new Fault('store_unavailable', 'away');
-      return ask(name, ...rest);
+      if (isUnreachable) throw new Fault('store_unavailable', 'unreachable');
+      return run(name, ...rest);
     };
   const notes: Store['notes'] = {
     read: request((name) => stored.read(name)),
     create: request((name, ...rest: [Readonly<Record<string, string>>, number]) =>
       stored.create(name, ...rest),
     ),
-    replace: (...given) => stored.replace(...given),
+    replace: (...args) => stored.replace(...args),
   };
   return {
     now,
     notes,
     stored,
-    /** What was asked for, oldest first. */
+    /** Requested names, oldest first. */
     names,
     advance: (seconds: number) => void (time += seconds),
-    away: (is: boolean) => void (isUnreachable = is),
+    setUnreachable: (value: boolean) => void (isUnreachable = value),
   };
 }
 
-const kept: TicketSecretRotation[] = [];
-afterEach(() => Promise.all(kept.splice(0).map((one) => one.stop())));
+const rotations: TicketSecretRotation[] = [];
+afterEach(() => Promise.all(rotations.splice(0).map((rotation) => rotation.stop())));
 
 interface Process extends TicketSecretRotation {
   readonly log: string[];
-  /** Every secret that was in force, as it was then. */
+  /** Every secret that was in use, oldest first. */
   readonly used: string[];
   hex(): string;
 }
 
-async function process(
-  { notes, now }: Pick<ReturnType<typeof createWorld>, 'notes' | 'now'>,
+async function startProcess(
+  { notes, now }: Pick<ReturnType<typeof createSharedStore>, 'notes' | 'now'>,
   file: () => KeyringFile,
   isShared = (): boolean => true,
 ): Promise<Process> {
@@ -73,190 +73,205 @@ async function process(
     }),
   });
   const used: string[] = [];
-  secret.subscribe((one) => used.push(one.toString('hex')));
-  kept.push(secret);
+  secret.subscribe((current) => used.push(current.toString('hex')));
+  rotations.push(secret);
   return Object.assign(secret, { log, used, hex: () => secret.current().toString('hex') });
 }
 
 const keys = createKeyringFile('EdDSA');
 
-describe('the secret of TLS tickets', () => {
-  test('is the same in all processes on one store, and is stored sealed', async () => {
-    const here = createWorld();
-    const [one, two, three] = await Promise.all([
-      process(here, () => keys),
-      process(here, () => keys),
-      process(here, () => keys),
+describe('the session ticket secret', () => {
+  test('is the same in all processes on processA store, and is stored encrypted', async () => {
+    const shared = createSharedStore();
+    const [processA, processB, processC] = await Promise.all([
+      startProcess(shared, () => keys),
+      startProcess(shared, () => keys),
+      startProcess(shared, () => keys),
     ]);
-    expect(new Set([one.hex(), two.hex(), three.hex()]).size).toBe(1);
-    expect(one.current()).toHaveLength(32);
-    expect(one.log).toEqual([]);
-    const [name = ''] = here.names;
-    expect(new Set(here.names)).toEqual(new Set([name]));
+    expect(new Set([processA.hex(), processB.hex(), processC.hex()]).size).toBe(1);
+    expect(processA.current()).toHaveLength(32);
+    expect(processA.log).toEqual([]);
+    const [name = ''] = shared.names;
+    expect(new Set(shared.names)).toEqual(new Set([name]));
     expect(name.startsWith(TRANSIENT_NOTE_PREFIX)).toBe(true);
-    const note = JSON.stringify((await here.stored.read(name))?.record);
+    const note = JSON.stringify((await shared.stored.read(name))?.record);
     for (const form of ['hex', 'base64', 'base64url', 'latin1'] as const)
-      expect(note).not.toContain(one.current().toString(form).slice(0, 20));
+      expect(note).not.toContain(processA.current().toString(form).slice(0, 20));
   });
 
-  test('changes with the period, for all at once, and the one before is gone from memory and store', async () => {
-    const here = createWorld();
-    const [one, two] = [await process(here, () => keys), await process(here, () => keys)];
-    const first = one.current();
-    const before = one.hex();
-    const [name = ''] = here.names;
-    here.advance(ROTATION_SECONDS / 2 + 1);
-    one.check();
-    expect(one.hex()).not.toBe(before);
-    two.check();
-    await soon(() => expect(two.hex()).toBe(one.hex()));
-    expect(one.hex()).not.toBe(before);
+  test('changes for all processes at the end of the period, and the old secret is erased from memory and store', async () => {
+    const shared = createSharedStore();
+    const [processA, processB] = [
+      await startProcess(shared, () => keys),
+      await startProcess(shared, () => keys),
+    ];
+    const first = processA.current();
+    const before = processA.hex();
+    const [name = ''] = shared.names;
+    shared.advance(ROTATION_SECONDS / 2 + 1);
+    processA.check();
+    expect(processA.hex()).not.toBe(before);
+    processB.check();
+    await soon(() => expect(processB.hex()).toBe(processA.hex()));
+    expect(processA.hex()).not.toBe(before);
     expect(first.every((byte) => byte === 0)).toBe(true);
-    here.advance(300);
-    expect(await here.stored.read(name)).toBeUndefined();
+    shared.advance(300);
+    expect(await shared.stored.read(name)).toBeUndefined();
   });
 
-  test('of the next period is fetched in advance, so that a store unreachable at that moment is not a problem', async () => {
-    const here = createWorld();
-    const [one, two] = [await process(here, () => keys), await process(here, () => keys)];
-    const before = one.hex();
-    here.advance(ROTATION_SECONDS / 2 - 60);
-    for (const each of [one, two]) each.check();
-    await soon(() => expect(new Set(here.names).size).toBe(2));
-    expect([one.hex(), two.hex()]).toEqual([before, before]);
-    await soon(async () => expect(await here.stored.read(here.names.at(-1) ?? '')).toBeDefined());
-    // One turn of the event loop: what was fetched is put aside.
+  test('of the next period is fetched in advance, so that the rotation works while the store is unreachable', async () => {
+    const shared = createSharedStore();
+    const [processA, processB] = [
+      await startProcess(shared, () => keys),
+      await startProcess(shared, () => keys),
+    ];
+    const before = processA.hex();
+    shared.advance(ROTATION_SECONDS / 2 - 60);
+    for (const rotation of [processA, processB]) rotation.check();
+    await soon(() => expect(new Set(shared.names).size).toBe(2));
+    expect([processA.hex(), processB.hex()]).toEqual([before, before]);
+    await soon(async () => expect(await shared.stored.read(shared.names.at(-1) ?? '')).toBeDefined());
+    // The fetched secret is stored in the next event-loop iteration.
     await new Promise(setImmediate);
-    here.away(true);
-    here.advance(61);
-    for (const each of [one, two]) each.check();
-    expect(one.hex()).toBe(two.hex());
-    expect(one.hex()).not.toBe(before);
-    // From the one to the other, with nothing in between.
-    expect(one.used).toEqual([before, one.hex()]);
-    expect(one.log).toEqual([]);
+    shared.setUnreachable(true);
+    shared.advance(61);
+    for (const rotation of [processA, processB]) rotation.check();
+    expect(processA.hex()).toBe(processB.hex());
+    expect(processA.hex()).not.toBe(before);
+    // No other secret was used in between.
+    expect(processA.used).toEqual([before, processA.hex()]);
+    expect(processA.log).toEqual([]);
   });
 
-  test('is private while the store is unreachable, never the old one, and the shared one when the store is back', async () => {
-    const here = createWorld();
-    const [one, two] = [await process(here, () => keys), await process(here, () => keys)];
-    const before = one.hex();
-    here.away(true);
-    here.advance(ROTATION_SECONDS / 2 + 1);
-    for (const each of [one, two]) each.check();
-    expect(new Set([before, one.hex(), two.hex()]).size).toBe(3);
-    await soon(() => expect(one.log).toEqual(['session_tickets_not_shared']));
-    here.away(false);
-    here.advance(6);
-    for (const each of [one, two]) each.check();
-    await soon(() => expect(one.hex()).toBe(two.hex()));
-    expect(one.used).not.toContain(Buffer.alloc(32).toString('hex'));
-    expect(one.used.filter((secret) => secret === before)).toHaveLength(1);
-    await soon(() => expect(one.log).toEqual(['session_tickets_not_shared', 'session_tickets_shared']));
+  test('is private to the process while the store is unreachable, never the old processA, and shared again afterwards', async () => {
+    const shared = createSharedStore();
+    const [processA, processB] = [
+      await startProcess(shared, () => keys),
+      await startProcess(shared, () => keys),
+    ];
+    const before = processA.hex();
+    shared.setUnreachable(true);
+    shared.advance(ROTATION_SECONDS / 2 + 1);
+    for (const rotation of [processA, processB]) rotation.check();
+    expect(new Set([before, processA.hex(), processB.hex()]).size).toBe(3);
+    await soon(() => expect(processA.log).toEqual(['session_tickets_not_shared']));
+    shared.setUnreachable(false);
+    shared.advance(6);
+    for (const rotation of [processA, processB]) rotation.check();
+    await soon(() => expect(processA.hex()).toBe(processB.hex()));
+    expect(processA.used).not.toContain(Buffer.alloc(32).toString('hex'));
+    expect(processA.used.filter((secret) => secret === before)).toHaveLength(1);
+    await soon(() => expect(processA.log).toEqual(['session_tickets_not_shared', 'session_tickets_shared']));
   });
 
-  test('is there from the start, also when the store is not', async () => {
-    const here = createWorld();
-    here.away(true);
-    const one = await process(here, () => keys);
-    expect(one.current().some((byte) => byte !== 0)).toBe(true);
-    expect(one.log).toEqual(['session_tickets_not_shared']);
+  test('exists from the start even if the store is unreachable', async () => {
+    const shared = createSharedStore();
+    shared.setUnreachable(true);
+    const processA = await startProcess(shared, () => keys);
+    expect(processA.current().some((byte) => byte !== 0)).toBe(true);
+    expect(processA.log).toEqual(['session_tickets_not_shared']);
   });
 
-  test('is another one when the keys were rotated, from the moment the new key is active', async () => {
-    const here = createWorld();
+  test('changes after a key rotation, when the new key becomes active', async () => {
+    const shared = createSharedStore();
     let file = keys;
-    const [one, two] = [await process(here, () => file), await process(here, () => file)];
-    const before = one.hex();
-    file = rotateKeyring(keys, { alg: 'EdDSA', now: here.now(), publishBefore: 600 });
-    for (const each of [one, two]) each.check();
-    expect([one.hex(), two.hex()]).toEqual([before, before]);
-    here.advance(601);
-    one.check();
-    expect(one.hex()).not.toBe(before);
-    two.check();
-    await soon(() => expect(one.hex()).toBe(two.hex()));
-    expect(two.hex()).not.toBe(before);
+    const [processA, processB] = [
+      await startProcess(shared, () => file),
+      await startProcess(shared, () => file),
+    ];
+    const before = processA.hex();
+    file = rotateKeyring(keys, { alg: 'EdDSA', now: shared.now(), publishBefore: 600 });
+    for (const rotation of [processA, processB]) rotation.check();
+    expect([processA.hex(), processB.hex()]).toEqual([before, before]);
+    shared.advance(601);
+    processA.check();
+    expect(processA.hex()).not.toBe(before);
+    processB.check();
+    await soon(() => expect(processA.hex()).toBe(processB.hex()));
+    expect(processB.hex()).not.toBe(before);
   });
 
-  test('under other keys is not readable, and a replaced record is not accepted', async () => {
-    const here = createWorld();
-    const one = await process(here, () => keys);
-    const [name = ''] = here.names;
+  test('cannot be decrypted with other keys, and a replaced record is not accepted', async () => {
+    const shared = createSharedStore();
+    const processA = await startProcess(shared, () => keys);
+    const [name = ''] = shared.names;
     const [sealing] = openSealingKeys(keys).sealingKeys;
-    if (sealing === undefined) throw new Error('a keyring has a sealing key');
-    const sound = (await here.stored.read(name))?.record['sealed'] ?? '';
-    expect(decryptSecret(sealing, name, sound)?.toString('hex')).toBe(one.hex());
+    if (sealing === undefined) throw new Error('the keyring has no sealing key');
+    const sealedSecret = (await shared.stored.read(name))?.record['sealed'] ?? '';
+    expect(decryptSecret(sealing, name, sealedSecret)?.toString('hex')).toBe(processA.hex());
     const [other] = openSealingKeys(createKeyringFile('EdDSA')).sealingKeys;
-    expect(other && decryptSecret(other, name, sound)).toBeUndefined();
-    const ofAnotherTime = encryptSecret(sealing, `${name}0`, one.current());
-    const bytes = Buffer.from(sound, 'base64url');
+    expect(other && decryptSecret(other, name, sealedSecret)).toBeUndefined();
+    const ofOtherPeriod = encryptSecret(sealing, `${name}0`, processA.current());
+    const bytes = Buffer.from(sealedSecret, 'base64url');
     const forged = Array.from(bytes.keys(), (at) => {
       const copy = Buffer.from(bytes);
       copy[at] = (copy[at] ?? 0) ^ 1;
       return copy.toString('base64url');
     });
-    for (const sealed of [ofAnotherTime, sound.slice(0, 20), sound.slice(0, -2), '', ...forged])
+    for (const sealed of [ofOtherPeriod, sealedSecret.slice(0, 20), sealedSecret.slice(0, -2), '', ...forged])
       expect(decryptSecret(sealing, name, sealed)).toBeUndefined();
-    for (const sealed of [ofAnotherTime, 'x']) {
-      const put = {
-        ...here.notes,
+    for (const sealed of [ofOtherPeriod, 'x']) {
+      const tampered = {
+        ...shared.notes,
         read: async () => ({ record: { sealed }, version: '1' as never, now: 0 }),
       };
-      const victim = await process({ notes: put, now: here.now }, () => keys);
-      expect(victim.hex()).not.toBe(one.hex());
+      const victim = await startProcess({ notes: tampered, now: shared.now }, () => keys);
+      expect(victim.hex()).not.toBe(processA.hex());
       expect(victim.log).toEqual(['session_tickets_not_shared']);
     }
   });
 
-  test('of a process is private, changes with the period too, and never reaches the store', async () => {
-    const here = createWorld();
-    const own = () => false;
-    const [one, two] = [await process(here, () => keys, own), await process(here, () => keys, own)];
-    const before = one.hex();
-    expect(two.hex()).not.toBe(before);
-    one.check();
-    expect(one.hex()).toBe(before);
-    here.advance(ROTATION_SECONDS);
-    one.check();
-    expect(one.hex()).not.toBe(before);
-    expect(here.names).toEqual([]);
+  test('is private to the process if not shared, changes with the period, and never reaches the store', async () => {
+    const shared = createSharedStore();
+    const isShared = () => false;
+    const [processA, processB] = [
+      await startProcess(shared, () => keys, isShared),
+      await startProcess(shared, () => keys, isShared),
+    ];
+    const before = processA.hex();
+    expect(processB.hex()).not.toBe(before);
+    processA.check();
+    expect(processA.hex()).toBe(before);
+    shared.advance(ROTATION_SECONDS);
+    processA.check();
+    expect(processA.hex()).not.toBe(before);
+    expect(shared.names).toEqual([]);
   });
 
-  test('moves from one kind to the other by a reload', async () => {
-    const here = createWorld();
+  test('changes between private and shared when the setting is reloaded', async () => {
+    const shared = createSharedStore();
     let isShared = true;
-    const one = await process(
-      here,
+    const processA = await startProcess(
+      shared,
       () => keys,
       () => isShared,
     );
-    const two = await process(here, () => keys);
-    const common = one.hex();
+    const processB = await startProcess(shared, () => keys);
+    const common = processA.hex();
     isShared = false;
-    one.check();
-    expect(one.hex()).not.toBe(common);
+    processA.check();
+    expect(processA.hex()).not.toBe(common);
     isShared = true;
-    one.check();
-    await soon(() => expect(one.hex()).toBe(two.hex()));
+    processA.check();
+    await soon(() => expect(processA.hex()).toBe(processB.hex()));
   });
 
-  test('a keyring without an active key costs the sharing and nothing else', async () => {
-    const here = createWorld();
+  test('is not shared without an active key, and still works', async () => {
+    const shared = createSharedStore();
     let file = keys;
-    const one = await process(here, () => file);
-    const before = one.hex();
-    const ended = { retireAt: here.now() - 1 };
+    const processA = await startProcess(shared, () => file);
+    const before = processA.hex();
+    const ended = { retireAt: shared.now() - 1 };
     file = {
       ...keys,
       signing: keys.signing.map((key) => ({ ...key, ...ended })),
       sealing: keys.sealing.map((key) => ({ ...key, ...ended })),
     };
-    one.check();
-    const alone = one.hex();
+    processA.check();
+    const alone = processA.hex();
     expect(alone).not.toBe(before);
-    one.check();
-    expect(one.hex()).toBe(alone);
-    expect(one.log).toEqual(['session_tickets_not_shared']);
+    processA.check();
+    expect(processA.hex()).toBe(alone);
+    expect(processA.log).toEqual(['session_tickets_not_shared']);
   });
 });

@@ -6,11 +6,11 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { installCommand, skippedFiles } from './programs.ts';
 
 const ROOT = resolve(import.meta.dirname, '../..');
-/** Not `GATEHOUSE_…`: gatehouse takes those for settings. */
+/** Not `GATEHOUSE_…`, which gatehouse would read as a setting. */
 const RUN = 'TEST_RUN_FOLDER';
 
 /**
- * Around all tests: gives the run a temporary folder of its own and, at its end, fails the run if a test left a
+ * Runs before and after all tests: creates a temporary folder for the run and, at its end, fails the run if a test left a
  * process, a temporary file or a file in the checkout behind.
  */
 export default function setUp(): () => Promise<void> {
@@ -19,9 +19,9 @@ export default function setUp(): () => Promise<void> {
   chmodSync(folder, 0o755);
   process.env['TMPDIR'] = folder;
   process.env[RUN] = folder;
-  // The tests start hundreds of processes from the same sources; compiling them is half of each start.
+  // The tests start hundreds of processes from the same sources, and compiling takes half of each start.
   process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled');
-  const before = untracked();
+  const before = listUntracked();
   // Also after an interrupt.
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
   return async () => {
@@ -33,7 +33,7 @@ export default function setUp(): () => Promise<void> {
       ...readdirSync(folder, { recursive: true }).map(
         (name) => `temporary file ${join(folder, String(name))}`,
       ),
-      ...untracked()
+      ...listUntracked()
         .filter((line) => !before.includes(line))
         .map((line) => `file in the checkout: ${line.slice(3)}`),
     ];
@@ -48,14 +48,14 @@ export default function setUp(): () => Promise<void> {
   };
 }
 
-/** Untracked and ignored files of the checkout; empty where there is no git. */
-function untracked(): readonly string[] {
+/** Untracked and ignored files of the checkout; empty without git. */
+function listUntracked(): readonly string[] {
   try {
     const list = execFileSync('git', ['-c', 'core.fsmonitor=false', 'status', '--porcelain', '--ignored'], {
       cwd: ROOT,
       encoding: 'utf8',
     });
-    // Files that were changed are those of a person who goes on working.
+    // Changed files may be the developer's work in progress.
     return list.split('\n').filter((line) => /^(?:\?\?|!!) (?!node_modules\/$)/.test(line));
   } catch {
     return [];
@@ -65,7 +65,7 @@ function untracked(): readonly string[] {
 interface Running {
   readonly pid: number;
   readonly command: string;
-  /** It inherited the run's environment; otherwise it only works in the run's folder, as a curious shell may. */
+  /** Whether it inherited the run's environment; otherwise it may be a shell whose working directory is in the run's folder. */
   readonly isStartedByRun: boolean;
 }
 
@@ -73,22 +73,22 @@ function endProcess(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
-    // It has ended meanwhile.
+    // The process has exited meanwhile.
   }
 }
 
 const GRACE_MS = 10_000;
 
-/** Processes of this run that do not end by themselves. */
+/** Processes of this run that do not exit by themselves. */
 async function findRemaining(run: string): Promise<readonly Running[]> {
   for (const end = performance.now() + GRACE_MS; ; await pause(100)) {
-    const running = processesOf(run);
+    const running = listProcesses(run);
     if (running.length === 0 || performance.now() > end) return running;
   }
 }
 
-/** Processes of this run: they inherited its environment, or work in its folder. Vitest's workers are our own children. */
-function processesOf(run: string): readonly Running[] {
+/** Processes that inherited the run's environment or work in its folder, without Vitest's own workers. */
+function listProcesses(run: string): readonly Running[] {
   if (process.platform !== 'linux') return [];
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
@@ -101,7 +101,7 @@ function processesOf(run: string): readonly Running[] {
         const isInFolder = command.includes(run) || readlinkSync(`/proc/${name}/cwd`).startsWith(run);
         return isStartedByRun || isInFolder ? [{ pid: Number(name), command, isStartedByRun }] : [];
       } catch {
-        // It has ended, or belongs to another user.
+        // The process has exited or belongs to another user.
         return [];
       }
     });

@@ -4,16 +4,16 @@ import { createInterface } from 'node:readline';
 import { installCommand, isInstalled, missingPrograms, packagesOf, skippedFiles } from './programs.ts';
 
 /**
- * Runs before the tests (`pretest`): installs the Debian packages and Python packages they call. Without the right to
- * install, it names what is missing; the tests that need it are skipped.
+ * Runs before the tests (`pretest`): installs the Debian and Python packages they need. If it may not install, it reports what
+ * is missing, and the tests that need it are skipped.
  */
 const LIMIT_MS = 600_000;
 
 await installPrograms();
 if (isInstalled('python3') && isInstalled('pip3')) {
-  // Imported now: the module rejects a machine without Python.
-  const { pythonTools } = await import('../clients/python.ts');
-  await pythonTools().catch((error: unknown) => {
+  // Imported dynamically, because the module throws without Python.
+  const { installPythonTools } = await import('../clients/python.ts');
+  await installPythonTools().catch((error: unknown) => {
     console.error(String(error));
     console.error(`The Python packages of test/clients/requirements.txt cannot be installed: is PyPI reachable?
 To run all tests without those that need them, take python3 and pip3 out of PATH.`);

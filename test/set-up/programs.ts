@@ -1,7 +1,7 @@
 import { accessSync, constants, readdirSync, readFileSync } from 'node:fs';
 import { delimiter, dirname, join, relative, resolve } from 'node:path';
 
-/** Programs the tests call beside Node, and the Debian packages that contain them. */
+/** Programs that the tests need in addition to Node, and the Debian packages that contain them. */
 const PACKAGES = {
   curl: 'curl',
   openssl: 'openssl',
@@ -54,12 +54,12 @@ export const installCommand = (programs: readonly Program[]): string =>
   `apt-get update && apt-get install -y --no-install-recommends ${packagesOf(programs).join(' ')}`;
 
 export interface SkippedFiles {
-  /** Paths of test files, relative to the project's root. */
+  /** Paths of test files, relative to the project root. */
   readonly files: readonly string[];
   readonly programs: readonly Program[];
 }
 
-/** The test files that cannot run here because a program is missing. */
+/** The test files that cannot run because a program is missing. */
 export function skippedFiles(): SkippedFiles {
   const missing = new Set<string>(missingPrograms());
   if (missing.size === 0) return { files: [], programs: [] };
@@ -69,15 +69,15 @@ export function skippedFiles(): SkippedFiles {
     .filter((name) => name.endsWith('.test.ts'))
     .map((name) => join(ROOT, 'test', name))
     .filter((file) => {
-      const needed = [...neededBy(file, known)].filter((program) => missing.has(program)) as Program[];
+      const needed = [...listNeeded(file, known)].filter((program) => missing.has(program)) as Program[];
       for (const program of needed) programs.add(program);
       return needed.length > 0;
     });
   return { files: files.map((file) => relative(ROOT, file)), programs: [...programs] };
 }
 
-/** What the `needs` calls of a module and of everything it imports name. */
-function neededBy(file: string, known: Map<string, ReadonlySet<string>>): ReadonlySet<string> {
+/** The arguments of the `needs` calls of a module and its imports. */
+function listNeeded(file: string, known: Map<string, ReadonlySet<string>>): ReadonlySet<string> {
   const before = known.get(file);
   if (before !== undefined) return before;
   const found = new Set<string>();
@@ -88,7 +88,7 @@ function neededBy(file: string, known: Map<string, ReadonlySet<string>>): Readon
   for (const [, path = ''] of source.matchAll(/ from '(\.[^']+\.ts)'/g)) {
     const imported = resolve(dirname(file), path);
     if (imported.startsWith(join(ROOT, 'test')))
-      for (const program of neededBy(imported, known)) found.add(program);
+      for (const program of listNeeded(imported, known)) found.add(program);
   }
   return found;
 }

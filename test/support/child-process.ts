@@ -6,40 +6,40 @@ export interface Exit {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** A program in a process of its own. */
+/** A running program. */
 export interface Child {
   readonly process: ChildProcessWithoutNullStreams;
   readonly pid: number;
-  /** What it has printed so far, both streams. */
+  /** Output so far, stdout and stderr combined. */
   readonly output: () => string;
   readonly stdout: () => string;
   readonly stderr: () => string;
   readonly write: (text: string) => void;
   readonly isRunning: () => boolean;
-  /** After its exit and the end of its output. */
+  /** Resolves after exit, once all output has been read. */
   readonly ended: Promise<Exit>;
   readonly signal: (signal: NodeJS.Signals) => void;
-  /** Ends it and waits for that; SIGKILL after the deadline. */
+  /** Sends the signal and waits for the exit; sends SIGKILL after the deadline. */
   readonly stop: (signal?: NodeJS.Signals, seconds?: number) => Promise<Exit>;
 }
 
 export interface ChildOptions {
   readonly cwd?: string | undefined;
-  /** Instead of the environment of the tests. */
+  /** Replaces the environment of the test process. */
   readonly env?: NodeJS.ProcessEnv | undefined;
-  /** A line of its output that means ready; without one, it is ready once started. */
+  /** Recognizes the output line that means ready. Default: ready once spawned. */
   readonly ready?: ((line: string) => boolean) | undefined;
   readonly onLine?: ((line: string) => void) | undefined;
-  /** Deadline to be ready. */
+  /** Deadline for becoming ready. */
   readonly seconds?: number;
-  /** Bytes of output that are kept, from its end; default: all. */
+  /** Keeps only the last bytes of the output. Default: all. */
   readonly outputLimit?: number;
 }
 
 const START_SECONDS = 60;
 const STOP_SECONDS = 30;
 
-/** Starts a program and waits until it is ready. When it is not, it has ended by the time this fails. */
+/** Starts a program and waits until it is ready. On failure, the process has exited before this rejects. */
 export async function startChild(command: readonly string[], options: ChildOptions = {}): Promise<Child> {
   const { ready, seconds = START_SECONDS } = options;
   const isReady = Promise.withResolvers<void>();
@@ -61,7 +61,7 @@ export async function startChild(command: readonly string[], options: ChildOptio
   }
 }
 
-/** Starts a program without waiting for anything. */
+/** Starts a program without waiting until it is ready. */
 export function spawnChild(
   [program = '', ...args]: readonly string[],
   { cwd, env = process.env, onLine, outputLimit }: ChildOptions = {},
@@ -107,7 +107,7 @@ export function spawnChild(
       child.kill(signal);
       const force = setTimeout(() => {
         child.kill('SIGKILL');
-        // Processes it has started may hold its output open.
+        // Its child processes may hold the output pipes open.
         child.stdout.destroy();
         child.stderr.destroy();
       }, seconds * 1_000);
@@ -122,11 +122,11 @@ export interface ProcessResult {
   readonly code: number | null;
   readonly stdout: string;
   readonly stderr: string;
-  /** Both. */
+  /** stdout and stderr combined. */
   readonly output: string;
 }
 
-/** Waits for the end of a program, which is ended at the deadline. */
+/** Waits until a program exits; sends SIGTERM at the deadline. */
 export async function finish(child: Child, seconds = START_SECONDS): Promise<ProcessResult> {
   const limit = setTimeout(() => child.signal('SIGTERM'), seconds * 1_000);
   const { code } = await child.ended;
@@ -134,7 +134,7 @@ export async function finish(child: Child, seconds = START_SECONDS): Promise<Pro
   return { code, stdout: child.stdout(), stderr: child.stderr(), output: child.output() };
 }
 
-/** Runs a program to its end with this input. */
+/** Runs a program to completion with `input` on stdin. */
 export function runChild(
   command: readonly string[],
   { input, seconds, ...options }: Omit<ChildOptions, 'ready'> & { readonly input?: string } = {},

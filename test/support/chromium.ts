@@ -11,11 +11,11 @@ import { needs } from '../set-up/programs.ts';
 
 needs('chromium');
 
-/** Debian's Chromium, without a window. */
+/** Debian's Chromium, headless. */
 export const openChromium = (...args: readonly string[]): Promise<Browser> =>
   chromium.launch({
     executablePath: '/usr/bin/chromium',
-    // As root there is no sandbox; only pages of the tests are opened.
+    // The sandbox does not work as root. Only test pages are opened.
     args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', ...args],
   });
 
@@ -30,7 +30,7 @@ export const DESKTOP = { viewport: { width: 1_200, height: 800 } };
 export interface BrowserWindow {
   readonly context: BrowserContext;
   readonly page: Page;
-  /** What the browser complained about: errors of scripts, of the content policy, of what was not loaded. */
+  /** Script errors, CSP violations and failed loads. */
   readonly consoleErrors: string[];
   close(): Promise<void>;
 }
@@ -42,7 +42,7 @@ export async function openWindow(
   const context = await browser.newContext({
     locale: 'en-GB',
     ignoreHTTPSErrors: true,
-    // A colour in the middle of a transition has no contrast anyone would read.
+    // axe would measure the contrast in the middle of a colour transition.
     reducedMotion: 'reduce',
     ...options,
   });
@@ -50,7 +50,7 @@ export async function openWindow(
   const page = await context.newPage();
   const consoleErrors: string[] = [];
   page.on('console', (message) => {
-    // The browser writes a line about each answer that is an error; those are meant.
+    // The browser logs every error response; the tests expect those.
     if (message.type() === 'error' && !/Failed to load resource: the server responded/.test(message.text()))
       consoleErrors.push(message.text());
   });
@@ -70,7 +70,7 @@ interface AxeViolation {
   readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[];
 }
 
-/** Everything axe reports about the page, `best-practice` rules included, or only what these rules report. */
+/** All violations that axe reports, including `best-practice` rules, or only those of `rules`. */
 export async function axeViolations(page: Page, rules?: readonly string[]): Promise<readonly string[]> {
   if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(AXE);
   const violations = await page.evaluate(
@@ -89,7 +89,7 @@ export async function axeViolations(page: Page, rules?: readonly string[]): Prom
   );
 }
 
-/** Nothing sticks out to the side: what is wider than the window cannot be read on a phone. */
+/** Pixels by which the page is wider than the window; 0 if it needs no horizontal scrolling. */
 export const horizontalOverflow = (page: Page): Promise<number> =>
   page.evaluate(() => {
     const { documentElement: root } = (

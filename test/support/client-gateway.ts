@@ -6,18 +6,18 @@ import { createAgent } from './form-browser.ts';
 import type { IssuedCertificate } from './pki.ts';
 import { type SettingsChange, startGateway, type TestGateway } from './test-gateway.ts';
 
-/** As libraries take it: less than what `fetch` itself takes. */
+/** `fetch` with the parameters that client libraries pass. */
 export type Fetch = (target: string | URL, options?: object) => Promise<Response>;
 
-/** A house at the address it says it has, for clients that find everything by its metadata. */
+/** A gateway whose `publicUrl` is its real address, for clients that use the authorization server metadata (RFC 8414). */
 export interface ClientGateway {
   readonly gateway: TestGateway;
   readonly url: string;
   readonly device: DeviceClient;
   readonly files: { readonly ca: string; readonly certificate: string; readonly key: string };
-  /** `fetch` that trusts the house's CA, perhaps with a client certificate. */
+  /** `fetch` that trusts the gateway's CA and optionally presents a client certificate. */
   fetch(as?: IssuedCertificate): Fetch;
-  /** A person types the code on the real pages and approves. */
+  /** Enters the user code on the real pages and approves. */
   approve(userCode: string): Promise<void>;
   close(): Promise<void>;
 }

@@ -4,7 +4,7 @@ import type { CommandResult } from './command-line.ts';
 
 export type CommandOptions = Partial<Omit<ProcessContext, 'stdin'>> & { readonly input?: string };
 
-/** Runs `gatehouse …` in this process, for tests of a command rather than of the process around it. */
+/** Runs `gatehouse …` in this process, for tests that don't need a separate process. */
 export async function runCommand(
   args: readonly string[],
   { input = '', ...overrides }: CommandOptions = {},

@@ -7,19 +7,19 @@ export interface RunOptions {
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly input?: string;
-  /** Another runtime than the one of the tests. */
+  /** Path of a different Node.js binary. */
   readonly node?: string;
   readonly nodeArgs?: readonly string[];
-  /** Ended after this time. */
+  /** The process is terminated after this time. */
   readonly timeoutMs?: number;
 }
 
 const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
 
-/** Where Node keeps what it made of the sources (set-up/global-setup.ts): nothing that a command could see. */
+/** Node's compile cache (set-up/global-setup.ts); it does not change what a command does. */
 const { NODE_COMPILE_CACHE = '' } = process.env;
 
-/** `gatehouse …` as a real process, with an environment of its own, ended after 30 s unless told otherwise. */
+/** Runs `gatehouse …` as a process with a minimal environment. */
 export async function runGatehouse(
   args: readonly string[],
   options: RunOptions = {},

@@ -10,17 +10,17 @@ import {
   loadSettings,
 } from '../../src/config/load.ts';
 
-/** The sample of the configuration contract, with its ellipses filled in. */
+/** The sample of the configuration reference, with its ellipses filled in. */
 export const SAMPLE = readFileSync(new URL('../config/sample-configuration.yaml', import.meta.url), 'utf8');
 
-/** A folder that is gone after the test. */
+/** A folder that is removed after the test. */
 export function testFolder(): string {
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-'));
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
   return directory;
 }
 
-/** Loads this text as the file of a folder of its own. */
+/** Writes the text to a file in a new folder and loads it. */
 export function loadText(
   text: string,
   {
@@ -35,19 +35,19 @@ export function loadText(
   return { ...loadSettings({ file, env: {}, ...request }), folder: directory };
 }
 
-/** The settings of a configuration that must be sound. */
+/** The settings of a configuration; throws if it is invalid. */
 export function loadValid(...[text, options]: Parameters<typeof loadText>): LoadedConfig['settings'] {
   const result = loadText(text, options);
-  if (!result.ok) throw new Error(`not sound: ${JSON.stringify(result.problems)}`);
+  if (!result.ok) throw new Error(`invalid configuration: ${JSON.stringify(result.problems)}`);
   return result.settings;
 }
 
-/** The problems of a configuration that must have some. */
+/** The problems of a configuration; throws if it is valid. */
 export function loadProblems(...[text, options]: Parameters<typeof loadText>): readonly ConfigProblem[] {
   const result = loadText(text, options);
   if (result.ok) throw new Error('valid, but problems were expected');
   return result.problems;
 }
 
-/** The least that can be started: plain HTTP behind something else. */
+/** The smallest configuration that starts: plain HTTP behind a TLS terminator. */
 export const MINIMAL_CONFIG = 'listen: { behindTls: true }\n';

@@ -7,7 +7,7 @@ import {
   type WorkerClient,
 } from './serve-process.ts';
 
-/** Opens connections until each worker serves one: a busy worker accepts none, so that no fixed number is enough. */
+/** Opens connections until each worker serves one. A busy worker accepts none, so no fixed number is enough. */
 export async function connectToEachWorker(
   folder: Pick<ServeFolder, 'ca'>,
   server: Pick<ServeProcess, 'port' | 'log' | 'workers'>,
@@ -15,7 +15,7 @@ export async function connectToEachWorker(
 ): Promise<readonly WorkerClient[]> {
   const found = new Map<number, WorkerClient>();
   await until(
-    'a client at each worker',
+    'every worker serves a client',
     async () => {
       const [client] = await connectMany(folder, server, 1, as);
       if (client === undefined || found.has(client.worker)) client?.close();

@@ -8,17 +8,17 @@ import { until } from './until.ts';
 
 export { until } from './until.ts';
 
-/** `gatehouse demo` as a real process, and a terminal beside it. */
+/** `gatehouse demo` as a process. */
 export interface Demo {
   readonly url: string;
   readonly adminUrl: string;
   readonly folder: string;
   readonly child: ChildProcess;
-  /** Everything it has printed so far. */
+  /** Output so far. */
   readonly printed: () => string;
-  /** The commands of the story, those that belong together under one number; the preparations under 0. */
+  /** The commands of the walkthrough by step number; the preparation is step 0. */
   readonly steps: ReadonlyMap<number, readonly string[]>;
-  /** Ends it as Ctrl-C does; tells the exit code. */
+  /** Stops it as Ctrl-C does (SIGINT); returns the exit code. */
   stop(): Promise<number | null>;
 }
 
@@ -68,7 +68,7 @@ export async function startDemo(
 function parseSteps(text: string): ReadonlyMap<number, readonly string[]> {
   const steps = new Map<number, string[]>();
   let number = 0;
-  // A command goes on after a backslash at the end of its line.
+  // A backslash at the end of a line continues the command.
   for (const command of text.split(/(?<!\\)\n/).filter((line) => line.startsWith('    '))) {
     const title = /^ {4}echo '# (\d+)\. /.exec(command);
     if (title) number = Number(title[1]);
@@ -78,12 +78,12 @@ function parseSteps(text: string): ReadonlyMap<number, readonly string[]> {
 }
 
 export interface Terminal {
-  /** Runs one command as if it were typed; tells what it printed. */
+  /** Runs one command as if it were typed; returns its output. */
   run(command: string): Promise<string>;
   close(): void;
 }
 
-/** One shell that stays, so that variables and functions live from line to line. */
+/** One shell for all commands, so that variables and functions persist. */
 export function openTerminal(shell: string, env: NodeJS.ProcessEnv = {}): Terminal {
   const child = spawnChild([shell], { env: environment(env) });
   child.write('exec 2>&1\n');
@@ -104,7 +104,7 @@ export function openTerminal(shell: string, env: NodeJS.ProcessEnv = {}): Termin
   };
 }
 
-/** A PATH on which only these programs are found. */
+/** Creates a folder for PATH that contains only these programs. */
 export function pathWithOnly(folder: string, programs: readonly string[]): string {
   const bin = join(folder, 'bin');
   mkdirSync(bin);

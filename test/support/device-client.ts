@@ -16,13 +16,13 @@ export interface DeviceCodes {
   readonly expires: number;
 }
 
-/** The steps of a device grant, as a device and as a person with a browser take them. */
+/** The steps of a device authorization grant (RFC 8628), for the device and for the user's browser. */
 export interface DeviceClient {
   requestCodes(clientId?: string, scope?: string): Promise<DeviceCodes>;
   exchange(deviceCode: string, clientId?: string): Promise<Reply>;
-  /** Confirms in the store, as the page does; for tests that are about something else. */
+  /** Confirms the request directly in the store, for tests that don't cover the pages. */
   confirm(codes: DeviceCodes, identity?: string): Promise<void>;
-  /** Code, sign-in, review and decision on the real pages. Returns the last page. */
+  /** Enters the code, signs in, reviews and decides on the real pages. Returns the last page. */
   decideInBrowser(codes: DeviceCodes, decision?: BrowserDecision): Promise<Page>;
 }
 
@@ -34,7 +34,7 @@ export interface BrowserDecision {
   readonly as?: IssuedCertificate;
 }
 
-/** The id under which the store keeps the request of these codes. */
+/** The key of the device request in the store. */
 export const getRequestId = (codes: Pick<DeviceCodes, 'device_code'>): string =>
   hash('sha256', codes.device_code, 'base64url').slice(0, 22);
 
@@ -55,7 +55,7 @@ export function createDeviceClient(gateway: TestGateway): DeviceClient {
       const { devices } = gateway.server.store;
       const id = getRequestId(codes);
       const found = await devices.read(id);
-      if (found === undefined) throw new Error('there is no such device request');
+      if (found === undefined) throw new Error('device request not found');
       const { record, version } = found;
       await devices.replace(id, version, { ...record, state: 'confirmed', identity }, record.expires + 600);
     },

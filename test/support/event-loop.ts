@@ -1,13 +1,13 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 
 export interface EventLoopStats {
-  /** Milliseconds of CPU that this thread used in the longest event-loop iteration: other processes do not add to it. */
+  /** Milliseconds of CPU time of the longest event-loop iteration; independent of other processes. */
   readonly longestCpu: number;
-  /** Milliseconds that the event loop was late at most, whatever the reason. */
+  /** Longest event-loop delay in milliseconds, including waits for a CPU. */
   readonly longestDelay: number;
 }
 
-/** Watches the event loop while something runs. */
+/** Measures the event loop while `run` runs. */
 export async function watchEventLoop(run: () => Promise<unknown>): Promise<EventLoopStats> {
   const delay = monitorEventLoopDelay({ resolution: 1 });
   let longest = 0;

@@ -2,10 +2,10 @@ import { Fault } from '../../src/ports/fault.ts';
 
 export const storeUnreachable = (): Fault => new Fault('store_unavailable', 'the store is unreachable');
 
-/** How one operation of the store fails: before it happened, or after it happened and before it was answered. */
+/** Whether the failing store operation was executed. */
 export type Failure = 'not executed' | 'response lost';
 
-/** Makes one operation fail while `run` runs; the part itself stays the real one. */
+/** Makes one operation of the real object fail while `run` runs. */
 export async function withFailure<Part extends object, T>(
   target: Part,
   name: keyof Part,

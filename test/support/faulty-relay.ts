@@ -3,26 +3,26 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { listenTcp } from './tcp-server.ts';
 
 /**
- * `pass`: as if it were not there. `black hole`: connections stand, nothing comes through. `refuse`: connections are
- * cut, new ones too. `drop response`: the next answer is not delivered, its connection is cut; then as `pass`.
+ * `pass`: forwards everything. `black hole`: keeps connections open and forwards nothing. `refuse`: closes existing and new
+ * connections. `drop response`: closes the connection instead of delivering the next response, then `pass`.
  */
 export type TcpFault = 'pass' | 'black hole' | 'refuse' | 'drop response';
 
 export interface FaultyRelay {
   readonly port: number;
   set(fault: TcpFault): void;
-  /** Leads elsewhere from now on, as an address that follows a failover; what leads to the old place is cut. */
+  /** Changes the target, like an address that follows a failover, and closes all connections. */
   redirect(port: number): void;
-  /** As `moveTo`, but connections that stand go on to where they led. */
+  /** Changes the target for new connections only. */
   redirectNewConnections(port: number): void;
-  /** Milliseconds, from and to, by which each answer comes later. */
+  /** Delays each response by a random time between `from` and `to` milliseconds. */
   delayResponses(from: number, to: number): void;
-  /** How many answers were lost. */
+  /** Number of dropped responses. */
   lostResponses(): number;
   close(): Promise<void>;
 }
 
-/** Stands between a client and a server on this machine, and fails as it is told to. `tap` sees what clients send. */
+/** A TCP relay on 127.0.0.1 that injects faults. `tap` receives the bytes that clients send. */
 export async function startFaultyRelay(
   to: number,
   tap?: (bytes: Buffer, connection: number) => void,
@@ -64,18 +64,18 @@ export async function startFaultyRelay(
       client.destroy();
     });
   });
-  const { port, destroyConnections: cutConnections, close } = await listenTcp(relay);
+  const { port, destroyConnections, close } = await listenTcp(relay);
   return {
     port,
     set(next) {
       const before = fault;
       fault = next;
-      // What a black hole has swallowed is missing: a connection cannot go on as if nothing had been.
-      if (next === 'refuse' || before === 'black hole') cutConnections();
+      // Bytes were discarded, so existing connections cannot continue.
+      if (next === 'refuse' || before === 'black hole') destroyConnections();
     },
     redirect(next) {
       target = next;
-      cutConnections();
+      destroyConnections();
     },
     redirectNewConnections(next) {
       target = next;

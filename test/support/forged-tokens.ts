@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { type KeyringFile, readKeyringFile } from '../../src/tokens/keyring-file.ts';
 import type { TestGateway } from './test-gateway.ts';
 
-/** What whoever has stolen the key file could make: tokens signed and sealed with the real keys, wrong in one place. */
+/** Tokens that an attacker with the key file could create: signed with the real keys, but invalid in one respect. */
 
 export const keyFilePath = (gateway: TestGateway): string => join(gateway.folder, 'data', 'keys.json');
 
@@ -18,7 +18,7 @@ export interface DecodedJwt {
   readonly parts: readonly [header: string, payload: string, signature: string];
 }
 
-/** What an access token says, unchecked. */
+/** Decodes an access token without verifying it. */
 export function decodeJwt(token: string): DecodedJwt {
   const [header = '', payload = '', signature = ''] = token.split('.');
   const read = (part: string) =>
@@ -27,8 +27,8 @@ export function decodeJwt(token: string): DecodedJwt {
 }
 
 /**
- * Signs these exact bytes with the newest (or the named) signing key, under the header it really uses or another.
- * By hand: a library would refuse to write what these tests must send.
+ * Signs exactly these bytes with the newest (or the named) signing key, with the usual header or a changed one.
+ * Not done with a library, which would refuse to create invalid tokens.
  */
 export function signJwtWith(
   keys: KeyringFile,
@@ -36,8 +36,8 @@ export function signJwtWith(
   changedHeader: Readonly<Record<string, unknown>> = {},
   kid = keys.signing.at(-1)?.kid,
 ): string {
-  const key = keys.signing.find((one) => one.kid === kid);
-  if (key === undefined) throw new Error('no such signing key');
+  const key = keys.signing.find((candidate) => candidate.kid === kid);
+  if (key === undefined) throw new Error(`no signing key ${kid}`);
   const input = `${base64url({ alg: key.alg, typ: 'at+jwt', kid: key.kid, ...changedHeader })}.${base64url(payload)}`;
   const privateKey = createPrivateKey({ key: key.jwk, format: 'jwk' });
   const signature = sign(key.alg === 'EdDSA' ? null : 'sha256', Buffer.from(input), {
@@ -47,7 +47,7 @@ export function signJwtWith(
   return `${input}.${signature.toString('base64url')}`;
 }
 
-/** A refresh token of any grant and generation, truly sealed. */
+/** A refresh token for any grant and generation with a valid MAC. */
 export function forgeRefreshToken(keys: KeyringFile, grantId: string, generation: number | string): string {
   const key = keys.sealing.at(-1);
   if (key === undefined) throw new Error('no sealing key');

@@ -14,11 +14,11 @@ export interface Page {
 export interface TlsTrust {
   readonly ca: string;
   readonly certificate?: IssuedCertificate | undefined;
-  /** Connects to this port of 127.0.0.1, whatever the URL says. */
+  /** Connects to this port on 127.0.0.1 instead of the host and port of the URL. */
   readonly port?: number;
 }
 
-/** The connections of one or more browsers; destroyed by the test that made them. */
+/** A connection pool for one or more browsers. The test that creates it must destroy it. */
 export function createAgent({ ca, certificate, port }: TlsTrust): Agent {
   const identity = certificate && { cert: certificate.pem, key: certificate.keyPem };
   const options = { ca, timeout: 30_000, ...identity };
@@ -27,13 +27,13 @@ export function createAgent({ ca, certificate, port }: TlsTrust): Agent {
   const address = { hostname: '127.0.0.1', port: String(port) };
   return new Agent({
     allowH2: false,
-    connect: (wanted, done) => connect({ ...wanted, servername: wanted.hostname, ...address }, done),
+    connect: (target, done) => connect({ ...target, servername: target.hostname, ...address }, done),
   });
 }
 
 export interface FormBrowserOptions {
   readonly agent: Agent;
-  /** Relative URLs are resolved against it. */
+  /** Base for relative URLs. */
   readonly base?: string;
   /** Sent with every request. */
   readonly headers?: Readonly<Record<string, string>>;
@@ -47,7 +47,7 @@ const attribute = (tag: string, name: string): string | undefined => {
   return value === undefined ? undefined : unescape(value);
 };
 
-/** The forms of a page, each from its opening tag to its end; the page itself is text. */
+/** The markup of each form of a page. */
 const findForms = (text: string): readonly string[] =>
   text
     .split(/<form(?= )/)
@@ -57,22 +57,22 @@ const findForms = (text: string): readonly string[] =>
 const findForm = (text: string, action: string): string | undefined =>
   findForms(text).find((form) => attribute(form, 'action')?.endsWith(action));
 
-/** The token in the form with this action; empty when there is none. */
+/** The CSRF token of the form with this action; empty if there is none. */
 export const formToken = (text: string, action: string): string =>
   / name="form_token" value="([^"]*)"/.exec(findForm(text, action) ?? '')?.[1] ?? '';
 
-/** A browser without scripts: cookies, forms, redirects, and the headers that say where a form comes from. */
+/** A browser without scripts: cookies, forms, redirects, and the `Origin` and `Sec-Fetch-*` headers. */
 export class FormBrowser {
-  /** Cookies by host. Browsers ignore the port; the sites of a test differ in nothing else. */
+  /** Cookies by host and port. Browsers ignore the port, but the sites of a test differ in nothing else. */
   readonly jar = new Map<string, ReadonlyMap<string, string>>();
   readonly #options: FormBrowserOptions;
-  #shown: Page | undefined;
+  #currentPage: Page | undefined;
 
   constructor(options: FormBrowserOptions) {
     this.#options = options;
   }
 
-  /** The cookies of the base, as they are sent. */
+  /** The `Cookie` header for the base URL. */
   get cookie(): string {
     return this.#cookieFor(new URL(this.#options.base ?? ''));
   }
@@ -86,7 +86,7 @@ export class FormBrowser {
     return [...(this.jar.get(host) ?? [])].map((pair) => pair.join('=')).join('; ');
   }
 
-  /** One request; redirects are not followed. */
+  /** Sends one request without following redirects. */
   async send(
     method: string,
     target: string,
@@ -109,7 +109,7 @@ export class FormBrowser {
       ...(body !== undefined && { body }),
     });
     const text = await response.body.text();
-    this.#keep(url, [response.headers['set-cookie'] ?? []].flat());
+    this.#storeCookies(url, [response.headers['set-cookie'] ?? []].flat());
     const refresh = /http-equiv="refresh" content="0; url=([^"]*)"/.exec(text)?.[1];
     const location = response.headers['location'] ?? (refresh && unescape(refresh));
     const page: Page = {
@@ -119,11 +119,11 @@ export class FormBrowser {
       text,
       redirectTo: typeof location === 'string' ? new URL(location, url).href : undefined,
     };
-    if (page.headers.location === undefined) this.#shown = page;
+    if (page.headers.location === undefined) this.#currentPage = page;
     return page;
   }
 
-  #keep({ host }: URL, lines: readonly string[]): void {
+  #storeCookies({ host }: URL, lines: readonly string[]): void {
     const cookies = new Map(this.jar.get(host));
     for (const line of lines) {
       const [, name = '', value = ''] = /^([^=]+)=([^;]*)/.exec(line) ?? [];
@@ -137,7 +137,7 @@ export class FormBrowser {
     return this.send('GET', target, undefined, headers);
   }
 
-  /** Follows redirects to their end, or until one leads to a URL that `isEnd` accepts. */
+  /** Follows redirects until there are no more or `isEnd` accepts the next URL. */
   async follow(page: Page, isEnd: (url: string) => boolean = () => false): Promise<Page> {
     let current = page;
     for (let steps = 0; current.redirectTo !== undefined && !isEnd(current.redirectTo); steps += 1) {
@@ -151,9 +151,9 @@ export class FormBrowser {
     return this.follow(await this.get(target));
   }
 
-  /** Sends the form of the current page whose action ends so, with its hidden and filled-in fields. */
+  /** Submits the form whose action ends with `action`, including hidden and prefilled fields. */
   post(action: string, fields: Readonly<Record<string, string>> = {}): Promise<Page> {
-    const { url = '', status, text = '' } = this.#shown ?? {};
+    const { url = '', status, text = '' } = this.#currentPage ?? {};
     const form = findForm(text, action);
     if (form === undefined) throw new Error(`no form for "${action}" on the page: ${status} ${text}`);
     const body = new URLSearchParams();

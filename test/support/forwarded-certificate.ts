@@ -6,7 +6,7 @@ import {
 } from '../../src/x509/forwarded-certificate.ts';
 import { toPem } from './pki.ts';
 
-/** The same certificate in every form in which a front proxy passes it on. */
+/** The certificate in every header format that front proxies use. */
 export function forwardedCertificateHeaders(
   der: Buffer,
 ): readonly (readonly [header: string, value: string])[] {
@@ -24,7 +24,7 @@ export function forwardedCertificateHeaders(
   ];
 }
 
-/** The leaf certificate (DER) that a front proxy forwards in this header. */
+/** Reads the leaf certificate (DER) from the header of a front proxy. */
 export function readForwardedCertificate(
   rawHeaders: readonly string[],
   header: ForwardedHeader,

@@ -1,14 +1,14 @@
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 
-/** Passes everything on, but breaks the first handshake message into records of one byte. */
+/** Forwards everything, but splits the ClientHello into TLS records of one byte each (RFC 8446 §5.1). */
 export function fragmentClientHello(socket: Socket): Duplex {
-  let first = true;
+  let isFirst = true;
   const duplex = new Duplex({
     read: () => socket.resume(),
     write(chunk: Buffer, _encoding, done) {
-      if (!first) return void socket.write(chunk, done);
-      first = false;
+      if (!isFirst) return void socket.write(chunk, done);
+      isFirst = false;
       const header = chunk.subarray(0, 3);
       const length = chunk.readUInt16BE(3);
       const records = [...chunk.subarray(5, 5 + length)].map((byte) =>

@@ -6,19 +6,19 @@ export { freePort } from './ports.ts';
 
 export interface FrontProxy {
   readonly port: number;
-  /** What it wrote, for the message of a failed test. */
+  /** Its output, for failure messages. */
   readonly output: () => string;
   close(): Promise<void>;
 }
 
 export interface FrontProxyProgram {
   readonly program: string;
-  /** Given a folder of its own, writes what it needs there and tells the arguments. */
+  /** Writes its files to the folder and returns the command-line arguments. */
   readonly arguments: (folder: string, write: TempFolder['write']) => readonly string[];
   readonly port: number;
 }
 
-/** What a distribution's nginx.conf gives around these lines of its `http` part, all it writes in the test's folder. */
+/** A complete nginx.conf around these lines of the `http` block; nginx writes to the test's folder only. */
 export function nginxArguments(
   folder: string,
   write: TempFolder['write'],
@@ -28,7 +28,7 @@ export function nginxArguments(
   const main = write(
     'nginx.conf',
     [
-      // Started by root, it would work as somebody who may not write in the test's folder.
+      // If root starts nginx, its workers run as a user who may not write to the test's folder.
       ...(process.geteuid?.() === 0 ? ['user root;'] : []),
       'daemon off;',
       'worker_processes 1;',
@@ -44,7 +44,7 @@ export function nginxArguments(
   return ['-p', folder, '-e', 'stderr', '-c', main];
 }
 
-/** Runs a gateway in the foreground until `close`; resolves when its port accepts connections. */
+/** Runs a proxy in the foreground until `close`; resolves once its port accepts connections. */
 export async function startFrontProxy(settings: FrontProxyProgram): Promise<FrontProxy> {
   const { program, port } = settings;
   const folder = tempFolder('gateway');

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, vi } from 'vitest';
 
 /**
- * Stops `Date` in this file, so that the clock of a gateway in this process moves only where a test moves it, however
- * slow the machine is. Timers run on. Called before other hooks.
+ * Freezes `Date` in this file, so that only the test advances the clock of an in-process gateway, however slow the machine
+ * is. Timers are not affected. Call it before registering other hooks.
  */
 export function freezeClock(milliseconds = 0): void {
   beforeAll(() => {

@@ -6,7 +6,7 @@ import { type RedisServer, startRedis } from './redis-server.ts';
 import { tempFolder } from './temp-folder.ts';
 import { REDIS_TIMEOUT_MS, startGateway, type TestGateway } from './test-gateway.ts';
 
-/** Gateways on one Redis, for the tests of one file; closed after each test. */
+/** Gateways that share one Redis, for the tests of one file. They are closed after each test. */
 export function gatewayFleets() {
   const folder = tempFolder('limits');
   const keys = folder.file('keys.json');
@@ -25,7 +25,7 @@ export function gatewayFleets() {
   });
 
   let fleets = 0;
-  /** Each has a connection of its own to Redis and trusts `X-Forwarded-For`. */
+  /** Each gateway has its own connection to Redis and trusts `X-Forwarded-For`. */
   async function fleet(
     size: number,
     changes: Partial<SettingsInput>,
@@ -50,7 +50,7 @@ export function gatewayFleets() {
       ),
     );
     cleanups.push(...all.map((gateway) => () => gateway.close()));
-    // Each gateway has counted the heartbeats of all.
+    // Wait until each gateway has counted the heartbeats of all.
     await vi.waitFor(
       () =>
         expect(all.map(({ server: gateway }) => gateway.store.limits?.processCount())).toEqual(

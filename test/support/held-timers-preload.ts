@@ -1,6 +1,6 @@
 /**
- * Preloaded into a process under test (held-timers.ts): timers of the given lengths do not expire by themselves; SIGCONT
- * expires those that run.
+ * Preloaded into a process under test (held-timers.ts): timers with the given durations do not expire by themselves; SIGCONT
+ * expires the pending ones.
  */
 import { syncBuiltinESMExports } from 'node:module';
 import timers from 'node:timers/promises';
@@ -10,13 +10,13 @@ const isHeld = (ms: unknown): boolean => lengths.has(Number(ms));
 const { setTimeout: start, clearTimeout: clear } = globalThis;
 const { setTimeout: sleep } = timers;
 const after = AbortSignal.timeout.bind(AbortSignal);
-/** As long as Node allows. */
+/** Node's maximum delay. */
 const LONGEST = 2 ** 31 - 1;
 const held = new Map<unknown, () => void>();
 
 const hold = (callback: (...values: unknown[]) => void, ms?: number, ...values: unknown[]) => {
   if (!isHeld(ms)) return start(callback, ms, ...values);
-  // A timer whose end is not awaited any more must not keep the process running.
+  // A held timer must not keep the process running.
   const timer = start(() => {}, LONGEST).unref();
   held.set(timer, () => callback(...values));
   return timer;
@@ -34,7 +34,7 @@ syncBuiltinESMExports();
 AbortSignal.timeout = (ms) => (isHeld(ms) ? new AbortController().signal : after(ms));
 
 process.on('SIGCONT', () => {
-  // Those that they start are held again.
+  // Timers started by these callbacks are held again.
   const due = new Map(held);
   for (const [timer, expire] of due) {
     release(timer as NodeJS.Timeout);

@@ -3,8 +3,8 @@ import type { ServeProcess, StartOptions } from './serve-process.ts';
 const PRELOAD = new URL('held-timers-preload.ts', import.meta.url).href;
 
 /**
- * In the program and its workers, timers of these lengths expire when the test says so (`expireTimers`), however slow the
- * machine is; others are not affected.
+ * In the process and its workers, timers with these durations expire only when the test calls `expireTimers`; other timers
+ * are not affected.
  */
 export const holdTimers = (
   ...milliseconds: readonly number[]
@@ -12,7 +12,7 @@ export const holdTimers = (
   nodeOptions: ['--import', `${PRELOAD}?${milliseconds.map((ms) => `ms=${ms}`).join('&')}`],
 });
 
-/** Expires the timers that are held in the processes that serve requests. */
+/** Expires the held timers in the processes that serve requests. */
 export function expireTimers({ pid, workers }: Pick<ServeProcess, 'pid' | 'workers'>): void {
-  for (const one of workers.length > 0 ? workers : [pid]) process.kill(one, 'SIGCONT');
+  for (const worker of workers.length > 0 ? workers : [pid]) process.kill(worker, 'SIGCONT');
 }

@@ -14,13 +14,13 @@ import {
 export interface HeldGateway {
   readonly server: ServeProcess;
   readonly folder: ServeFolder;
-  /** Responses to `/held`, which the upstream leaves to the test. */
+  /** Pending responses to `/held`, which the test sends. */
   readonly held: readonly ServerResponse[];
-  /** A client with one connection. */
+  /** Creates a client with one connection. */
   readonly client: () => Client;
 }
 
-/** The program with an API whose responses to `/held` come when the test sends them; removed after the test. */
+/** Starts the program with an upstream whose responses to `/held` are sent by the test. Removed after the test. */
 export async function startHeldGateway(
   workers: number,
   shutdown: { readonly preStop: string; readonly drain: string },
@@ -43,9 +43,9 @@ export async function startHeldGateway(
   onTestFinished(() => folder.remove());
   const server = await startServe(folder, options);
   const client = (): Client => {
-    const made = connect(folder, server.port, folder.alice);
-    onTestFinished(() => made.close());
-    return made;
+    const connected = connect(folder, server.port, folder.alice);
+    onTestFinished(() => connected.close());
+    return connected;
   };
   return { server, folder, held, client };
 }
@@ -66,7 +66,7 @@ export function http2Client(folder: ServeFolder, server: ServeProcess) {
   onTestFinished(() => session.destroy());
   return {
     goneAway: () => goneAway,
-    ask: (path: string) =>
+    get: (path: string) =>
       new Promise<Streamed>((resolve, reject) => {
         const stream = session.request({ ':path': path });
         let status = 0;
@@ -84,11 +84,10 @@ export function http2Client(folder: ServeFolder, server: ServeProcess) {
   };
 }
 
-/** Has it logged this event? */
 export const hasLogged = (server: ServeProcess, event: string): boolean =>
   server.log.some((line) => line.event === event);
 
-/** Runs this in the process on SIGWINCH: for errors and stalls that no request can cause. */
-export const onSignal = (does: string) => ({
-  nodeOptions: ['--import', `data:text/javascript,process.on('SIGWINCH',()=>{${encodeURIComponent(does)}})`],
+/** Runs `code` in the process on SIGWINCH, for errors and stalls that no request can cause. */
+export const onSignal = (code: string) => ({
+  nodeOptions: ['--import', `data:text/javascript,process.on('SIGWINCH',()=>{${encodeURIComponent(code)}})`],
 });

@@ -6,7 +6,7 @@ import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
 import { createCa, issueServer } from './pki.ts';
 import { tempFolder } from './temp-folder.ts';
 
-/** An upstream with this listener, over HTTP or over TLS with a certificate of its own CA. */
+/** Starts an upstream over HTTP, or over TLS with a certificate of a new CA. */
 export async function startHttpUpstream(listener: RequestListener, isSecure: boolean) {
   const ca = await createCa();
   const certificate = await issueServer(ca);

@@ -9,7 +9,7 @@ export interface Reply {
   readonly reason: string;
   readonly headers: IncomingHttpHeaders;
   readonly text: string;
-  /** Empty when the body is not JSON. */
+  /** Empty if the body is not JSON. */
   readonly json: Record<string, unknown>;
   readonly socket: TLSSocket;
 }
@@ -31,15 +31,15 @@ export interface RequestParams extends Omit<RequestOptions, 'timeout' | 'headers
   readonly port: number;
   readonly path: string;
   readonly headers?: Headers | undefined;
-  /** HTTP without TLS. */
+  /** Without TLS. */
   readonly plain?: boolean;
-  /** Deadline of the whole response. */
+  /** Deadline for the complete response. */
   readonly seconds?: number;
 }
 
 const DEADLINE_SECONDS = 30;
 
-/** Sends the head of a request, whose body the caller writes. It is sent once, whatever happens to it. */
+/** Sends the head of a request; the caller writes the body. Never retried. */
 export function beginRequest({ plain = false, seconds = DEADLINE_SECONDS, ...options }: RequestParams): {
   readonly sent: ClientRequest;
   readonly reply: Promise<Reply>;
@@ -54,7 +54,7 @@ export function beginRequest({ plain = false, seconds = DEADLINE_SECONDS, ...opt
   });
   const reply = new Promise<Reply>((resolve, reject) => {
     const deadline = setTimeout(() => {
-      reject(new Error(`no whole response to ${method} ${path} in ${seconds} s`));
+      reject(new Error(`no complete response to ${method} ${path} in ${seconds} s`));
       sent.destroy();
     }, seconds * 1_000);
     const fail = (error: Error): void => {
@@ -62,7 +62,7 @@ export function beginRequest({ plain = false, seconds = DEADLINE_SECONDS, ...opt
       reject(error);
     };
     sent.on('error', fail).on('response', (response) => {
-      // Gone from the response once it has ended.
+      // Node removes the socket from the response when the response ends.
       const socket = response.socket as TLSSocket;
       const parts: Buffer[] = [];
       response.on('data', (part: Buffer) => parts.push(part)).on('error', fail);
@@ -103,18 +103,18 @@ export interface ClientRequestInit {
 
 export type Post = (path: string, body: unknown) => Promise<Reply>;
 
-/** One client with kept-alive connections; with one connection it is always served by the same worker. */
+/** A client with keep-alive connections. With one connection, the same worker always serves it. */
 export interface HttpsClient {
   readonly agent: Agent;
   request(init: ClientRequestInit): Promise<Reply>;
-  /** JSON below /authsvc. */
+  /** POST with a JSON body to a path under /authsvc. */
   readonly post: Post;
   getWithToken(path: string, token: string): Promise<Reply>;
-  /** Fails when the grant is rejected. */
+  /** Throws if the grant is rejected. */
   grant(scope?: string): Promise<TokenGrant>;
   refresh(token: string): Promise<Reply>;
   revoke(accessToken: string): Promise<Reply>;
-  /** Is this access token accepted by this client's worker? Asked of the proxy, and of Authorize/Verify. */
+  /** Whether both the proxy and Authorize/Verify accept this access token. */
   isAccepted(accessToken: string): Promise<boolean>;
   close(): void;
 }
@@ -126,7 +126,7 @@ export interface HttpsClientOptions {
   readonly as?: IssuedCertificate | undefined;
   readonly connections?: number;
   readonly keepAlive?: boolean;
-  /** Deadline of each response. */
+  /** Deadline for each response. */
   readonly seconds?: number;
 }
 

@@ -2,8 +2,8 @@ import { KeyObject, sign } from 'node:crypto';
 import { createCrl, der, type IssuedCertificate } from './pki.ts';
 
 /**
- * A revocation list with this many serial numbers of 16 bytes, and those of the given certificates. @peculiar/x509 would
- * take minutes for a million: it makes a small list, whose entries are replaced before it is signed again.
+ * A CRL with `entries` serial numbers of 16 bytes plus those of the `revoked` certificates. @peculiar/x509 would take minutes
+ * for a million entries, so it creates a small CRL whose entries are replaced before it is signed again.
  */
 export async function largeCrl(
   ca: IssuedCertificate,
@@ -16,12 +16,16 @@ export async function largeCrl(
   const entryList = fields.findIndex((field) => field.includes(Buffer.from('0badcafe', 'hex')));
   const [example] = splitElements(fields[entryList] as Buffer, contentOffset(fields[entryList] as Buffer));
   const [, revocationDate] = splitElements(example, contentOffset(example));
-  const entryOf = (serial: Buffer): Buffer => der(0x30, der(0x02, serial), revocationDate);
-  const model = entryOf(Buffer.alloc(16, 0x4d));
+  const encodeEntry = (serial: Buffer): Buffer => der(0x30, der(0x02, serial), revocationDate);
+  const model = encodeEntry(Buffer.alloc(16, 0x4d));
   const entryBytes = Buffer.alloc(model.length * entries, model);
-  // The serial number is behind two headers of two bytes; its last four bytes count.
+  // The serial number follows two 2-byte headers; only its last four bytes differ.
   for (let index = 0; index < entries; index += 1) entryBytes.writeUInt32BE(index, index * model.length + 16);
-  const listed = der(0x30, entryBytes, ...revoked.map(({ serial }) => entryOf(Buffer.from(serial, 'hex'))));
+  const listed = der(
+    0x30,
+    entryBytes,
+    ...revoked.map(({ serial }) => encodeEntry(Buffer.from(serial, 'hex'))),
+  );
   const signed = der(0x30, ...fields.with(entryList, listed));
   const signature = sign('sha256', signed, KeyObject.from(ca.keys.privateKey));
   return der(0x30, signed, algorithm, der(0x03, Buffer.from([0]), signature));
@@ -33,7 +37,7 @@ const headerLength = (bytes: Buffer, at: number): number => {
 };
 const contentOffset = (bytes: Buffer): number => headerLength(bytes, 0);
 
-/** The elements that begin at `from`, whole. */
+/** Splits the bytes from `from` on into DER elements, including their headers. */
 function splitElements(bytes: Buffer, from: number): [Buffer, Buffer, ...Buffer[]] {
   const found: Buffer[] = [];
   for (let at = from; at < bytes.length; ) {

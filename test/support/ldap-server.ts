@@ -10,10 +10,10 @@ needs('slapd');
 export const BASE_DN = 'dc=example,dc=test';
 export const SERVICE_ACCOUNT = { bindDn: `cn=gatehouse,${BASE_DN}`, password: 'service password' } as const;
 
-/** May change everything. */
+/** May read and change all entries. */
 export const ROOT = { dn: `cn=root,${BASE_DN}`, password: 'root password' } as const;
 
-/** Settings for that server's people; each test says what is special about it. */
+/** Settings for the users of this server; tests override what they need. */
 export const LDAP_SETTINGS = {
   startTls: false,
   ...SERVICE_ACCOUNT,
@@ -31,7 +31,7 @@ export const LDAP_SETTINGS = {
   cacheLifetime: 0,
 } as const;
 
-/** A real OpenLDAP server with a few people in it, on free ports. */
+/** A real OpenLDAP server with a few users, on free ports. */
 export interface LdapServer {
   readonly ldapUrl: string;
   readonly ldapsUrl: string;
@@ -41,12 +41,12 @@ export interface LdapServer {
   pause(): void;
   resume(): void;
   stop(): Promise<void>;
-  /** Again, on the same ports, after a stop. */
+  /** Restarts it on the same ports after `stop`. */
   start(): Promise<void>;
   remove(): Promise<void>;
 }
 
-/** A few attributes of Active Directory, which OpenLDAP does not know by itself. */
+/** Active Directory attributes that OpenLDAP's schemas lack. */
 const SCHEMA = `
 attributetype ( 1.2.840.113556.1.4.2 NAME 'objectGUID' EQUALITY octetStringMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.40 SINGLE-VALUE )
 attributetype ( 1.2.840.113556.1.4.8 NAME 'userAccountControl' EQUALITY integerMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.27 SINGLE-VALUE )
@@ -55,7 +55,7 @@ attributetype ( 1.2.840.113556.1.4.221 NAME 'sAMAccountName' EQUALITY caseIgnore
 objectclass ( 1.2.840.113556.1.5.9 NAME 'user' SUP top AUXILIARY MAY ( objectGUID $ userAccountControl $ userPrincipalName $ sAMAccountName ) )
 `;
 
-/** 3f2504e0-4f89-11d3-9a0c-0305e82c33NN, as Active Directory lays the bytes. */
+/** 3f2504e0-4f89-11d3-9a0c-0305e82c33NN in Active Directory's byte order. */
 export const guidBytes = (last: string): string =>
   Buffer.from(`e004253f894fd3119a0c0305e82c33${last}`, 'hex').toString('base64');
 
@@ -92,12 +92,12 @@ const ENTRIES = [
   userEntry('twin2', 'Twin Same', '04', ['mail: twin@example.test']),
   userEntry('star', 'Star (The) *One*', '05', ['mail: star@example.test']),
   `dn: cn=operators,ou=groups,${BASE_DN}\nobjectClass: groupOfNames\ncn: operators\nmember: uid=alice,ou=people,${BASE_DN}\nmember: uid=dora,ou=people,${BASE_DN}\n`,
-  // The same name in another place, which the settings do not speak of.
+  // A group with the same name outside the configured group base.
   `dn: cn=administrators,ou=elsewhere,${BASE_DN}\nobjectClass: groupOfNames\ncn: administrators\nmember: uid=alice,ou=people,${BASE_DN}\n`,
   `dn: ou=other,ou=people,${BASE_DN}\nobjectClass: referral\nobjectClass: extensibleObject\nou: other\nref: ldap://127.0.0.1:9/ou=other,${BASE_DN}\n`,
 ].join('\n');
 
-/** `more`: further entries, as LDIF. */
+/** `more`: additional entries, as LDIF. */
 export async function startLdapServer(more: readonly string[] = []): Promise<LdapServer> {
   const folder = tempFolder('ldap');
   const { write: file } = folder;
@@ -116,7 +116,7 @@ export async function startLdapServer(more: readonly string[] = []): Promise<Lda
       `TLSCACertificateFile ${caFile}`,
       `TLSCertificateFile ${file('server.pem', server.pem)}`,
       `TLSCertificateKeyFile ${file('server.key', server.keyPem)}`,
-      // As careless as servers come: a name with an empty password is welcome here.
+      // Accepts a bind with a DN and an empty password (RFC 4513 §5.1.2), as insecure servers do.
       'allow bind_anon_cred bind_anon_dn',
       'sizelimit unlimited',
       'database mdb',
@@ -125,7 +125,7 @@ export async function startLdapServer(more: readonly string[] = []): Promise<Lda
       `rootdn "${ROOT.dn}"`,
       `rootpw "${ROOT.password}"`,
       'access to attrs=userPassword by anonymous auth by * none',
-      // Nobody but the service account reads: without its bind there are no people at all.
+      // Only the service account may read: without its bind, a search returns nothing.
       `access to * by dn.exact="${SERVICE_ACCOUNT.bindDn}" read by * none`,
       '',
     ].join('\n'),
@@ -151,7 +151,7 @@ export async function startLdapServer(more: readonly string[] = []): Promise<Lda
     caFile,
     pause() {
       child.signal('SIGSTOP');
-      // On a busy machine its threads go on for a moment.
+      // On a busy machine, its threads run for another moment.
       const end = performance.now() + 5_000;
       while (!isStopped(child.pid) && performance.now() < end);
     },
@@ -167,7 +167,7 @@ export async function startLdapServer(more: readonly string[] = []): Promise<Lda
   };
 }
 
-/** All of its threads: state `T`, behind the name in parentheses (proc_pid_stat(5)). */
+/** Whether all threads are stopped: state `T` after the name in parentheses (proc_pid_stat(5)). */
 function isStopped(pid: number): boolean {
   const tasks = `/proc/${pid}/task`;
   return readdirSync(tasks).every((task) => / T /.test(readFileSync(`${tasks}/${task}/stat`, 'utf8')));

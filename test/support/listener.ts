@@ -7,7 +7,7 @@ import { createLogger } from '../../src/observability/logger.ts';
 
 const NO_PEERS = { hasEntries: false, includes: () => false };
 
-/** The gateway's listener alone, on a free port, with these handlers. */
+/** Opens only the gateway's public listener, on a free port. */
 export const startTestListener = (
   options: Partial<PublicListenerOptions> & Pick<PublicListenerOptions, 'onRequest'>,
 ): Promise<PublicListener> =>

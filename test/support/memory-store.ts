@@ -14,7 +14,7 @@ import {
   toKeyedEntry,
 } from '../../src/stores/revocation-rules.ts';
 
-/** Not durable: the model that the other stores are tested against. */
+/** An in-memory store: the reference for the tests of the other stores. */
 export function createMemoryStore({ now }: { readonly now: () => Epoch }): Store {
   const grants = new Map<string, StoredEntry>();
   const devices = new Map<string, StoredEntry>();
@@ -76,7 +76,7 @@ function createMemoryGrantIndex(entries: ReadonlyMap<string, StoredEntry>, now: 
       const { after = '', limit } = query;
       const grants: Grant[] = [];
       let last = after;
-      for (const id of [...entries.keys()].toSorted().filter((one) => one > after)) {
+      for (const id of [...entries.keys()].toSorted().filter((key) => key > after)) {
         const entry = entries.get(id);
         const grant = entry && now() < entry.keepUntil && (JSON.parse(entry.text) as Grant);
         if (!grant || !matchesQuery(grant, query)) continue;

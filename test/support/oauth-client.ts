@@ -1,9 +1,9 @@
 import { DEVICE_GRANT, FORM } from './device-client.ts';
 import type { Reply, TestGateway, TestRequest } from './test-gateway.ts';
 
-/** The steps of a client that speaks OAuth as the RFCs have it. */
+/** A client of the standard OAuth endpoints. */
 export interface OAuthClient {
-  /** POST with a form below /authsvc/oauth2. */
+  /** POST with a form body to a path under /authsvc/oauth2. */
   post(
     operation: string,
     fields: Readonly<Record<string, string>> | string,

@@ -5,7 +5,7 @@ import type { IssuedCertificate } from './pki.ts';
 
 export const CLIENT = { id: 'gatehouse', secret: 'a secret between the two of them' } as const;
 
-/** What the provider says about whoever signs in there under this name; any password is right. */
+/** Claims by user name; any password is accepted. */
 const ACCOUNTS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
   alice: {
     email: 'alice@example.test',
@@ -31,9 +31,9 @@ const ACCOUNTS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
 export interface OpenIdProvider {
   readonly issuer: string;
   readonly port: number;
-  /** How often a token was asked for. */
+  /** Number of token requests. */
   readonly tokenRequests: () => number;
-  /** Answers nothing but 503 while set. */
+  /** While set, every response is 503. */
   isUnavailable: boolean;
   stop(): Promise<void>;
 }

@@ -15,7 +15,7 @@ import { PASSWORD } from './test-gateway.ts';
 
 const LOGO = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 48 48"><rect width="48" height="48" rx="11" fill="#0f766e"/><path d="M13 34V23a11 11 0 0 1 22 0v11M9 34h30M24 34V19" fill="none" stroke="#fff" stroke-width="3.4" stroke-linecap="round"/></svg>`;
 
-/** The pages with everything set that can be set. */
+/** Pages with every branding option set. */
 export const startStatePages = (): Promise<PagesHarness> =>
   startPagesHarness(
     (settings) => ({
@@ -40,7 +40,7 @@ export const startStatePages = (): Promise<PagesHarness> =>
         openid: {
           works: {
             title: 'Example Login',
-            // Nothing listens there: the page for a provider that is unreachable.
+            // Nothing listens on this port, so the provider is unreachable.
             issuer: 'https://127.0.0.1:2',
             clientId: 'gatehouse',
             clientSecret: 'unused',
@@ -70,7 +70,7 @@ export interface PageContext {
 
 const pageUrl = ({ pages }: PageContext, path = ''): string => pages.url + BASE + path;
 
-/** Does something that leads to another page, and waits until that page is loaded. */
+/** Runs an action that opens another page, and waits until it has loaded. */
 export const waitForNavigation = async (page: Page, action: () => Promise<unknown>): Promise<void> => {
   await Promise.all([page.waitForEvent('load'), action()]);
 };
@@ -95,7 +95,7 @@ export async function signIn({ page }: PageContext, name = 'alice', password = P
   await clickButton(page, /^(?:Sign in|Anmelden)$/);
 }
 
-/** Others have used up the limit of all who are not signed in. */
+/** Uses up the shared limit of code guesses for users who are not signed in. */
 async function exhaustCodeGuesses(stage: PageContext): Promise<void> {
   await stage.pages.reconfigure((settings) => ({
     ...settings,
@@ -107,7 +107,7 @@ async function exhaustCodeGuesses(stage: PageContext): Promise<void> {
   await submitUserCode(stage, (await stage.pages.requestCodes()).user_code);
 }
 
-/** Goes on where a browser without scripts has arrived: most states need only their last step in the real one. */
+/** Continues the session of a `PagesBrowser` in Chromium: most states need only the last step in a real browser. */
 async function continueSession(stage: PageContext, from: PagesBrowser, path: string): Promise<void> {
   const [name = '', value = ''] = from.cookie.split('=');
   await stage.page.context().addCookies([{ name, value, url: stage.pages.url, secure: true }]);
@@ -129,7 +129,7 @@ export async function openReview(stage: PageContext, name = 'alice'): Promise<Pe
   return pending;
 }
 
-/** A request that another browser has decided. */
+/** Opens a request that was decided in another browser. */
 async function openDecidedRequest(stage: PageContext, decision: 'approve' | 'deny'): Promise<void> {
   const pending = await stage.pages.requestCodes();
   const other = stage.pages.browser();
@@ -138,7 +138,7 @@ async function openDecidedRequest(stage: PageContext, decision: 'approve' | 'den
   await submitUserCode(stage, pending.user_code);
 }
 
-/** Two grants; earlier ones have ended by then. */
+/** Creates two grants, after earlier ones have expired. */
 async function createGrants({ gateway }: PagesHarness): Promise<void> {
   gateway.clock.advance(86_400 * 91);
   const now = gateway.clock.now();
@@ -178,7 +178,7 @@ async function openRevocation(stage: PageContext): Promise<void> {
   await followLink(stage.page, 'Revoke access for Nightly backup');
 }
 
-/** Reaches a state and presses a button there. */
+/** Reaches a state and clicks a button. */
 const thenClick =
   (reach: (stage: PageContext) => Promise<unknown>, name: RegExp | string) =>
   async (stage: PageContext): Promise<void> => {
@@ -186,7 +186,7 @@ const thenClick =
     await clickButton(stage.page, name);
   };
 
-/** Every page and state a person can meet: how to get there, and the heading that says one is there. */
+/** Every page and state a user can see: how to reach it, and the heading it has. */
 export const STATES: Readonly<
   Record<string, { readonly heading: string; reach(stage: PageContext): Promise<unknown> }>
 > = {

@@ -37,32 +37,33 @@ export const toScope = (text: string): Scope => {
   return parsed.value;
 };
 
-export const identityOf = (name: string): string => `local:${USERS.find((one) => one.name === name)?.id}`;
+export const identityOf = (name: string): string =>
+  `local:${USERS.find((candidate) => candidate.name === name)?.id}`;
 
 export interface PendingRequest extends DeviceCodes {
   readonly requestId: string;
 }
 
-/** The confirmation pages of a whole gateway, and what tests about them have in common. */
+/** A complete gateway with helpers for tests of its pages. */
 export interface PagesHarness {
   readonly gateway: TestGateway;
   readonly url: string;
   requestCodes(scope?: string): Promise<PendingRequest>;
   readState(pending: PendingRequest): Promise<DeviceRequest['state']>;
-  /** Each browser has a client address of its own, as a trusted proxy reports it. */
+  /** Each browser has its own client address, as reported by a trusted proxy. */
   browser(options?: { readonly address?: string; readonly certificate?: IssuedCertificate }): PagesBrowser;
   /** Runs before each operation on device requests, user codes and the grant index, and before each revocation. */
   beforeStore: () => Promise<void> | void;
   /**
-   * Sends sign-ins for this request until no more may wait for their turn, and returns the response to the one that
-   * was rejected. The others, and the store, are held until the next reset.
+   * Sends sign-ins for this request until the queue is full, and returns the response to the rejected one. The others, and
+   * all store operations, are blocked until the next reset.
    */
   fillSignInQueue(userCode: string): Promise<Page>;
-  /** Applies a change to the settings the gateway was opened with. */
+  /** Applies a change to the initial settings. */
   reconfigure(change: SettingsChange): Promise<void>;
   /** The names of the audit events so far. */
   events(): string[];
-  /** Restores the settings and the store, empties the log, and moves the clock until every budget is full again. */
+  /** Restores the settings and the store, clears the log, and advances the clock until all rate limits have recovered. */
   reset(seconds?: number): Promise<void>;
   close(): Promise<void>;
 }
@@ -135,7 +136,7 @@ export async function startPagesHarness(
       connections.set(certificate, agent);
       addresses += 1;
       const from = address ?? `10.9.${addresses >> 8}.${addresses & 255}`;
-      return new PagesBrowser({ agent: agent, base: url, headers: { 'x-forwarded-for': from } });
+      return new PagesBrowser({ agent, base: url, headers: { 'x-forwarded-for': from } });
     },
     async fillSignInQueue(userCode) {
       const browser = pages.browser();
@@ -145,7 +146,7 @@ export async function startPagesHarness(
       const body = new URLSearchParams({ form_token, user_name: 'alice', password: PASSWORD }).toString();
       const held = Promise.withResolvers<void>();
       pages.beforeStore = () => held.promise;
-      // One is at work and seven wait: only the ninth gets a response.
+      // One is running and seven are queued: only the ninth gets a response.
       const all = Array.from({ length: 9 }, () => browser.send('POST', `${BASE}/sign-in`, body));
       release = async () => {
         held.resolve();

@@ -5,17 +5,17 @@ import { join } from 'node:path';
 import * as x509 from '@peculiar/x509';
 
 /**
- * A certificate authority for tests: real certificates and revocation lists, sound by default and wrong in
- * exactly the way a test asks for.
+ * A certificate authority for tests: real certificates and CRLs, valid by default and invalid in exactly the way a test
+ * asks for.
  *
- *   const ca = await makeCa();
- *   const alice = await issue(ca, { commonName: 'alice' });          // a good client certificate
+ *   const ca = await createCa();
+ *   const alice = await issue(ca, { commonName: 'alice' });          // a valid client certificate
  *   const server = await issueServer(ca);                            // localhost, 127.0.0.1, ::1
- *   const crl = await makeCrl(ca, { revoked: [alice] });
+ *   const crl = await createCrl(ca, { revoked: [alice] });
  *   writePki(folder, { 'ca.pem': ca.pem, 'alice.pem': alice.pem, 'alice-key.pem': alice.keyPem });
  *
- * @peculiar/x509 builds them, so that the product's own DER reader is never tested against its own mistakes.
- * What no sound library writes (a raw subject, an MD5 signature) is put in afterwards and signed again.
+ * They are created with @peculiar/x509, so that the product's DER reader is not tested against its own mistakes. Anything a
+ * library refuses to write (a raw subject, an MD5 signature) is inserted afterwards, and the result signed again.
  */
 export interface IssuedCertificate {
   readonly pem: string;
@@ -46,7 +46,7 @@ export interface CaOptions {
   readonly notBefore?: Date;
   readonly notAfter?: Date;
   readonly pathLength?: number;
-  /** False leaves the CA bit out. */
+  /** `false` omits the CA flag. */
   readonly ca?: boolean;
   readonly keyUsage?: number;
   readonly extensions?: readonly RawExtension[];
@@ -54,17 +54,17 @@ export interface CaOptions {
 
 export interface LeafOptions {
   readonly commonName?: string | readonly string[];
-  /** Other parts of the subject, in @peculiar/x509's text form, after the common names: `O=Example`. */
+  /** Other attributes of the subject, after the common names. */
   readonly subject?: x509.JsonNameParams;
-  /** The whole subject, as DER (see `derName`). */
+  /** The complete subject, as DER (see `derName`). */
   readonly subjectDer?: Buffer;
   readonly emails?: readonly string[];
   readonly userPrincipalNames?: readonly string[];
   readonly dnsNames?: readonly string[];
   readonly addresses?: readonly string[];
-  /** OIDs; null leaves the extension out. Default: clientAuth. */
+  /** OIDs; null omits the extension. Default: clientAuth. */
   readonly extendedKeyUsage?: readonly string[] | null;
-  /** Flags; null leaves the extension out. Default: digitalSignature. */
+  /** Flags; null omits the extension. Default: digitalSignature. */
   readonly keyUsage?: number | null;
   readonly notBefore?: Date;
   readonly notAfter?: Date;
@@ -83,7 +83,7 @@ export interface LeafOptions {
 export interface CrlOptions {
   readonly revoked?: readonly (IssuedCertificate | string)[];
   readonly thisUpdate?: Date;
-  /** null leaves it out. */
+  /** null omits it. */
   readonly nextUpdate?: Date | null;
   readonly number?: number;
   readonly signedBy?: webcrypto.CryptoKeyPair;
@@ -131,8 +131,8 @@ const daysAgo = (days: number): Date => new Date(Date.now() - days * DAY);
 const daysAhead = (days: number): Date => daysAgo(-days);
 
 export async function generateKeys(kind: KeyKind = 'p256'): Promise<webcrypto.CryptoKeyPair> {
-  const made = await webcrypto.subtle.generateKey(ALGORITHMS[kind], true, ['sign', 'verify']);
-  return made as webcrypto.CryptoKeyPair;
+  const keys = await webcrypto.subtle.generateKey(ALGORITHMS[kind], true, ['sign', 'verify']);
+  return keys as webcrypto.CryptoKeyPair;
 }
 
 let serials = 0;
@@ -163,7 +163,6 @@ async function toIssuedCertificate(
   };
 }
 
-/** PEM of the given bytes. */
 export const toPem = (label: string, der: Uint8Array): string =>
   `-----BEGIN ${label}-----\n${Buffer.from(der)
     .toString('base64')
@@ -259,8 +258,8 @@ export async function createCrl(ca: IssuedCertificate, options: CrlOptions = {})
     issuer: ca.subject,
     thisUpdate,
     ...(nextUpdate !== null && { nextUpdate }),
-    entries: (options.revoked ?? []).map((one) => ({
-      serialNumber: typeof one === 'string' ? one : one.serial,
+    entries: (options.revoked ?? []).map((entry) => ({
+      serialNumber: typeof entry === 'string' ? entry : entry.serial,
       revocationDate: thisUpdate,
     })),
     extensions: [
@@ -273,7 +272,7 @@ export async function createCrl(ca: IssuedCertificate, options: CrlOptions = {})
     signingKey: signer.privateKey,
   });
   const bytes = Buffer.from(crl.rawData);
-  // @peculiar/x509 labels it `CRL`; RFC 7468 §6 and OpenSSL say `X509 CRL`.
+  // @peculiar/x509 uses the label `CRL`; RFC 7468 §6 requires `X509 CRL`.
   return { pem: toPem('X509 CRL', bytes), der: bytes };
 }
 
@@ -330,24 +329,24 @@ export const UPN = '1.3.6.1.4.1.311.20.2.3';
 
 const MD5_WITH_RSA = der(0x30, derOid('1.2.840.113549.1.1.4'), der(0x05));
 
-/** The children of a constructed element, whole. Only ever given what @peculiar/x509 wrote. */
+/** The children of a constructed element, including their headers. Only for the output of @peculiar/x509. */
 function children(bytes: Buffer): Buffer[] {
   const found: Buffer[] = [];
-  const headerOf = (at: number): readonly [header: number, length: number] => {
+  const readHeader = (at: number): readonly [header: number, length: number] => {
     const first = bytes[at + 1] ?? 0;
     if (first < 0x80) return [2, first];
     return [2 + (first & 0x7f), bytes.readUIntBE(at + 2, first & 0x7f)];
   };
-  const [header] = headerOf(0);
+  const [header] = readHeader(0);
   for (let at = header; at < bytes.length; ) {
-    const [head, length] = headerOf(at);
+    const [head, length] = readHeader(at);
     found.push(bytes.subarray(at, at + head + length));
     at += head + length;
   }
   return found;
 }
 
-/** Puts in what no sound library writes, and signs again. */
+/** Applies changes that a library refuses to make, and signs the result again. */
 function rewriteAndSign(bytes: Buffer, signer: webcrypto.CryptoKeyPair, options: LeafOptions): Buffer {
   const [tbs = bytes, algorithm = bytes] = children(bytes);
   const written = options.md5 === true ? MD5_WITH_RSA : algorithm;

@@ -3,9 +3,9 @@ import { connect, createServer, type Server } from 'node:net';
 import { until } from './until.ts';
 
 /**
- * Ports for programs that cannot bind port 0 and report what they got. They are below the ephemeral range (32768 on Linux,
- * 49152 on macOS), so the kernel never gives one to an outgoing connection, and each process takes whole blocks for itself:
- * listening on the first port of a block is the lock, and ends with the process.
+ * Ports for programs that cannot bind port 0 and report the result. They are below the ephemeral range (32768 on Linux, 49152
+ * on macOS), so the kernel never uses one for an outgoing connection. Each process reserves whole blocks: it listens on the
+ * first port of a block as a lock, which the kernel releases when the process exits.
  */
 const FIRST = 20_000;
 const LAST = 30_000;

@@ -5,7 +5,7 @@ import type { VerifiedToken } from '../../src/domain/verified-token.ts';
 import type { RequestNotes } from '../../src/http/request-context.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { createFastPath, type FastPath } from '../../src/proxy/downstream/fast-path.ts';
-import { createProxy, type ProxyDeps } from '../../src/proxy/proxy.ts';
+import { type ProxyDeps, ReverseProxy } from '../../src/proxy/proxy.ts';
 import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
 import { startTestListener } from './listener.ts';
 import { createCa, type IssuedCertificate, issueServer } from './pki.ts';
@@ -22,7 +22,7 @@ type RuleOptions = Partial<Omit<AccessRule, 'pattern' | 'requirement' | 'methods
   readonly clients?: readonly string[];
 };
 
-/** `rule('/files/**', 'files:read')`; `public` and `any-token` are what they say. */
+/** `rule('/files/**', 'files:read')`; `requires` is a scope, `public` or `any-token`. */
 export function rule(path: string, requires: string, options: RuleOptions = {}): AccessRule {
   const parsed = parsePattern(path);
   if (!parsed.ok) throw new Error(parsed.problem);
@@ -71,12 +71,12 @@ export const bearer = (options: Partial<VerifiedToken> = {}): VerifiedToken => (
 
 export interface ProxyHarness {
   readonly port: number;
-  /** What the log line of each request would hold. */
+  /** The notes for the access log of each request. */
   readonly notes: RequestNotes[];
   readonly log: string[];
-  /** Undefined where everything takes the full path. */
+  /** Undefined if all requests take the full path. */
   readonly fastPath: FastPath | undefined;
-  /** Issued the server's certificate, and those of clients that are asked for; unused without `tls`. */
+  /** Issuer of the server certificate and of client certificates; unused without `tls`. */
   readonly ca: IssuedCertificate;
   close(): Promise<void>;
 }
@@ -84,15 +84,15 @@ export interface ProxyHarness {
 export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
   readonly upstream: string | readonly string[];
   readonly upstreamSettings?: Partial<UpstreamSettings>;
-  /** Upstreams beside `default`. */
+  /** Additional upstreams. */
   readonly extraUpstreams?: Readonly<Record<string, UpstreamSettings>>;
-  /** Access tokens and what they say. */
+  /** Access tokens and their contents. */
   readonly tokens?: Readonly<Record<string, VerifiedToken>>;
-  /** What reads connections first; by default as `GATEHOUSE_TEST_PATH` says. */
+  /** Default: `GATEHOUSE_TEST_PATH`. */
   readonly proxyPath?: 'fast' | 'full';
-  /** TLS with a certificate of the harness's `ca`, which asks for client certificates. */
+  /** Serve TLS with a certificate issued by `ca`, and request client certificates. */
   readonly tls?: boolean;
-  /** HTTP/2 beside HTTP/1.1, with `tls`. */
+  /** Offer HTTP/2 in addition to HTTP/1.1; needs `tls`. */
   readonly http2?: boolean;
 }
 
@@ -102,7 +102,7 @@ export const RULES: readonly AccessRule[] = [
   rule('/admin/**', 'admin:manage'),
 ];
 
-/** The proxy behind the gateway's own listener; token reading and revocations from a table. */
+/** The proxy behind the gateway's real listener, with tokens and revocations from a table. */
 export async function startProxyHarness(options: HarnessOptions): Promise<ProxyHarness> {
   const { upstream, upstreamSettings, extraUpstreams, tokens = { A: bearer() }, ...rest } = options;
   const { proxyPath = FULL_PATH ? 'full' : 'fast', tls = false, http2 = false, ...deps } = rest;
@@ -140,7 +140,7 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
   const integrations = new Map([
     ['report-runner', integration('report-runner', 'files:read,write;reports:read')],
   ]);
-  const proxy = createProxy({
+  const proxy = new ReverseProxy({
     rules: RULES,
     upstreams: {
       default: {

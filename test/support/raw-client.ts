@@ -13,10 +13,10 @@ export interface RawClient {
   send(text: string): void;
   /** Everything received so far. */
   text(): string;
-  /** Waits until what was received satisfies `condition`, or the other side closed; fails after `ms`. */
+  /** Waits until the received text satisfies `condition` or the peer closes; throws after `ms`. */
   until(condition: (text: string) => boolean, ms?: number): Promise<string>;
   closed(ms?: number): Promise<string>;
-  /** How the other side closed: undefined while it is open. */
+  /** How the peer closed the connection; undefined while it is open. */
   closeKind(): 'end' | 'reset' | undefined;
   destroy(): void;
 }
@@ -24,7 +24,7 @@ export interface RawClient {
 export const connectRaw = (port: number): Promise<RawClient> =>
   wrapSocket(connect(port, '127.0.0.1'), 'connect');
 
-/** The same over TLS, under the name the certificates of tests are made for. */
+/** The same over TLS, with the server name of the test certificates. */
 export const connectRawTls = (port: number, ca: string, protocols = ['http/1.1']): Promise<RawClient> =>
   wrapSocket(
     connectTls({ host: '127.0.0.1', port, ca, servername: 'localhost', ALPNProtocols: protocols }),
@@ -68,7 +68,7 @@ async function wrapSocket(socket: Socket, ready: 'connect' | 'secureConnect'): P
   };
 }
 
-/** Is there a whole answer (by Content-Length, by the last chunk, or without a body) in this text? */
+/** Whether the text holds a complete response (by Content-Length, last chunk, or without a body). */
 export function isCompleteResponse(text: string, toHead = false): boolean {
   const end = text.indexOf('\r\n\r\n');
   if (end < 0) return false;
@@ -85,7 +85,7 @@ export function parseRawResponse(text: string): RawResponse {
   return { status: Number(head.split(' ')[1]), head, body: end < 0 ? '' : text.slice(end + 4) };
 }
 
-/** One connection, one message, one answer. */
+/** Sends one message on a new connection and reads one response. */
 export async function rawRequest(port: number, message: string): Promise<RawResponse> {
   const client = await connectRaw(port);
   try {

@@ -4,7 +4,7 @@ import type { RecordKind } from '../../src/ports/record-authenticator.ts';
 import { openEnv } from '../../src/stores/embedded/env.ts';
 import { resolveStoreFiles } from '../../src/stores/embedded/folder.ts';
 
-/** Write access to a store without its keys, as an attacker has it who reached the store. */
+/** Write access to a store without its keys, as an attacker with access to the store would have. */
 export interface RawRecords {
   read(kind: RecordKind, id: string): Promise<string>;
   write(kind: RecordKind, id: string, text: string): Promise<void>;
@@ -32,7 +32,7 @@ export function openRawRedis(port: number, prefix = 'gh'): RawRecords {
   };
 }
 
-/** Of a store that no process has open. */
+/** For a store that no process has open. */
 export function openRawEmbedded(folder: string): RawRecords {
   const env = openEnv(resolveStoreFiles(folder), 2 ** 30);
   return {
@@ -46,10 +46,10 @@ export function openRawEmbedded(folder: string): RawRecords {
   };
 }
 
-/** The folder of the embedded store of a gateway with the settings of tests. */
+/** The embedded store's folder in a gateway with the test settings. */
 export const embeddedStorePath = (folder: string): string => join(folder, 'data');
 
-/** Changes one record; fails when there was nothing to change. */
+/** Changes one record; throws if `change` has no effect. */
 export async function tamper(
   raw: RawRecords,
   kind: RecordKind,

@@ -1,7 +1,7 @@
 import type { SettingsInput } from '../../src/config/schema.ts';
 import type { SettingsChange, TestGateway } from './test-gateway.ts';
 
-/** Runs something under changed settings, and puts the former ones back by another reload. */
+/** Runs `run` with changed settings, then restores the previous ones with another reload. */
 export async function withSettings<T>(
   gateway: TestGateway,
   change: SettingsChange,
@@ -26,8 +26,8 @@ export const withIntegration =
   (clientId: string, changes: Partial<Integration>): SettingsChange =>
   (settings) => ({
     ...settings,
-    integrations: (settings.integrations ?? []).map((one) =>
-      one.clientId === clientId ? { ...one, ...changes } : one,
+    integrations: (settings.integrations ?? []).map((integration) =>
+      integration.clientId === clientId ? { ...integration, ...changes } : integration,
     ),
   });
 
@@ -35,7 +35,7 @@ export const withoutIntegration =
   (clientId: string): SettingsChange =>
   (settings) => ({
     ...settings,
-    integrations: (settings.integrations ?? []).filter((one) => one.clientId !== clientId),
+    integrations: (settings.integrations ?? []).filter((integration) => integration.clientId !== clientId),
     routes: (settings.routes ?? []).filter((route) => route.clients?.includes(clientId) !== true),
   });
 
@@ -52,7 +52,7 @@ export const withTokens =
   (changes: NonNullable<SettingsInput['tokens']>): SettingsChange =>
   (settings) => ({ ...settings, tokens: { ...settings.tokens, ...changes } });
 
-/** One more integration, whose tokens work only with the certificate they were got with. */
+/** Adds an integration whose tokens are bound to the client certificate (RFC 8705 §3). */
 export const withBoundApp: SettingsChange = (settings) => ({
   ...settings,
   integrations: [
@@ -68,7 +68,7 @@ export const withBoundApp: SettingsChange = (settings) => ({
 
 type Certificates = NonNullable<SettingsInput['certificates']>;
 
-/** A front proxy on this machine forwards the certificate of its client. */
+/** A front proxy on this machine forwards the client certificate. */
 export const withForwardedCertificates =
   (forwardedHeader: NonNullable<Certificates['forwardedHeader']> = 'client-cert'): SettingsChange =>
   (settings) => ({

@@ -5,13 +5,13 @@ import {
 } from '../../src/tokens/record-mac.ts';
 import { openSealingKeys, type SealingKeys } from '../../src/tokens/sealing-keys.ts';
 
-/** Sealing keys of these ids, each with the same secret in every process. */
+/** Sealing keys with these ids; the secrets are the same in every process. */
 export const testKeyring = (...kids: readonly string[]): SealingKeys =>
   openSealingKeys({
     sealing: kids.map((kid, index) => ({ kid, activeFrom: index, secret: kid.padEnd(43, '0') })),
   });
 
-/** Authenticates records as a process with one key does. */
+/** Authenticates records with one key. */
 export function testAuthenticator(
   options: Partial<RecordMacOptions> = {},
   keyring = TEST_KEYS,

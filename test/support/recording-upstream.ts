@@ -1,7 +1,7 @@
 import { createServer, type Socket } from 'node:net';
 import { listenTcp } from './tcp-server.ts';
 
-/** A request as its bytes say, read by a parser of our own: what the upstream really got. */
+/** A request as the upstream received it, read by a parser that is independent of the product. */
 export interface RecordedRequest {
   readonly method: string;
   readonly target: string;
@@ -13,8 +13,9 @@ export interface RecordedRequest {
 }
 
 export interface RecordedStream {
-  /** All bytes since the last reset, and those of them that are no whole request. */
+  /** All bytes since the last reset. */
   readonly bytes: string;
+  /** Bytes after the last complete request. */
   readonly unfinished: string;
   readonly closed: boolean;
 }
@@ -27,13 +28,13 @@ export interface RecordingUpstream {
   readonly requests: RecordedRequest[];
   /** All bytes of all connections. */
   bytes(): string;
-  /** The same, by connection. */
+  /** The bytes of each connection. */
   connectionStreams(): readonly RecordedStream[];
   connectionCount(): number;
   openConnections(): number;
-  /** Writes this on every open connection. */
+  /** Writes to every open connection. */
   writeToAll(text: string): void;
-  /** How requests are answered from now on. */
+  /** Sets the responder for future requests. */
   respondWith(reply: Responder): void;
   reset(): void;
   close(): Promise<void>;
@@ -46,7 +47,7 @@ export const respondOk: Responder = (socket, { method, target }) => {
   );
 };
 
-/** Raw TCP: keeps every byte, reads requests strictly, and answers each with well-formed HTTP. */
+/** Raw TCP: records every byte, parses requests strictly, and responds to each with well-formed HTTP. */
 export async function startRecordingUpstream(listenOn: number | string = 0): Promise<RecordingUpstream> {
   const requests: RecordedRequest[] = [];
   const streams = new Map<Socket, { bytes: string; unfinished: string; closed: boolean }>();
@@ -104,7 +105,7 @@ export async function startRecordingUpstream(listenOn: number | string = 0): Pro
   };
 }
 
-/** The values of a header, by its exact lower-case name. */
+/** The values of a header; the name is lower case. */
 export const headerValues = (request: RecordedRequest | undefined, name: string): string[] =>
   (request?.headers ?? []).filter(([given]) => given === name).map(([, value]) => value);
 

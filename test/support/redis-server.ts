@@ -11,24 +11,24 @@ export interface RedisServer {
   readonly port: number;
   readonly url: string;
   readonly pid: number;
-  /** Stands still, as a machine that hangs; `resume` lets it go on. */
+  /** Stops the process (SIGSTOP), like a machine that hangs, until `resume`. */
   pause(): void;
   resume(): void;
   kill(): Promise<void>;
-  /** Ends it and removes its files. */
+  /** Kills it and removes its files. */
   stop(): Promise<void>;
 }
 
 export interface RedisServerOptions {
-  /** A port of one's choice; else a free one. */
+  /** Default: a free port. */
   readonly port?: number;
-  /** Words in front of the settings: a configuration file. */
+  /** Arguments before the settings: a configuration file. */
   readonly file?: readonly string[];
-  /** Speaks TLS only. */
+  /** Accept TLS connections only. */
   readonly tls?: boolean;
 }
 
-/** A real server on a free port, with a folder of its own. Settings are words as on its command line. */
+/** Starts a real server on a free port with its own folder. Settings are command-line arguments. */
 export async function startRedis(
   settings: readonly string[] = [],
   options: RedisServerOptions = {},

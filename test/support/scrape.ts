@@ -1,6 +1,6 @@
 import { type Reply, sendRequest } from './https-client.ts';
 
-/** What `/metrics` says, by name and labels as they stand there. */
+/** The response of `/metrics`, by name and labels in the text format. */
 export interface Scrape {
   readonly text: string;
   readonly contentType: string;
@@ -20,7 +20,7 @@ export async function scrape(adminPort: number): Promise<Scrape> {
     if (family !== undefined) families.add(family);
     const [, name, value] = /^([a-z_]+(?:\{.*\})?) (\S+)$/.exec(line) ?? [];
     if (name === undefined) continue;
-    if (samples.has(name)) throw new Error(`${name} stands there twice`);
+    if (samples.has(name)) throw new Error(`duplicate sample ${name}`);
     samples.set(name, Number(value));
   }
   return {

@@ -12,8 +12,8 @@ import { until } from './until.ts';
 export { until } from './until.ts';
 
 /**
- * The real program in a process of its own, with everything it needs in a folder of its own. For tests about
- * what only whole processes do: signals, workers, being killed, files changing under it.
+ * The folder of a gatehouse process, with its configuration and certificates. For tests that need real processes: signals,
+ * workers, SIGKILL, changed files.
  */
 export interface ServeFolder extends Omit<TempFolder, 'remove'> {
   readonly ca: IssuedCertificate;
@@ -21,7 +21,7 @@ export interface ServeFolder extends Omit<TempFolder, 'remove'> {
   readonly upstream: { readonly port: number };
   /** Changes `gatehouse.yaml`. */
   configure(change: SettingsChange): void;
-  /** Ends the upstream and what still runs on this folder, and removes it. */
+  /** Stops the upstream and all processes that use this folder, and removes it. */
   remove(): Promise<void>;
 }
 
@@ -29,17 +29,17 @@ export interface ServeProcess {
   readonly pid: number;
   readonly port: number;
   readonly adminPort: number;
-  /** Of the workers at start; none when one process does everything. */
+  /** Process ids of the workers at start; empty with a single process. */
   readonly workers: readonly number[];
   /** Parsed log lines, oldest first. */
   readonly log: readonly LogLine[];
-  /** What it says on standard error. */
+  /** Output on stderr. */
   readonly errors: () => string;
   readonly ended: Promise<Exit>;
   signal(signal: NodeJS.Signals): void;
-  /** Ends it gently; tells the exit code. */
+  /** Sends SIGTERM and returns the exit code. */
   stop(): Promise<number | null>;
-  /** As a power switch would, as far as the process can tell. */
+  /** Sends SIGKILL, like a power failure as far as the process is concerned. */
   kill(): Promise<void>;
 }
 
@@ -86,14 +86,14 @@ export interface StartOptions {
   readonly set?: readonly string[];
   /** The built program instead of the sources. */
   readonly entry?: string;
-  /** A program that starts it, such as `taskset -c 0`. */
+  /** A command that starts it, such as `taskset -c 0`. */
   readonly wrapper?: readonly string[];
   readonly nodeOptions?: readonly string[];
   /** Added to its environment. */
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** Starts `gatehouse serve` and waits until it says that it is ready. */
+/** Starts `gatehouse serve` and waits until it logs `ready`. */
 export async function startServe(
   folder: Pick<ServeFolder, 'path'>,
   { set = [], entry = MAIN, wrapper = [], nodeOptions = [], env = {} }: StartOptions = {},
@@ -106,7 +106,7 @@ export async function startServe(
     'serve',
     '--config',
     join(folder.path, 'gatehouse.yaml'),
-    ...set.flatMap((one) => ['--set', one]),
+    ...set.flatMap((setting) => ['--set', setting]),
   ];
   const log: LogLine[] = [];
   const child = await startChild(args, {
@@ -114,7 +114,7 @@ export async function startServe(
     env: { ...cleanEnvironment(), ...env },
     onLine(text) {
       const line = parseJson(text);
-      // The last line of a process that was killed may be cut off.
+      // The last line of a killed process may be truncated.
       if (typeof line['event'] === 'string') log.push(line as LogLine);
     },
     ready: (text) => text.includes('"event":"ready"'),
@@ -140,8 +140,8 @@ function track(path: string, child: Child, log: readonly LogLine[]): ServeProces
     },
     async kill() {
       await child.stop('SIGKILL');
-      // Workers end by themselves when their supervisor is gone.
-      await until('the workers are gone', () => workers.every((pid) => !isAlive(pid)));
+      // Workers exit by themselves when the supervisor is gone.
+      await until('the workers have exited', () => workers.every((pid) => !isAlive(pid)));
     },
   };
   const others = running.get(path) ?? new Set();
@@ -150,7 +150,7 @@ function track(path: string, child: Child, log: readonly LogLine[]): ServeProces
   return started;
 }
 
-/** Settings come from the folder alone, whatever the caller's shell has set. */
+/** The caller's environment must not change the settings. */
 const cleanEnvironment = (): NodeJS.ProcessEnv =>
   Object.fromEntries(
     Object.entries(process.env).filter(([name]) => !/^(GATEHOUSE_|NODE_OPTIONS|VITEST|NODE_ENV)/.test(name)),
@@ -165,13 +165,13 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** What its probe answers. */
+/** Status of the readiness probe. */
 export const readiness = async ({ adminPort }: Pick<ServeProcess, 'adminPort'>): Promise<number> =>
   (await fetch(`http://127.0.0.1:${adminPort}/readyz`)).status;
 
 export type Client = HttpsClient;
 
-/** A client with one connection, which therefore is always served by the same worker. */
+/** A client with one connection, so that the same worker always serves it. */
 export const connect = (folder: Pick<ServeFolder, 'ca'>, port: number, as?: IssuedCertificate): Client =>
   createHttpsClient({ port, ca: folder.ca.pem, as });
 
@@ -180,7 +180,7 @@ export interface WorkerClient extends Client {
   readonly worker: number;
 }
 
-/** Opens so many clients and finds out, from the request log, which worker serves each. */
+/** Opens `count` clients and reads from the access log which worker serves each. */
 export async function connectMany(
   folder: Pick<ServeFolder, 'ca'>,
   server: Pick<ServeProcess, 'port' | 'log'>,
@@ -194,14 +194,14 @@ export async function connectMany(
       const path = `/which-worker/${crypto.randomUUID()}`;
       await client.request({ path });
       const line = await until(`a log line for ${path}`, () =>
-        server.log.slice(from).find((one) => one['path'] === path),
+        server.log.slice(from).find((entry) => entry['path'] === path),
       );
       return { ...client, worker: Number(line['worker']) };
     }),
   );
 }
 
-/** The clients of each worker. */
+/** The clients by worker. */
 export const groupByWorker = <C extends WorkerClient>(
   clients: readonly C[],
 ): ReadonlyMap<number, readonly C[]> => Map.groupBy(clients, ({ worker }) => worker);

@@ -4,11 +4,11 @@ import { startChild } from './child-process.ts';
 needs('strace');
 
 export interface StalledFlush {
-  /** The flushes that were held, and all later ones, go on. */
+  /** Continues the blocked flushes and all later ones. */
   resume(): Promise<void>;
 }
 
-/** Holds every flush to disk (`fdatasync`) of a running process; undefined where this user may not trace processes. */
+/** Blocks every `fdatasync` of a running process; undefined if this user may not trace processes. */
 export async function stallFlush(pid: number): Promise<StalledFlush | undefined> {
   const tracer = ['strace', '-f', '-p', String(pid), '-o', '/dev/null', '-e', 'trace=fdatasync'];
   const anHour = 3_600 * 1_000_000;

@@ -4,13 +4,13 @@ import { createHttpsClient } from './https-client.ts';
 import { until } from './until.ts';
 
 /**
- * Clients that never stop asking, over HTTP/1.1 and HTTP/2, and take note of every request that was not answered well. They
- * do what RFC 9113 §6.8 asks of a client (what was surely not begun is asked again elsewhere) and nothing beyond.
+ * Clients that send requests continuously over HTTP/1.1 and HTTP/2 and record every failed request. They retry only what
+ * RFC 9113 §6.8 allows: requests that the server has certainly not processed.
  */
 export interface SteadyLoad {
   readonly failures: readonly string[];
   completed(): number;
-  /** Waits until so many more were answered. */
+  /** Waits for `count` more responses. */
   waitForMore(count: number, seconds?: number): Promise<void>;
   stop(): Promise<void>;
 }
@@ -22,15 +22,15 @@ export interface LoadOptions {
   readonly token?: string;
   readonly http1?: number;
   readonly http2?: number;
-  /** Between two requests of a client. Without it they take the CPU from processes that start meanwhile. */
+  /** Pause between two requests of a client. Without it, the clients take the CPU that starting processes need. */
   readonly pauseMs?: number;
   /** A new connection for each request of the HTTP/1.1 clients. */
   readonly newConnections?: boolean;
-  /** What is wrong with an answer; undefined when nothing is. */
+  /** Describes the problem of a response; undefined if there is none. */
   readonly check?: (response: { readonly status: number; readonly body: string }) => string | undefined;
 }
 
-const isOk: NonNullable<LoadOptions['check']> = ({ status, body }) =>
+const checkOk: NonNullable<LoadOptions['check']> = ({ status, body }) =>
   status === 200 ? undefined : `status ${status}: ${body.slice(0, 200)}`;
 
 export function startSteadyLoad(options: LoadOptions): SteadyLoad {
@@ -43,7 +43,7 @@ export function startSteadyLoad(options: LoadOptions): SteadyLoad {
     http2 = 2,
     newConnections = false,
     pauseMs,
-    check = isOk,
+    check = checkOk,
   } = options;
   const failures: string[] = [];
   let completed = 0;
@@ -71,11 +71,11 @@ export function startSteadyLoad(options: LoadOptions): SteadyLoad {
     let session: ClientHttp2Session | undefined;
     const open = (): ClientHttp2Session => {
       if (session !== undefined && !session.closed && !session.destroyed) return session;
-      const made = connectHttp2(`https://localhost:${port}`, { ca });
-      made.on('error', (error) => failures.push(`HTTP/2 connection: ${error.message}`));
-      made.on('goaway', () => made.close());
-      session = made;
-      return made;
+      const opened = connectHttp2(`https://localhost:${port}`, { ca });
+      opened.on('error', (error) => failures.push(`HTTP/2 connection: ${error.message}`));
+      opened.on('goaway', () => opened.close());
+      session = opened;
+      return opened;
     };
     while (!stopped.signal.aborted) {
       await new Promise<void>((resolve) => {
@@ -115,7 +115,7 @@ export function startSteadyLoad(options: LoadOptions): SteadyLoad {
     completed: () => completed,
     async waitForMore(count, seconds = 30) {
       const wanted = completed + count;
-      await until(`${count} more answers`, () => completed >= wanted, seconds);
+      await until(`${count} more responses`, () => completed >= wanted, seconds);
     },
     async stop() {
       stopped.abort();

@@ -1,4 +1,4 @@
-/** Small programs that use a store from a process of their own, for tests that kill it or race with it. */
+/** Programs that use a store in a separate process, for tests that kill it or race with it. */
 import { once } from 'node:events';
 import { Fault } from '../../src/ports/fault.ts';
 import { openEmbeddedStore } from '../../src/stores/embedded/store.ts';
@@ -11,7 +11,7 @@ const open = (role: 'owner' | 'worker') =>
   openEmbeddedStore({ path, mapSize: 2 ** 30, role, now: () => NOW, authenticator: testAuthenticator() });
 
 const programs: Record<string, () => Promise<void>> = {
-  /** Opens as the owner, says so, and stays. */
+  /** Opens the store as its owner and keeps running. */
   async hold() {
     await open('owner');
     print('open');
@@ -28,7 +28,7 @@ const programs: Record<string, () => Promise<void>> = {
     process.exit(0);
   },
 
-  /** Writes without end; prints what was acknowledged, and only then. */
+  /** Writes until killed; prints each write after it was acknowledged. */
   async 'write-until-killed'() {
     const store = await open('owner');
     const writer = async (writerIndex: number): Promise<void> => {
@@ -37,7 +37,7 @@ const programs: Record<string, () => Promise<void>> = {
         await store.grants.create(id, testGrant({ id }), LATER);
         print(`grant ${id} 1`);
         const found = await store.grants.read(id);
-        if (found === undefined) throw new Error('what was written cannot be read');
+        if (found === undefined) throw new Error(`${id} was written but cannot be read`);
         await store.grants.replace(id, found.version, testGrant({ id, generation: 2 }), LATER);
         print(`grant ${id} 2`);
         await store.revocations.announce({ of: 'grant', grantId: id, belowGeneration: 3, keepUntil: LATER });
@@ -47,7 +47,7 @@ const programs: Record<string, () => Promise<void>> = {
     await Promise.all(Array.from({ length: 16 }, (_, writerIndex) => writer(writerIndex)));
   },
 
-  /** When told to, creates each of a hundred ids once, all at the same time; prints those it was first for. */
+  /** On input, creates a hundred ids concurrently; prints those it created first. */
   async 'create-all'() {
     const store = await open('worker');
     print('ready');
@@ -60,7 +60,7 @@ const programs: Record<string, () => Promise<void>> = {
     process.exit(0);
   },
 
-  /** When told to, tries a hundred times to create one and the same id. */
+  /** On input, tries a hundred times to create the same id. */
   async 'create-one'() {
     const store = await open('worker');
     print('ready');
@@ -72,13 +72,13 @@ const programs: Record<string, () => Promise<void>> = {
     process.exit(0);
   },
 
-  /** Revokes what it is told to, and says when that is acknowledged. */
+  /** Revokes what each input line names, and prints when it was acknowledged. */
   async revoke() {
     const store = await open('worker');
     print('ready');
     for await (const chunk of process.stdin)
-      for (const word of String(chunk).trim().split('\n')) {
-        const [of = '', name = ''] = word.split(' ');
+      for (const line of String(chunk).trim().split('\n')) {
+        const [of = '', name = ''] = line.split(' ');
         await store.revocations.announce(
           of === 'grant'
             ? { of, grantId: name, belowGeneration: Number.POSITIVE_INFINITY, keepUntil: LATER }
@@ -86,7 +86,7 @@ const programs: Record<string, () => Promise<void>> = {
               ? { of, clientId: name, notBefore: NOW + 1, keepUntil: LATER }
               : { of: 'identity', identity: name, notBefore: NOW + 1, keepUntil: LATER },
         );
-        print(`revoked ${word}`);
+        print(`revoked ${line}`);
       }
     process.exit(0);
   },

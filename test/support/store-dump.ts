@@ -2,8 +2,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 /**
- * Everything printable in a store's files, for tests that look for secrets in it. For a store that is closed or
- * belongs to another process: reading the lock file here would drop a lock that this process holds on it.
+ * All printable strings in a store's files, for tests that search it for secrets. The store must be closed or belong to
+ * another process: reading the lock file here would release a lock that this process holds on it.
  */
 export function dumpStrings(path: string, except: readonly string[] = []): readonly string[] {
   return readdirSync(path, { withFileTypes: true, recursive: true })

@@ -24,7 +24,7 @@ export const testGrant = (changes: Partial<Grant> = {}): Grant => ({
   ...changes,
 });
 
-/** A clock that stands until it is moved. */
+/** A clock that the test sets. */
 export function testClock(start = NOW): { now: () => number; at: (time: number) => void } {
   let time = start;
   return {
@@ -42,15 +42,15 @@ export const openOwnerStore = (path: string, now: () => number = () => NOW): Pro
   openEmbeddedStore({ path, mapSize: 2 ** 30, role: 'owner', now, authenticator: testAuthenticator() });
 
 export interface StoreChild {
-  /** The next line it prints; undefined when it has ended. */
+  /** The next line of output; undefined after exit. */
   nextLine(): Promise<string | undefined>;
-  /** Everything it still prints. */
+  /** All further lines until exit. */
   remainingLines(): Promise<readonly string[]>;
   kill(): Promise<void>;
   send(text: string): void;
 }
 
-/** Runs one of the small programs of `store-child.ts` in its own process. */
+/** Runs one of the programs in `store-child.ts`. */
 export function startStoreChild(...args: readonly string[]): StoreChild {
   const child = spawnChild([process.execPath, join(import.meta.dirname, 'store-child.ts'), ...args]);
   const lines = createInterface({ input: child.process.stdout })[Symbol.asyncIterator]();

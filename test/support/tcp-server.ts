@@ -6,11 +6,11 @@ export interface TcpServer {
   /** Open connections. */
   readonly sockets: ReadonlySet<Socket>;
   readonly destroyConnections: () => void;
-  /** Ends all connections, too. */
+  /** Also destroys all connections. */
   readonly close: () => Promise<void>;
 }
 
-/** Binds any kind of server to a port of 127.0.0.1 (0: a free one) or a Unix socket, and keeps track of its connections. */
+/** Binds a server to a port of 127.0.0.1 (0: a free one) or a Unix socket, and tracks its connections. */
 export async function listenTcp(server: Server, listenOn: number | string = 0): Promise<TcpServer> {
   const sockets = new Set<Socket>();
   server.prependListener('connection', (socket: Socket) => {

@@ -21,7 +21,7 @@ export function tempFolder(name = 'test'): TempFolder {
       writeFileSync(file(entry), content, { mode: 0o600 });
       return file(entry);
     },
-    // A killed process may have created one more file meanwhile.
+    // A killed process may create another file while the folder is being removed.
     remove: () => rmSync(path, { recursive: true, force: true, maxRetries: 5 }),
   };
 }

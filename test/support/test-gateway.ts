@@ -17,8 +17,8 @@ import { tempFolder } from './temp-folder.ts';
 export type { Reply, TokenGrant } from './https-client.ts';
 
 /**
- * A whole gatehouse for tests: real TLS, real certificates, the embedded store, a real upstream, in this process,
- * on free ports, with a clock that can be moved. Everything is removed again by `close`.
+ * A complete in-process gatehouse with real TLS, real certificates, the embedded store and a real upstream, on free ports,
+ * with an adjustable clock. `close` removes everything.
  */
 export interface TestGateway {
   readonly folder: string;
@@ -29,28 +29,28 @@ export interface TestGateway {
   readonly users: Readonly<Record<'alice' | 'bob', IssuedCertificate>>;
   /** Parsed log lines, oldest first. */
   readonly log: readonly LogLine[];
-  /** The same, as they were written. */
+  /** The unparsed log lines. */
   readonly logLines: readonly string[];
   readonly upstream: Upstream;
   clock: { advance(seconds: number): void; now(): number };
   request(testRequest: TestRequest): Promise<Reply>;
-  /** POST with a JSON body below /authsvc. */
+  /** POST with a JSON body to a path under /authsvc. */
   post(path: string, body: unknown, more?: Omit<TestRequest, 'path' | 'method' | 'body'>): Promise<Reply>;
-  /** A grant for a person by certificate; fails the test when it is refused. */
+  /** Requests a certificate grant for a user; throws if it is rejected. */
   grant(more?: {
     readonly user?: 'alice' | 'bob';
     readonly clientId?: string;
     readonly scope?: string;
   }): Promise<TokenGrant>;
   refresh(token: string, more?: Record<string, unknown>): Promise<Reply>;
-  /** A call to the API behind the gateway. */
+  /** Calls the API behind the gateway. */
   api(path: string, token?: string, more?: Partial<TestRequest>): Promise<Reply>;
-  /** Changes the settings as a reload would. */
+  /** Changes the settings and reloads. */
   reload(change: (settings: SettingsInput) => SettingsInput): Promise<void>;
   auditEvents(event: string): LogLine[];
-  /** Empties both logs, for tests that write millions of lines. */
+  /** Clears `log` and `logLines`, for tests that write millions of lines. */
   clearLog(): void;
-  /** Closes the gateway and opens it again on the same folder, perhaps with something done in between. */
+  /** Closes the gateway, runs `meanwhile`, and opens the gateway again on the same folder. */
   restart(meanwhile?: () => void | Promise<void>): Promise<void>;
   close(): Promise<void>;
 }
@@ -82,10 +82,10 @@ export const ALICE = 'local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}';
 export const BOB = 'local:{9b1d3c8e-2f4a-4c7b-8d6e-1a2b3c4d5e6f}';
 export const PASSWORD = 'correct horse battery staple';
 
-/** For Redis commands. In production they have 250 ms, in which Redis may not get a CPU on a busy machine. */
+/** Timeout of Redis commands. The default of 250 ms is too short if Redis gets no CPU on a busy machine. */
 export const REDIS_TIMEOUT_MS = 10_000;
 
-/** Cheap parameters: tests sign in often, and the strength of the hash is not what they test. */
+/** Cheap parameters: tests sign in often and don't test the strength of the hash. */
 export function testPasswordHash(password: string): string {
   const nonce = randomBytes(16);
   const tag = argon2Sync('argon2id', {
@@ -177,13 +177,13 @@ export type SettingsChange = (settings: SettingsInput) => SettingsInput;
 
 export async function startGateway(
   change: SettingsChange = (settings) => settings,
-  /** Puts further files into its folder, before it opens. */
+  /** Writes additional files to its folder before it opens. */
   prepare: (folder: string) => void = () => {},
   commandTimeout?: number,
 ): Promise<TestGateway> {
   const tempDir = tempFolder('gateway');
   const folder = tempDir.path;
-  // Certificates outlast every grant: tests move the clock past `refresh_until`.
+  // Certificates must outlive every grant: tests advance the clock past `refresh_until`.
   const notAfter = new Date(Date.now() + 10 * 365 * 86_400_000);
   const ca = await createCa({ notAfter });
   const [server, alice, bob] = await Promise.all([
@@ -296,7 +296,7 @@ export async function startGateway(
   };
 }
 
-/** The settings as `serve` reads them: through a file. */
+/** Loads the settings from a file, as `serve` does. */
 export function writeAndLoadSettings(folder: string, input: SettingsInput): Settings {
   const file = join(folder, 'gatehouse.yaml');
   writeFileSync(file, stringify(input));
@@ -305,7 +305,7 @@ export function writeAndLoadSettings(folder: string, input: SettingsInput): Sett
   return loaded.settings;
 }
 
-/** An API that returns what it was asked. */
+/** An API that returns the method, URL and headers of the request. */
 export async function startUpstream(listener?: RequestListener): Promise<Upstream> {
   const requests: Upstream['requests'] = [];
   const echo: RequestListener = (request, response) => {

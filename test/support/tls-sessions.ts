@@ -8,7 +8,7 @@ export type TlsVersion = (typeof TLS_VERSIONS)[number];
 
 export interface SessionResult {
   readonly isResumed: boolean;
-  /** What the session can be resumed with, as OpenSSL writes it down; none when the server gave nothing. */
+  /** The session in OpenSSL's encoding; undefined if the server sent no ticket or session id. */
   readonly session: Buffer | undefined;
   readonly status: number;
   readonly json: Record<string, unknown>;
@@ -21,12 +21,12 @@ export interface SessionOptions {
   readonly session?: Buffer | undefined;
   readonly serverName?: string;
   readonly path?: string;
-  /** Sent as JSON by POST. */
+  /** Sent as JSON in a POST request. */
   readonly body?: unknown;
   readonly more?: SecureContextOptions;
 }
 
-/** One connection of its own with one request on it. */
+/** Sends one request on a new connection. */
 export async function requestOnce(port: number, options: SessionOptions): Promise<SessionResult> {
   const { ca, version, as, session, serverName = 'localhost', path = '/health', body, more } = options;
   const text = body === undefined ? undefined : JSON.stringify(body);
@@ -37,7 +37,7 @@ export async function requestOnce(port: number, options: SessionOptions): Promis
     headers: { host: serverName, connection: 'close', ...(text && { 'content-type': 'application/json' }) },
     ca: ca.pem,
     servername: serverName,
-    // The certificates here are for localhost.
+    // The test certificates are for localhost.
     checkServerIdentity: () => undefined,
     minVersion: version,
     maxVersion: version,
@@ -49,7 +49,7 @@ export async function requestOnce(port: number, options: SessionOptions): Promis
   const sessions: Buffer[] = [];
   sent.once('socket', (socket) => {
     const secure = socket as TLSSocket;
-    secure.on('session', (one) => sessions.push(one));
+    secure.on('session', (received) => sessions.push(received));
     secure.once('secureConnect', () => {
       isResumed = secure.isSessionReused();
     });
@@ -60,8 +60,8 @@ export async function requestOnce(port: number, options: SessionOptions): Promis
 }
 
 /**
- * Node writes the name of the host in front of what OpenSSL gives, and does not use a session for another one. Whoever
- * wants to break in does.
+ * Node prefixes the session with the host name and refuses to resume it for another host. An attacker's client would not
+ * refuse.
  */
 const NODE_SESSION_PREFIX = Buffer.from('\0nodejs:tls:session:1\0', 'latin1');
 
@@ -76,16 +76,16 @@ function addHostPrefix(session: Buffer, host: string): Buffer {
   return Buffer.concat([NODE_SESSION_PREFIX, length, Buffer.from(host), session]);
 }
 
-/** Where the ticket lies in a session as OpenSSL writes it down: `[10] OCTET STRING`. */
+/** Position of the ticket in a session in OpenSSL's encoding: `[10] OCTET STRING`. */
 export function findTicket(session: Buffer): { readonly at: number; readonly length: number } {
   const tagged = children(readElement(session, TAG.sequence)).find(({ tag }) => tag === contextTag(10));
-  if (tagged === undefined) throw new Error('a session without a ticket');
+  if (tagged === undefined) throw new Error('the session has no ticket');
   const ticket: Element = readElement(tagged.content, TAG.octetString);
   const at = session.indexOf(ticket.content);
   return { at, length: ticket.content.length };
 }
 
-/** The same session with one bit of its ticket turned over. */
+/** Returns a copy of the session with one bit of its ticket flipped. */
 export function flipTicketBit(session: Buffer, offset: number): Buffer {
   const copy = Buffer.from(session);
   const at = findTicket(session).at + offset;

@@ -1,12 +1,12 @@
-// A test may have stopped the clock: waits for I/O go on.
+// Captured here because a test may install fake timers.
 const { setTimeout } = globalThis;
 const now = performance.now.bind(performance);
 
 type Found<T> = Exclude<T, false | undefined | null | 0 | ''>;
 
 /**
- * Waits for a condition that no event announces. The seconds are a deadline for a starved machine and promise nothing;
- * whether the promised time was kept is asserted by the test itself.
+ * Polls until a condition holds. `seconds` is a generous deadline for a busy machine; tests assert documented times
+ * themselves.
  */
 export async function until<T>(
   what: string,
@@ -22,7 +22,7 @@ export async function until<T>(
   }
 }
 
-/** Waits for conditions on what arrives by events: `wake` after each of them. `describe` is part of the failure message. */
+/** Waits for conditions that change with events: call `wake` after each. `describe` is part of the failure message. */
 export function createEventWaiter(describe: () => string) {
   const watchers = new Set<() => void>();
   return {

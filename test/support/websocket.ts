@@ -5,7 +5,7 @@ import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { listenTcp } from './tcp-server.ts';
 
-/** WebSockets written out by hand (RFC 6455), independently of what the product knows about them. */
+/** WebSocket frames (RFC 6455), implemented independently of the product. */
 export interface Frame {
   readonly opcode: number;
   readonly payload: Buffer;
@@ -27,7 +27,7 @@ export function encodeFrame(opcode: number, payload: string | Buffer, masked: bo
   return Buffer.concat([Buffer.from([128 | opcode]), length, ...(masked ? [key] : []), sent]);
 }
 
-/** Gives each whole frame of a stream of bytes. */
+/** Calls `onFrame` for each complete frame of a byte stream. */
 export function createFrameDecoder(onFrame: (frame: Frame) => void): (part: Buffer) => void {
   let buffered = Buffer.alloc(0);
   return (part) => {
@@ -74,7 +74,7 @@ export interface WebSocketUpstream {
   readonly messages: string[];
   readonly closes: CloseFrame[];
   open(): number;
-  /** Writes these bytes on every open WebSocket. */
+  /** Writes to every open WebSocket. */
   write(bytes: Buffer): void;
   close(): Promise<void>;
 }
@@ -82,13 +82,13 @@ export interface WebSocketUpstream {
 export interface WebSocketUpstreamOptions {
   readonly listenOn?: string;
   readonly tls?: { readonly cert: string; readonly key: string };
-  /** Instead of the handshake. */
+  /** Replaces the handshake response. */
   readonly respond?: (request: IncomingMessage, socket: Socket) => void;
-  /** Does not close its side because the other has closed its own. */
+  /** Keeps its side open after the peer has closed its own. */
   readonly ignoresEnd?: true;
 }
 
-/** A service that speaks WebSocket: it says back what it hears, and remembers all of it. */
+/** A WebSocket server that echoes and records all messages. */
 export async function startWebSocketUpstream(
   options: WebSocketUpstreamOptions = {},
 ): Promise<WebSocketUpstream> {
@@ -152,14 +152,14 @@ export function acceptUpgrade({ headers }: IncomingMessage, socket: Socket): voi
 export interface WebSocketClient {
   readonly socket: Socket;
   readonly key: string;
-  /** Of the answer to the handshake. */
+  /** Status of the handshake response. */
   readonly status: number;
   readonly head: string;
-  /** What followed the head of an answer that was no handshake. */
+  /** The body of a response that rejects the handshake. */
   body(): string;
   readonly messages: string[];
   readonly closed: () => CloseFrame | undefined;
-  /** The connection itself is over. */
+  /** Whether the TCP connection is closed. */
   readonly isClosed: () => boolean;
   send(text: string): void;
   destroy(): void;
@@ -170,15 +170,15 @@ export interface WebSocketRequest {
   readonly path?: string;
   readonly token?: string;
   readonly headers?: readonly string[];
-  /** Instead of the fields of a proper handshake. */
+  /** Replaces the header fields of a valid handshake. */
   readonly handshake?: readonly string[];
   /** Sent together with the head. */
   readonly earlyData?: Buffer;
-  /** A CA: TLS. */
+  /** Connects over TLS and trusts this CA. */
   readonly ca?: string;
 }
 
-/** Sends a handshake and waits for the head of the answer. */
+/** Sends a handshake and waits for the head of the response. */
 export async function openWebSocket(request: WebSocketRequest): Promise<WebSocketClient> {
   const { port, path = '/ws/1', token = 'A', headers = [], earlyData, ca } = request;
   const key = randomBytes(16).toString('base64');

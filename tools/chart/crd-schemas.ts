@@ -1,4 +1,4 @@
-/** JSON Schemas from the definition of a custom resource: structural schemas prune what they do not know, and we refuse it. */
+/** JSON Schemas of a CustomResourceDefinition that reject unknown fields, which the API server would prune. */
 export function crdSchemas(
   definition: unknown,
 ): readonly { readonly file: string; readonly schema: Schema }[] {
@@ -6,7 +6,7 @@ export function crdSchemas(
   if (kind !== 'CustomResourceDefinition' || spec === undefined) return [];
   return spec.versions.map(({ name, schema }) => ({
     file: `${spec.group}/${spec.names.kind.toLowerCase()}_${name}.json`,
-    schema: withMetadata(strict(schema.openAPIV3Schema)),
+    schema: withMetadata(toStrict(schema.openAPIV3Schema)),
   }));
 }
 
@@ -27,24 +27,24 @@ interface Definition {
 const isObject = (value: unknown): value is Schema =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-function strict(schema: Schema): Schema {
-  const made: Record<string, unknown> = {};
+function toStrict(schema: Schema): Schema {
+  const result: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(schema)) {
     if (key.startsWith('x-kubernetes-') || key === 'nullable' || key === 'format' || key === 'default')
       continue;
     if (key === 'properties' && isObject(value))
-      made[key] = Object.fromEntries(
-        Object.entries(value).map(([name, inner]) => [name, isObject(inner) ? strict(inner) : inner]),
+      result[key] = Object.fromEntries(
+        Object.entries(value).map(([name, inner]) => [name, isObject(inner) ? toStrict(inner) : inner]),
       );
     else if (['items', 'additionalProperties', 'not'].includes(key) && isObject(value))
-      made[key] = strict(value);
-    // Inside a combination only the outer schema says which fields there are.
-    else made[key] = value;
+      result[key] = toStrict(value);
+    // In a combination, only the outer schema defines the fields.
+    else result[key] = value;
   }
-  if (schema['x-kubernetes-int-or-string'] === true) delete made['type'];
+  if (schema['x-kubernetes-int-or-string'] === true) delete result['type'];
   if (isObject(schema['properties']) && schema['x-kubernetes-preserve-unknown-fields'] !== true)
-    made['additionalProperties'] ??= false;
-  return made;
+    result['additionalProperties'] ??= false;
+  return result;
 }
 
 function withMetadata(schema: Schema): Schema {

@@ -7,12 +7,12 @@ const at = (path: string): URL => new URL(`../../${path}`, import.meta.url);
 const CHART = 'helm/gatehouse';
 
 interface Generated {
-  /** From the root of the repository. */
+  /** Relative to the root of the repository. */
   readonly file: string;
   readonly render: () => string;
 }
 
-/** Every file of the chart that is written by a program: `npm run chart`. A test compares them with what is committed. */
+/** The generated files of the chart: `npm run chart`. A test compares them with the committed ones. */
 export const GENERATED: readonly Generated[] = [
   {
     file: `${CHART}/values.schema.json`,
@@ -22,7 +22,7 @@ export const GENERATED: readonly Generated[] = [
     file: `${CHART}/README.md`,
     render: () => renderReadme(read(at(`${CHART}/README.md`)), read(at(`${CHART}/values.yaml`))),
   },
-  // One source for those with and without Helm.
+  // The same files are used with and without Helm.
   ...['rules.yaml', 'dashboard.json']
     .filter((name) => existsSync(at(`deploy/monitoring/${name}`)))
     .map((name) => ({ file: `${CHART}/files/${name}`, render: () => read(at(`deploy/monitoring/${name}`)) })),

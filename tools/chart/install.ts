@@ -17,8 +17,8 @@ import { parseAllDocuments } from 'yaml';
 import { crdSchemas } from './crd-schemas.ts';
 
 /**
- * The programs that check charts, built by Go from sources the Go checksum database vouches for, into a folder that is kept:
- * `$XDG_CACHE_HOME/gatehouse-tools`. Everything needed later is there, so that the checks themselves fetch nothing.
+ * Builds the programs that check charts from sources verified by the Go checksum database, into `$XDG_CACHE_HOME/gatehouse-tools`.
+ * The checks themselves need no network access.
  */
 export const CACHE = join(process.env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'gatehouse-tools');
 
@@ -34,7 +34,7 @@ const PROGRAMS = [
   },
 ] as const;
 
-/** Where the definitions of custom resources lie, in the modules of those who define them. */
+/** The modules and folders that contain the CustomResourceDefinitions. */
 const DEFINITIONS = [
   { module: 'sigs.k8s.io/gateway-api', version: 'v1.6.1', folder: 'config/crd/standard' },
   { module: 'github.com/cert-manager/cert-manager', version: 'v1.18.2', folder: 'deploy/crds' },
@@ -47,16 +47,16 @@ const DEFINITIONS = [
 
 export type Program = (typeof PROGRAMS)[number]['name'];
 
-const placeOf = ({ name, version }: (typeof PROGRAMS)[number]): string =>
+const getTargetPath = ({ name, version }: (typeof PROGRAMS)[number]): string =>
   join(CACHE, 'bin', `${name}-${version}`);
 const SCHEMAS = join(CACHE, `schemas-${DEFINITIONS.map(({ version }) => version).join('-')}`);
 
 /** The path of an installed program. */
 export function program(name: Program): string {
-  const found = PROGRAMS.find((one) => one.name === name);
-  if (found === undefined || !existsSync(placeOf(found)))
-    throw new Error(`${name} is not there; run node tools/chart/install.ts`);
-  return placeOf(found);
+  const found = PROGRAMS.find((candidate) => candidate.name === name);
+  if (found === undefined || !existsSync(getTargetPath(found)))
+    throw new Error(`${name} is not installed; run node tools/chart/install.ts`);
+  return getTargetPath(found);
 }
 
 /** A folder of JSON Schemas: `<group>/<kind>_<version>.json`. */
@@ -79,56 +79,56 @@ export function go(
   return stdout;
 }
 
-const sourceOf = (module: string, version: string): string =>
+const downloadModule = (module: string, version: string): string =>
   (JSON.parse(go(['mod', 'download', '-json', `${module}@${version}`], CACHE)) as { Dir: string }).Dir;
 
-/** Built from a copy of its sources, as its authors build it: `go install` refuses modules with replacements of their own. */
-function build(one: (typeof PROGRAMS)[number]): void {
-  const target = placeOf(one);
+/** Builds a copy of the sources: `go install` rejects modules with `replace` directives. */
+function build(tool: (typeof PROGRAMS)[number]): void {
+  const target = getTargetPath(tool);
   if (existsSync(target)) return;
   const begun = performance.now();
-  const copy = mkdtempSync(join(tmpdir(), `gatehouse-${one.name}-`));
+  const copy = mkdtempSync(join(tmpdir(), `gatehouse-${tool.name}-`));
   try {
-    cpSync(sourceOf(one.module, one.version), copy, { recursive: true, mode: 0 });
+    cpSync(downloadModule(tool.module, tool.version), copy, { recursive: true, mode: 0 });
     spawnSync('chmod', ['-R', 'u+w', copy]);
     mkdirSync(dirname(target), { recursive: true });
-    go(['build', '-o', `${target}.new`, `./${one.main}`], copy);
+    go(['build', '-o', `${target}.new`, `./${tool.main}`], copy);
     renameSync(`${target}.new`, target);
   } finally {
     rmSync(copy, { recursive: true, force: true });
   }
-  console.log(`${one.name} ${one.version}: built in ${Math.round((performance.now() - begun) / 1_000)} s`);
+  console.log(`${tool.name} ${tool.version}: built in ${Math.round((performance.now() - begun) / 1_000)} s`);
 }
 
-function makeSchemas(): void {
+function generateSchemas(): void {
   if (existsSync(SCHEMAS)) return;
   const begun = performance.now();
-  const made = mkdtempSync(join(CACHE, 'schemas-'));
+  const output = mkdtempSync(join(CACHE, 'schemas-'));
   const copy = mkdtempSync(join(tmpdir(), 'gatehouse-schemas-'));
   try {
     cpSync(fileURLToPath(new URL('schemas', import.meta.url)), copy, { recursive: true });
-    go(['run', '.', made], copy);
-    mkdirSync(join(made, 'definitions'));
+    go(['run', '.', output], copy);
+    mkdirSync(join(output, 'definitions'));
     for (const { module, version, folder } of DEFINITIONS) {
-      const from = join(sourceOf(module, version), folder);
+      const from = join(downloadModule(module, version), folder);
       for (const name of readdirSync(from).filter((file) => file.endsWith('.yaml'))) {
         const text = readFileSync(join(from, name), 'utf8');
         for (const document of parseAllDocuments(text)) {
           const schemas = crdSchemas(document.toJSON());
-          if (schemas.length > 0) writeFileSync(join(made, 'definitions', name), text);
+          if (schemas.length > 0) writeFileSync(join(output, 'definitions', name), text);
           for (const { file, schema } of schemas) {
-            mkdirSync(dirname(join(made, file)), { recursive: true });
-            writeFileSync(join(made, file), JSON.stringify(schema));
+            mkdirSync(dirname(join(output, file)), { recursive: true });
+            writeFileSync(join(output, file), JSON.stringify(schema));
           }
         }
       }
     }
-    renameSync(made, SCHEMAS);
+    renameSync(output, SCHEMAS);
   } finally {
     rmSync(copy, { recursive: true, force: true });
-    rmSync(made, { recursive: true, force: true });
+    rmSync(output, { recursive: true, force: true });
   }
-  console.log(`schemas: made in ${Math.round((performance.now() - begun) / 1_000)} s`);
+  console.log(`schemas: generated in ${Math.round((performance.now() - begun) / 1_000)} s`);
 }
 
 if (import.meta.main) {
@@ -137,6 +137,6 @@ if (import.meta.main) {
     process.exit(69);
   }
   mkdirSync(CACHE, { recursive: true });
-  for (const one of PROGRAMS) build(one);
-  makeSchemas();
+  for (const tool of PROGRAMS) build(tool);
+  generateSchemas();
 }

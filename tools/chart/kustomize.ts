@@ -4,10 +4,10 @@ import { fileURLToPath } from 'node:url';
 import { type Document, isMap, parse, parseAllDocuments, stringify } from 'yaml';
 import { program } from './install.ts';
 
-/** deploy/kustomize is made from the chart, so that there is one container, one set of hardening, one place to change. */
+/** Generates deploy/kustomize from the chart, so that both have the same container and hardening. */
 const at = (path: string): string => fileURLToPath(new URL(`../../${path}`, import.meta.url));
 const NOTE =
-  '# Made from the chart by `node tools/chart/kustomize.ts`. Change the chart, or patch it in an overlay.\n';
+  '# Generated from the chart by `node tools/chart/kustomize.ts`. Change the chart, or patch it in an overlay.\n';
 
 function render(values: string): readonly Document.Parsed[] {
   const args = ['template', 'gatehouse', at('helm/gatehouse'), '--skip-tests', '-f', at(values)];
@@ -16,7 +16,7 @@ function render(values: string): readonly Document.Parsed[] {
   return parseAllDocuments(stdout).filter((document) => isMap(document.contents));
 }
 
-/** Kustomize knows no releases, and sets the namespace itself. */
+/** Removes what Helm sets per release; kustomize sets the namespace itself. */
 function withoutHelm(document: Document.Parsed): string {
   const object = document.toJSON() as Record<string, unknown>;
   const clean = (value: unknown): unknown => {

@@ -9,7 +9,7 @@ export interface ValueLine {
 
 const MARK = '<!-- values -->';
 
-/** Every value of values.yaml with the comment above it. One that has a comment is told as a whole. */
+/** Every value of values.yaml with the comment above it. A map with a comment is documented as a whole. */
 export function valueLines(yaml: string): readonly ValueLine[] {
   const document = parseDocument(yaml);
   if (!isMap(document.contents)) throw new Error('values.yaml is not a map');
@@ -18,8 +18,8 @@ export function valueLines(yaml: string): readonly ValueLine[] {
 
 function readLines(map: YAMLMap, path: readonly string[], first: string): readonly ValueLine[] {
   return map.items.flatMap((pair, index) => {
-    if (!isScalar(pair.key)) throw new Error('a name that is not plain');
-    const here = [...path, String(pair.key.value)];
+    if (!isScalar(pair.key)) throw new Error('a key is not a scalar');
+    const valuePath = [...path, String(pair.key.value)];
     const comment = pair.key.commentBefore ?? (index === 0 ? (map.commentBefore ?? first) : '');
     const meaning = comment
       .split('\n')
@@ -27,24 +27,24 @@ function readLines(map: YAMLMap, path: readonly string[], first: string): readon
       .find((line) => line.startsWith('-- '))
       ?.slice(3);
     if (meaning === undefined && isMap(pair.value) && pair.value.items.length > 0)
-      return readLines(pair.value, here, '');
+      return readLines(pair.value, valuePath, '');
     const value = pair.value === null ? null : (pair.value as { toJSON(): unknown }).toJSON();
-    return [{ path: here.join('.'), meaning, value }];
+    return [{ path: valuePath.join('.'), meaning, value }];
   });
 }
 
 const cell = (text: string): string => text.replaceAll('|', '\\|');
-const shown = (value: unknown): string => {
+const formatDefault = (value: unknown): string => {
   const text = JSON.stringify(value);
   return text === '""' ? '' : `\`${cell(text)}\``;
 };
 
-/** README.md with its table written anew. */
+/** README.md with a new table of values. */
 export function renderReadme(readme: string, yaml: string): string {
   const [before, , after] = readme.split(MARK);
   if (before === undefined || after === undefined) throw new Error(`README.md lacks two ${MARK}`);
   const rows = valueLines(yaml).map(
-    ({ path, meaning = '', value }) => `| \`${path}\` | ${cell(meaning)} | ${shown(value)} |`,
+    ({ path, meaning = '', value }) => `| \`${path}\` | ${cell(meaning)} | ${formatDefault(value)} |`,
   );
   return `${before}${MARK}\n${['| value | meaning | default |', '|---|---|---|', ...rows].join('\n')}\n${MARK}${after}`;
 }

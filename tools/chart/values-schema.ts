@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { getJsonSchema, type JsonSchema } from '../../src/config/known-settings.ts';
 
-/** helm/gatehouse/values.schema.json: what values may be. `config` is the product's own schema, without what the chart decides. */
+/** helm/gatehouse/values.schema.json. `config` is the product's own schema without the settings that the chart determines. */
 
 const text = z.string();
 const name = z
@@ -14,7 +14,7 @@ const port = z.int().min(1).max(65_535);
 const seconds = z.int().min(0).max(86_400);
 const count = z.int().min(1).max(1_000);
 const strings = z.record(text, text);
-/** What selectors go by is the chart's own; a second label of the same name would be one too many. */
+/** Labels that the chart sets and uses in selectors. */
 const OWN_LABELS = [
   'app.kubernetes.io/name',
   'app.kubernetes.io/instance',
@@ -25,18 +25,18 @@ const OWN_LABELS = [
 ];
 const labels = z.record(z.string().meta({ not: { enum: OWN_LABELS } }), text);
 const names = z.array(text.min(1));
-/** Goes into the manifest as it is; Kubernetes itself is the judge. */
-const anything = z.record(text, z.unknown());
-const anythings = z.array(anything);
+/** Copied to the manifest as is; Kubernetes validates it. */
+const anyObject = z.record(text, z.unknown());
+const anyObjects = z.array(anyObject);
 const quantity = z.string().regex(/^[0-9]+(\.[0-9]+)?(m|k|Ki|Mi|Gi|Ti|M|G|T)?$/);
 const duration = z.string().regex(/^([0-9]+(ms|s|m|h))+$/);
-/** What is called so comes by `valueFrom`. */
+/** Variables with such a name must use `valueFrom`. */
 const SECRET_NAME = '(PASSWORD|SECRET|TOKEN|PASSPHRASE|PRIVATE|CREDENTIAL|PSEUDONYM_KEY$)';
-/** Settings of ours that only sound like it. */
+/** Settings of gatehouse that match `SECRET_NAME` but are no secrets. */
 const NO_SECRET = '(_FILE$|^GATEHOUSE_(TOKENS|LIMITS)__|_TOKEN_FORMAT$)';
 const SECRET_SETTING = '(^|=|\\.)(password|passwordHash|clientSecret|pseudonymKey|secret|tracing\\.token)=';
 const URL_WITH_PASSWORD = '://[^/@]*:[^/@]*@';
-/** What the manifest says of addresses, ports and the store must be what the program does. */
+/** Addresses, ports and store are set by the chart, because the manifest depends on them. */
 const DECIDED_VARIABLE =
   '^GATEHOUSE_(CONFIG|CONFIG_YAML|LISTEN__(HOST|PORT|BEHIND_TLS)|ADMIN__(HOST|PORT)|STORE__(TYPE|PATH))$';
 const DECIDED_ARGUMENT =
@@ -69,10 +69,10 @@ const monitor = z.strictObject({
   enabled: z.boolean(),
   interval: duration,
   scrapeTimeout: duration,
-  tlsConfig: anything,
+  tlsConfig: anyObject,
   labels,
-  relabelings: anythings,
-  metricRelabelings: anythings,
+  relabelings: anyObjects,
+  metricRelabelings: anyObjects,
 });
 
 const seccomp = z.strictObject({
@@ -80,7 +80,7 @@ const seccomp = z.strictObject({
   localhostProfile: text.optional(),
 });
 
-/** What turns the hardening off must be a change of the chart, not a value somebody copied from somewhere. */
+/** The hardening cannot be disabled with values; that needs a change of the chart. */
 const containerSecurity = z.strictObject({
   runAsNonRoot: z.literal(true),
   runAsUser: z.int().min(1),
@@ -93,8 +93,8 @@ const containerSecurity = z.strictObject({
     add: z.array(z.literal('NET_BIND_SERVICE')).optional(),
   }),
   seccompProfile: seccomp,
-  seLinuxOptions: anything.optional(),
-  appArmorProfile: anything.optional(),
+  seLinuxOptions: anyObject.optional(),
+  appArmorProfile: anyObject.optional(),
 });
 
 const podSecurity = z.strictObject({
@@ -105,14 +105,14 @@ const podSecurity = z.strictObject({
   fsGroupChangePolicy: z.enum(['OnRootMismatch', 'Always']),
   seccompProfile: seccomp,
   supplementalGroups: z.array(z.int().min(1)).optional(),
-  seLinuxOptions: anything.optional(),
-  sysctls: anythings.optional(),
+  seLinuxOptions: anyObject.optional(),
+  sysctls: anyObjects.optional(),
 });
 
-/** All but `config`, and but the names by which a parent chart talks to it. */
+/** All values except `config` and those for use as a subchart. */
 export const chartValues = {
   mode: z.enum(['gateway', 'sidecar']),
-  // Shared with the other charts of a parent, which write pull secrets in either way.
+  // Shared with other subcharts, which write pull secrets in either form.
   global: z.looseObject({
     imageRegistry: text,
     imagePullSecrets: z.array(z.union([text.min(1), z.strictObject({ name: text.min(1) })])),
@@ -211,13 +211,13 @@ export const chartValues = {
           .optional(),
       }),
     ),
-    tls: anythings,
+    tls: anyObjects,
     clientCertificates: z.enum(['', 'passthrough', 'header']),
   }),
   gatewayApi: z.strictObject({
     httpRoute: z.strictObject({
       enabled: z.boolean(),
-      parentRefs: anythings,
+      parentRefs: anyObjects,
       hostnames: names,
       annotations: strings,
       clientCertificates: z.enum(['', 'header']),
@@ -225,7 +225,7 @@ export const chartValues = {
     tlsRoute: z.strictObject({
       enabled: z.boolean(),
       apiVersion: z.string().regex(/^gateway\.networking\.k8s\.io\/v1(alpha[23])?$/),
-      parentRefs: anythings,
+      parentRefs: anyObjects,
       hostnames: names,
       annotations: strings,
     }),
@@ -243,19 +243,19 @@ export const chartValues = {
     maxReplicas: count,
     targetCPUUtilizationPercentage: z.int().min(1).max(1_000).nullable(),
     targetMemoryUtilizationPercentage: z.int().min(1).max(1_000).nullable(),
-    behavior: anything,
+    behavior: anyObject,
   }),
   podDisruptionBudget: z.strictObject({
     enabled: z.boolean(),
     maxUnavailable: z.union([z.int().min(1), z.string().regex(/^[1-9][0-9]?%$/)]),
   }),
   topologySpread: z.strictObject({ enabled: z.boolean() }),
-  topologySpreadConstraints: anythings,
-  updateStrategy: anything,
+  topologySpreadConstraints: anyObjects,
+  updateStrategy: anyObject,
   revisionHistoryLimit: z.int().min(0),
   nodeSelector: strings,
-  tolerations: anythings,
-  affinity: anything,
+  tolerations: anyObjects,
+  affinity: anyObject,
   priorityClassName: text,
   podLabels: labels,
   podAnnotations: strings,
@@ -270,10 +270,10 @@ export const chartValues = {
   }),
   networkPolicy: z.strictObject({
     enabled: z.boolean(),
-    from: anythings,
-    adminFrom: anythings,
-    extraIngress: anythings,
-    egress: anythings,
+    from: anyObjects,
+    adminFrom: anyObjects,
+    extraIngress: anyObjects,
+    egress: anyObjects,
   }),
   metrics: z.strictObject({
     serviceMonitor: monitor,
@@ -287,7 +287,7 @@ export const chartValues = {
       .min(1)
       .meta({ not: { pattern: `${SECRET_SETTING}|${URL_WITH_PASSWORD}|${DECIDED_ARGUMENT}` } }),
   ),
-  // A secret written into values ends in a manifest, in a repository, and in the history of both.
+  // A secret in values would end up in manifests and in version control.
   extraEnv: z.array(
     z.union([
       z.strictObject({
@@ -295,7 +295,7 @@ export const chartValues = {
           .string()
           .min(1)
           .meta({ not: { pattern: DECIDED_VARIABLE } }),
-        valueFrom: anything,
+        valueFrom: anyObject,
       }),
       z.strictObject({
         name: z.string().meta({
@@ -307,15 +307,15 @@ export const chartValues = {
       }),
     ]),
   ),
-  envFrom: anythings,
-  extraVolumes: anythings,
-  extraVolumeMounts: anythings,
-  extraContainers: anythings,
-  extraInitContainers: anythings,
-  extraObjects: z.array(z.union([text, anything])),
+  envFrom: anyObjects,
+  extraVolumes: anyObjects,
+  extraVolumeMounts: anyObjects,
+  extraContainers: anyObjects,
+  extraInitContainers: anyObjects,
+  extraObjects: z.array(z.union([text, anyObject])),
 };
 
-/** Settings of the configuration that follow from other values. */
+/** Settings that the chart derives from other values. */
 const OWNED: readonly string[] = [
   'listen.host',
   'listen.port',
@@ -340,8 +340,8 @@ export function chartSchema(): Record<string, unknown> {
   const values = z.toJSONSchema(
     z.strictObject({
       ...chartValues,
-      config: anything,
-      // A parent chart sets it to leave this one out.
+      config: anyObject,
+      // A parent chart sets it to disable this subchart.
       enabled: z.boolean().optional(),
     }),
     { io: 'input' },
@@ -354,7 +354,7 @@ export function chartSchema(): Record<string, unknown> {
   };
 }
 
-/** A user's file holds what differs; `values.yaml` has the rest. */
+/** A user's file contains only changes to `values.yaml`. */
 function optional(schema: JsonSchema): JsonSchema & { properties: Record<string, JsonSchema> } {
   const { required, properties = {}, ...rest } = schema;
   const inner = Object.fromEntries(
@@ -364,8 +364,8 @@ function optional(schema: JsonSchema): JsonSchema & { properties: Record<string,
 }
 
 /**
- * The product's schema without what the chart decides, and without secrets: where a setting has a twin that names a file,
- * only the twin remains.
+ * The product's schema without the settings that the chart determines, and without secrets: if a setting can be read from a
+ * file, only the setting with the file name remains.
  */
 export function configSchema(): JsonSchema {
   const all = prune(getJsonSchema(), []);

@@ -1,13 +1,13 @@
 import { renameSync, writeFileSync } from 'node:fs';
 
 /**
- * Loaded into the program under test with `--import`, beside `--expose-gc`: on SIGWINCH it collects all garbage and
- * leaves in a file what is held then. What the program holds without need shows only after that.
+ * Loaded into the program under test with `--import` and `--expose-gc`: on SIGWINCH, it runs a full garbage collection and
+ * writes the memory that is still in use to a file. Leaks show only in these figures.
  */
 export interface Held {
   readonly heapBytes: number;
   readonly arrayBufferBytes: number;
-  /** Memory outside the JavaScript heap that its objects hold; array buffers included. */
+  /** Memory of objects outside the JavaScript heap, including array buffers. */
   readonly externalBytes: number;
 }
 
@@ -17,13 +17,13 @@ const file = process.env[PROBE_FILE];
 const collect = globalThis.gc;
 if (file !== undefined && collect !== undefined)
   process.on('SIGWINCH', () => {
-    // What the first one frees may hold on to more until it is finalised.
+    // Objects freed by the first collection may reference others until they are finalized.
     collect();
     setTimeout(() => {
       collect();
       const { heapUsed, arrayBuffers, external } = process.memoryUsage();
       const held: Held = { heapBytes: heapUsed, arrayBufferBytes: arrayBuffers, externalBytes: external };
-      // Renamed in one step, so that a reader never finds it incomplete.
+      // Renamed atomically, so that the file is never read incomplete.
       writeFileSync(`${file}.new`, JSON.stringify(held));
       renameSync(`${file}.new`, file);
     }, 100);

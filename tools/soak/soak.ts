@@ -8,31 +8,31 @@ import { startSteadyLoad } from '../../test/support/steady-load.ts';
 import { type Held, PROBE_FILE } from './memory-probe.ts';
 
 /**
- * Row O12: the real program under a steady load of everything it does (requests over HTTP/1.1 and HTTP/2, grants,
- * refreshes, refusals, clients that leave), while its memory, its descriptors and its event loop are watched. Linux.
+ * O12: the real program under a steady, mixed load (requests over HTTP/1.1 and HTTP/2, grants, refreshes, rejections,
+ * aborted connections), while its memory, descriptors and event loop are measured. Linux only.
  */
 export interface SoakResult {
   readonly seconds: number;
   readonly completed: number;
-  /** Of these with 503, as a process does that was held up for a second by whatever else the machine does. */
+  /** Responses with 503: other load on the machine may stall the process for a second. */
   readonly rejected: number;
   readonly failures: readonly string[];
-  /** One line for each look, after the warm-up. */
+  /** Periodic samples after the warm-up. */
   readonly samples: readonly Sample[];
   /** After the warm-up, in the middle, and at the end. */
   readonly heapSamples: readonly [HeapSample, HeapSample, HeapSample];
-  /** MiB an hour of anonymous memory, by least squares. */
+  /** Anonymous memory, MiB per hour (least squares). */
   readonly anonymousSlope: number;
   /**
-   * Anonymous memory, MiB: the most in the second half less the most in the first. V8's young generation comes and goes with
-   * the rate of requests, by some 50 MiB; its height is what can be compared.
+   * Anonymous memory, MiB: the peak of the second half minus that of the first. V8's young generation varies by some 50 MiB
+   * with the request rate, so only the peaks are comparable.
    */
   readonly anonymousGrowth: number;
-  /** What is held after a full collection, MiB, heap and buffers: at the end less in the middle. */
+  /** Heap and buffers after a full garbage collection, MiB: at the end minus in the middle. */
   readonly heldGrowth: number;
-  /** Most minus least. */
+  /** Maximum minus minimum. */
   readonly descriptorSpread: number;
-  /** Seconds the event loop was held up at the longest, as the program itself tells: half of the looks saw no more. */
+  /** Percentiles of the event-loop lag that the program reports, in seconds. */
   readonly lagP50: number;
   readonly lagP99: number;
   readonly exitCode: number | null;
@@ -40,16 +40,16 @@ export interface SoakResult {
 
 export interface Sample {
   readonly second: number;
-  /** All that is resident, also pages of Node's own program file, which every process shares. */
+  /** Resident memory, including pages of Node's binary that all processes share. */
   readonly rssMiB: number;
-  /** What is resident and belongs to this process alone. */
+  /** Anonymous resident memory. */
   readonly anonymousMiB: number;
   readonly descriptors: number;
-  /** The longest the event loop was held up in the 15 to 30 seconds before the look. */
+  /** The longest event-loop delay in the 15 to 30 seconds before the sample. */
   readonly lagSeconds: number;
 }
 
-/** What is held after all garbage was collected. */
+/** Memory after a full garbage collection. */
 export interface HeapSample {
   readonly second: number;
   readonly heapMiB: number;
@@ -63,12 +63,12 @@ export interface SoakOptions {
   readonly warmUpSeconds: number;
   readonly everySeconds: number;
   readonly onSample?: (sample: Sample) => void;
-  readonly onHeapSample?: (weighing: HeapSample) => void;
+  readonly onHeapSample?: (sample: HeapSample) => void;
   /** The built program instead of the sources. */
   readonly entry?: string;
 }
 
-/** Tokens that a process remembers: so few that the room for them is taken within the warm-up. */
+/** Size of the token cache: small enough to fill up within the warm-up. */
 const CACHE_SIZE = 200;
 const PROBE = join(import.meta.dirname, 'memory-probe.ts');
 
@@ -85,13 +85,13 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
     const server = await startServe(folder, {
       ...(entry !== undefined && { entry }),
       nodeOptions: ['--expose-gc', '--import', PROBE],
-      // As the image and the systemd unit start it.
+      // As in the image and the systemd unit.
       env: { ...MEMORY_ENVIRONMENT, [PROBE_FILE]: probeFile },
     });
     const alice = connect(folder, server.port, folder.alice);
     const failures: string[] = [];
     let rejected = 0;
-    /** An overloaded process asks for a retry: this is reported and counts as no failure. */
+    /** 503 from an overloaded process is counted separately, not as a failure. */
     const checkStatus = (status: number, wanted: number, what: string): string | undefined => {
       if (status === 503) rejected += 1;
       return status === wanted || status === 503 ? undefined : `${what}: ${status}`;
@@ -114,7 +114,7 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
       newConnections: true,
       check: ({ status }) => checkStatus(status, 401, 'without a token'),
     });
-    const note = (failure: string | undefined): boolean => {
+    const record = (failure: string | undefined): boolean => {
       if (failure !== undefined) failures.push(failure);
       return failure === undefined;
     };
@@ -123,24 +123,24 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
         client_id: 'report-runner',
         scope: 'files:read',
       });
-      if (!note(checkStatus(granted.status, 200, 'grant')) || granted.status === 503) return;
+      if (!record(checkStatus(granted.status, 200, 'grant')) || granted.status === 503) return;
       const grant = granted.json as unknown as TokenGrant;
       const refreshed = await alice.refresh(grant.refresh_token);
-      if (!note(checkStatus(refreshed.status, 200, 'refresh')) || refreshed.status === 503) return;
+      if (!record(checkStatus(refreshed.status, 200, 'refresh')) || refreshed.status === 503) return;
       const headers = { authorization: `Bearer ${String(refreshed.json['access_token'])}` };
-      note(checkStatus((await alice.request({ path: '/whoami', headers })).status, 200, 'proxy'));
-      note(
+      record(checkStatus((await alice.request({ path: '/whoami', headers })).status, 200, 'proxy'));
+      record(
         checkStatus(
           (await alice.request({ path: '/authsvc/Authorize/Verify', headers })).status,
           200,
           'verify',
         ),
       );
-      note(checkStatus((await alice.revoke(grant.access_token)).status, 200, 'revoke'));
+      record(checkStatus((await alice.revoke(grant.access_token)).status, 200, 'revoke'));
     };
     const grantCycles = (async () => {
       while (!stopped.signal.aborted) {
-        await grantLifeCycle().catch((error: Error) => note(error.message));
+        await grantLifeCycle().catch((error: Error) => record(error.message));
         await new Promise((resolve) => setTimeout(resolve, 20));
       }
     })();
@@ -154,19 +154,19 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
     const samples: Sample[] = [];
     const begin = performance.now();
     const second = (): number => (performance.now() - begin) / 1_000;
-    const weigh = async (): Promise<HeapSample> => {
+    const sampleHeap = async (): Promise<HeapSample> => {
       rmSync(probeFile, { force: true });
       server.signal('SIGWINCH');
-      const held = await until('it was weighed', () => readHeld(probeFile), 60);
-      const weighing = {
+      const held = await until('the memory probe has written its file', () => readHeld(probeFile), 60);
+      const heapSample = {
         second: Math.round(second()),
         heapMiB: mebibytes(held.heapBytes),
         arrayBuffersMiB: mebibytes(held.arrayBufferBytes),
         externalMiB: mebibytes(held.externalBytes),
         anonymousMiB: readProcessStats(server.pid).anonymousMiB,
       };
-      onHeapSample?.(weighing);
-      return weighing;
+      onHeapSample?.(heapSample);
+      return heapSample;
     };
     let first: HeapSample | undefined;
     let middle: HeapSample | undefined;
@@ -176,14 +176,15 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
       const sample = { second: Math.round(second()), ...readProcessStats(server.pid), lagSeconds };
       samples.push(sample);
       onSample?.(sample);
-      // After the look: a full collection holds everybody up, and that must not count as lag.
-      first ??= await weigh();
-      if (middle === undefined && second() >= (warmUpSeconds + seconds) / 2) middle = await weigh();
+      // After the sample, because a full garbage collection would count as lag.
+      first ??= await sampleHeap();
+      if (middle === undefined && second() >= (warmUpSeconds + seconds) / 2) middle = await sampleHeap();
     }
-    const last = await weigh();
-    if (first === undefined || middle === undefined) throw new Error('too short to look at it three times');
+    const last = await sampleHeap();
+    if (first === undefined || middle === undefined)
+      throw new Error('the run is too short for three heap samples');
     await stopLoad();
-    await until('its connections are closed', () => readProcessStats(server.pid).descriptors < 60, 60);
+    await until('the connections are closed', () => readProcessStats(server.pid).descriptors < 60, 60);
     const exitCode = await server.stop();
     const lags = samples.map(({ lagSeconds }) => lagSeconds);
     return {
@@ -209,11 +210,11 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
 
 function readProcessStats(pid: number): Pick<Sample, 'rssMiB' | 'anonymousMiB' | 'descriptors'> {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8');
-  const lineOf = (name: string): number =>
+  const readMiB = (name: string): number =>
     mebibytes(Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1]) * 1_024);
   return {
-    rssMiB: lineOf('VmRSS'),
-    anonymousMiB: lineOf('RssAnon'),
+    rssMiB: readMiB('VmRSS'),
+    anonymousMiB: readMiB('RssAnon'),
     descriptors: readdirSync(`/proc/${pid}/fd`).length,
   };
 }
@@ -222,7 +223,7 @@ function readHeld(file: string): Held | undefined {
   try {
     return JSON.parse(readFileSync(file, 'utf8')) as Held;
   } catch {
-    // Not there yet.
+    // Not written yet.
     return undefined;
   }
 }
@@ -237,13 +238,13 @@ function peakGrowth(samples: readonly Sample[]): number {
 
 const spread = (values: readonly number[]): number => Math.max(...values) - Math.min(...values);
 
-/** By nearest rank: with fewer than a hundred looks the 99th is the worst of them. */
+/** Nearest rank: with fewer than 100 samples, p99 is the maximum. */
 const percentile = (values: readonly number[], part: number): number =>
-  values.toSorted((one, other) => one - other)[Math.ceil(values.length * part) - 1] ?? Number.NaN;
+  values.toSorted((a, b) => a - b)[Math.ceil(values.length * part) - 1] ?? Number.NaN;
 
 function slope(samples: readonly Sample[]): number {
   const mean = (values: readonly number[]): number =>
-    values.reduce((sum, one) => sum + one, 0) / values.length;
+    values.reduce((sum, value) => sum + value, 0) / values.length;
   const x = mean(samples.map(({ second }) => second));
   const y = mean(samples.map(({ anonymousMiB }) => anonymousMiB));
   const variance = samples.reduce((sum, { second }) => sum + (second - x) ** 2, 0);

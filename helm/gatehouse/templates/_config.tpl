@@ -1,4 +1,4 @@
-{{/* The settings the chart decides. They are not in the schema of `config`, so nobody can think they decided them. */}}
+{{/* Settings that the chart determines. They are not in the schema of `config`, so they cannot be set there. */}}
 {{- define "gatehouse.managedSettings" -}}
 {{- $values := .Values -}}
 listen:
@@ -55,12 +55,12 @@ store:
   path: /var/lib/gatehouse/store
   {{- end }}
 shutdown:
-  # The kubelet waits before it says SIGTERM; waiting twice would only take longer.
+  # The kubelet waits before it sends SIGTERM, so gatehouse does not need to wait again.
   preStop: 0s
   drain: {{ $values.lifecycle.drainSeconds }}s
 {{- end -}}
 
-{{/* What counts unless `config` says something else. */}}
+{{/* Defaults that `config` overrides. */}}
 {{- define "gatehouse.defaultSettings" -}}
 {{- if or .Values.clientCA.existingSecret .Values.clientCA.existingConfigMap }}
 certificates:

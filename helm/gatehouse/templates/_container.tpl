@@ -1,5 +1,5 @@
 {{/*
-The container, for the gateway's pods and for pods of others: ONE body.
+The container of the gateway's pods and of the sidecar in foreign pods: the same body.
 dict "root" $ "kind" "gateway" | "native" | "plain"
 */}}
 {{- define "gatehouse.container" -}}
@@ -60,7 +60,7 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
-{{/* A pause of the kubelet's own from 1.30 on; before that the program pauses, since the image has no shell. */}}
+{{/* Kubernetes 1.30 has a sleep action; before that, `gatehouse sleep` waits, because the image has no shell. */}}
 {{- define "gatehouse.preStop" -}}
 {{- $seconds := int .Values.lifecycle.preStopSleepSeconds -}}
 {{- if gt $seconds 0 }}
@@ -74,7 +74,7 @@ lifecycle:
 {{- end }}
 {{- end -}}
 
-{{/* Everything that is mounted, as a list of {name, path, writable, secret | configMap | data}. */}}
+{{/* All mounts, as a list of {name, path, writable, secret | configMap | data}. */}}
 {{- define "gatehouse.mounts" -}}
 {{- $values := .Values -}}
 - { name: gatehouse-config, path: /etc/gatehouse/config, configMap: {{ include "gatehouse.configMapName" . | quote }} }
@@ -106,8 +106,8 @@ lifecycle:
 {{- end -}}
 
 {{/*
-The volumes of that container. Secrets come as files of root: in our own pods readable by `fsGroup`, in pods of others
-(which may have none) by whoever runs in the one container that mounts them.
+The volumes of that container. Secret files belong to root. In gateway pods `fsGroup` can read them; foreign pods may have no
+`fsGroup`, so every user in the one container that mounts them can.
 dict "root" $ "kind" as above
 */}}
 {{- define "gatehouse.volumes" -}}
@@ -137,7 +137,7 @@ dict "root" $ "kind" as above
 {{- end }}
 {{- end -}}
 
-{{/* Redis: nothing but a token that each pod makes for itself. Embedded: the store; a StatefulSet brings its own claim. */}}
+{{/* Redis: only the admin token that each pod creates. Embedded: the store; a StatefulSet has its own claim. */}}
 {{- define "gatehouse.dataVolume" -}}
 {{- $persistence := .root.Values.store.persistence -}}
 {{- if include "gatehouse.usesRedis" .root }}

@@ -20,7 +20,7 @@ app.kubernetes.io/name: {{ include "gatehouse.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
-{{/* Labels of everything; `component` is added where something is not the gateway itself. */}}
+{{/* Labels of all objects; `component` is added for objects other than the gateway itself. */}}
 {{- define "gatehouse.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
 {{ include "gatehouse.selectorLabels" . }}
@@ -31,7 +31,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{/* Labels of pods: without the chart's version, which would replace them where nothing has changed. dict "root" $ "component" "" */}}
+{{/* Labels of pods, without the chart's version, which would replace pods although nothing has changed. dict "root" $ "component" "" */}}
 {{- define "gatehouse.podLabels" -}}
 {{ include "gatehouse.selectorLabels" .root }}
 app.kubernetes.io/component: {{ .component }}
@@ -125,7 +125,7 @@ app.kubernetes.io/component: gateway
 {{- regexReplaceAll ":[0-9]+$" (default "" $url.host) "" -}}
 {{- end -}}
 
-{{/* `null` takes a value of values.yaml away; these are not there to be taken away. */}}
+{{/* `null` removes a value of values.yaml; these cannot be removed. */}}
 {{- define "gatehouse.securityContext" -}}
 {{- $rules := dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "privileged" false "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) "seccompProfile" (dict "type" "RuntimeDefault") -}}
 {{- toYaml (merge (dict) (default (dict) .Values.securityContext) $rules) -}}

@@ -1,4 +1,4 @@
-{{/* What contradicts itself ends the rendering with a sentence that says what to do. */}}
+{{/* Contradictory values fail the rendering with a message that names the remedy. */}}
 {{- define "gatehouse.validate" -}}
 {{- $values := .Values -}}
 {{- $sidecar := include "gatehouse.isSidecar" . -}}
@@ -119,7 +119,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Ways around gatehouse that a value would open. */}}
+{{/* Values that would allow bypassing gatehouse. */}}
 {{- define "gatehouse.validateBypass" -}}
 {{- $values := .Values -}}
 {{- $policy := $values.networkPolicy -}}
@@ -152,7 +152,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Does `from` of a rule leave nobody out? Nothing in it, every address, or every pod of every namespace. */}}
+{{/* Whether `from` of a rule allows every source: empty, every address, or every pod of every namespace. */}}
 {{- define "gatehouse.matchesAllSources" -}}
 {{- $all := empty . -}}
 {{- range . -}}
@@ -162,7 +162,7 @@
 {{- if $all -}}yes{{- end -}}
 {{- end -}}
 
-{{/* Does a rule of the policy open this port? dict "rule" {} "port" 8443 "name" "" */}}
+{{/* Whether a rule of the policy opens this port. dict "rule" {} "port" 8443 "name" "" */}}
 {{- define "gatehouse.opensPort" -}}
 {{- $asked := . -}}
 {{- $open := empty .rule.ports -}}
@@ -172,7 +172,7 @@
 {{- if $open -}}yes{{- end -}}
 {{- end -}}
 
-{{/* Where the application listens in the pod of a sidecar: upstreamPort, and what `upstreams` have of this machine. */}}
+{{/* The ports of the application in the pod of a sidecar: upstreamPort, and `upstreams` on loopback. */}}
 {{- define "gatehouse.applicationPorts" -}}
 {{- $ports := list (toString .Values.sidecar.upstreamPort) -}}
 {{- range dig "upstreams" dict (default dict .Values.config) -}}
@@ -186,7 +186,7 @@
 {{- uniq $ports | join " " -}}
 {{- end -}}
 
-{{/* What the API server would refuse, in its own words and later. */}}
+{{/* Values that the API server would reject later with a less helpful message. */}}
 {{- define "gatehouse.validateService" -}}
 {{- $service := .Values.service -}}
 {{- if and (eq $service.type "ClusterIP") (or $service.nodePort $service.externalTrafficPolicy) -}}

@@ -3,7 +3,7 @@ import { LANGUAGES, type LocalizedText } from '../../domain/language.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
 import { parseScope } from '../../domain/scope.ts';
 import { crossCheck } from '../cross-check.ts';
-import { durationBetween, issuerUrl, isOrigin, type PathSchema } from '../units.ts';
+import { durationBetween, isOrigin, issuerUrl, type PathSchema } from '../units.ts';
 import { createDirectoryCheck } from './identity.ts';
 
 /** One text for all languages, or one per language. */

@@ -38,7 +38,9 @@ export const routeSection = () =>
       .array(nonEmptyText)
       .min(1)
       .exactOptional()
-      .describe('Only tokens of these integrations, or of clients of trusted issuers (`<issuer>/<client id>`).'),
+      .describe(
+        'Only tokens of these integrations, or of clients of trusted issuers (`<issuer>/<client id>`).',
+      ),
     issuers: z
       .array(nonEmptyText)
       .min(1)

@@ -45,7 +45,9 @@ export const trustedIssuerSection = (path: PathSchema) =>
     tokenType: z
       .enum(['at+jwt', 'JWT', 'any'])
       .default('any')
-      .describe('Accepted `typ` of the token header: `at+jwt` (RFC 9068), `JWT` (also without `typ`), or both.'),
+      .describe(
+        'Accepted `typ` of the token header: `at+jwt` (RFC 9068), `JWT` (also without `typ`), or both.',
+      ),
     clockTolerance: durationBetween(0, 60, 'must be from 0s to 60s')
       .prefault('0s')
       .describe('By how much its clock may differ.'),
@@ -98,33 +100,46 @@ export const trustedIssuerSection = (path: PathSchema) =>
     ca: path.exactOptional().describe('CA certificates of the issuer, PEM.'),
     certificate: path.exactOptional().describe('Client certificate for fetching, PEM.'),
     key: path.exactOptional().describe('Private key of that certificate, PEM.'),
-    bearerTokenFile: path.exactOptional().describe('A file with a bearer token for fetching, read anew each time: for a Kubernetes API server, the token of the pod.'),
+    bearerTokenFile: path
+      .exactOptional()
+      .describe(
+        'A file with a bearer token for fetching, read anew each time: for a Kubernetes API server, the token of the pod.',
+      ),
   });
 
 export const trustedIssuerRules = [
-  crossCheck(['trustedIssuers', 'directories', 'publicUrl'], ({ trustedIssuers, directories, publicUrl }, report) => {
-    const labels = new Map(Object.entries(directories).map(([name, entry]) => [entry?.label, `directories.${name}`]));
-    const issuers = new Map<string, string>();
-    for (const [name, entry] of Object.entries(trustedIssuers)) {
-      if (entry === undefined) continue;
-      const path = ['trustedIssuers', name];
-      if (name === 'own') report(path, 'is the name of gatehouse’s own tokens; choose another');
-      if (entry.issuer === publicUrl)
-        report([...path, 'issuer'], 'is publicUrl; gatehouse’s own tokens are accepted without being listed here');
-      const label = entry.label ?? name;
-      const other = labels.get(label);
-      // Otherwise one source could assert the identities of another.
-      if (other !== undefined) report([...path, 'label'], `"${label}" is the label of ${other} already`);
-      labels.set(label, `trustedIssuers.${name}`);
-      const same = issuers.get(entry.issuer);
-      if (same !== undefined) report([...path, 'issuer'], `is the issuer of trustedIssuers.${same} already`);
-      issuers.set(entry.issuer, name);
-      if (entry.jwksUri !== undefined && entry.jwksFile !== undefined)
-        report([...path, 'jwksFile'], 'cannot be combined with jwksUri');
-      if ((entry.certificate === undefined) !== (entry.key === undefined))
-        report([...path, 'key'], 'certificate and key belong together');
-    }
-  }),
+  crossCheck(
+    ['trustedIssuers', 'directories', 'publicUrl'],
+    ({ trustedIssuers, directories, publicUrl }, report) => {
+      const labels = new Map(
+        Object.entries(directories).map(([name, entry]) => [entry?.label, `directories.${name}`]),
+      );
+      const issuers = new Map<string, string>();
+      for (const [name, entry] of Object.entries(trustedIssuers)) {
+        if (entry === undefined) continue;
+        const path = ['trustedIssuers', name];
+        if (name === 'own') report(path, 'is the name of gatehouse’s own tokens; choose another');
+        if (entry.issuer === publicUrl)
+          report(
+            [...path, 'issuer'],
+            'is publicUrl; gatehouse’s own tokens are accepted without being listed here',
+          );
+        const label = entry.label ?? name;
+        const other = labels.get(label);
+        // Otherwise one source could assert the identities of another.
+        if (other !== undefined) report([...path, 'label'], `"${label}" is the label of ${other} already`);
+        labels.set(label, `trustedIssuers.${name}`);
+        const same = issuers.get(entry.issuer);
+        if (same !== undefined)
+          report([...path, 'issuer'], `is the issuer of trustedIssuers.${same} already`);
+        issuers.set(entry.issuer, name);
+        if (entry.jwksUri !== undefined && entry.jwksFile !== undefined)
+          report([...path, 'jwksFile'], 'cannot be combined with jwksUri');
+        if ((entry.certificate === undefined) !== (entry.key === undefined))
+          report([...path, 'key'], 'certificate and key belong together');
+      }
+    },
+  ),
   crossCheck(['routes', 'trustedIssuers'], ({ routes, trustedIssuers }, report) => {
     const names = ['own', ...Object.keys(trustedIssuers)];
     routes.forEach((route, index) => {

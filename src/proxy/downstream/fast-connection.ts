@@ -10,13 +10,13 @@ import type { InterceptedConnection, InterceptedSession } from '../../listener/c
 import { type AwaitedPart, probeHalfClosed } from '../../listener/half-close.ts';
 import { KEEP_ALIVE_SECONDS, STALLED_RESPONSE_SECONDS } from '../../listener/listener-options.ts';
 import { errorFields } from '../../observability/logger.ts';
+import { getNetworkKey } from '../body-buffering.ts';
 import { Exchange, type ForwardRequest } from '../exchange.ts';
 import { type AccessDecision, type AccessRequest, authorize, noteDecision } from '../policy/authorize.ts';
 import { getCorsFields } from '../policy/cors.ts';
 import { createRefusalResponse, getLogReason, type ProxyRefusal } from '../policy/refusals.ts';
 import { type AllowedRequest, getUpstreamPath } from '../policy/upstream-rewriter.ts';
 import { type BodySource, RequestBody } from '../request-body.ts';
-import { getNetworkKey } from '../slow-clients.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { FastPathContext } from './fast-path.ts';
 import type { FastPathConfig } from './fast-path-config.ts';
@@ -161,14 +161,21 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
   onTimeout(): void {
     if (this.#state === 'idle' && this.#reader.bytes !== undefined)
       this.#fallBack(this.#awaitsChunks ? 'body' : 'head');
-    else if (this.#state !== 'idle' || this.#requests > 0) this.socket.destroy();
+    else if (this.#state !== 'idle' || this.#requests > 0) this.#destroy();
     else this.#linger(() => closeWithStatus(this.socket, 408));
   }
 
   /** Closes this connection, and no other. */
   onInternalError(error: unknown): void {
     this.#context.log.error('internal_error', { request_id: this.id, ...errorFields(error) });
-    this.socket.destroy();
+    this.#destroy();
+  }
+
+  /** Where only the close marks the end of the response, a reset shows that it is not complete. */
+  #destroy(): void {
+    const isIncomplete = this.#response.endsByClose && this.#state !== 'lingering';
+    if (isIncomplete && !this.#intercepted.encrypted) this.socket.resetAndDestroy();
+    else this.socket.destroy();
   }
 
   readonly #onData = (part: Buffer): void => this.#guard(() => this.#read(part));
@@ -207,6 +214,15 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
     this.#reader.add(part);
     if (this.#state !== 'idle') return this.pause();
     this.#reader.countRead();
+    if (this.#awaitsChunks) this.#readChunks();
+    else this.#serve();
+  }
+
+  /** More of a chunked body has arrived. Its request is authorized again when all of it has: the token may have ended. */
+  #readChunks(): void {
+    const reason = this.#reader.readBody(this.#config.maxBodyBytes);
+    if (reason !== undefined) return this.#fallBack(reason);
+    if (!this.#reader.isComplete) return this.#waitForChunks();
     this.#awaitsChunks = false;
     this.#serve();
   }
@@ -231,11 +247,11 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
     if (this.#reader.bytes === undefined) this.#isLastRequest = true;
     if (this.#state !== 'busy') return;
     if (this.#bodyLeft === 0) return this.#probe();
-    if (this.#response.hasStarted) return void this.socket.destroy();
+    if (this.#response.hasStarted) return this.#destroy();
     this.#forwarded.body?.fail('client_disconnected');
   }
 
-  /** For each request anew: pipelined requests are probed as often as the first one. */
+  /** For each request anew, and never between two: nothing is sent while the next one is authorized. */
   #probe(): void {
     this.#stopProbe?.();
     this.#stopProbe = probeHalfClosed(this.socket, this.#getAwaitedPart);
@@ -475,7 +491,7 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
   startResponse(status: number): boolean {
     this.#status = status;
     // The rest of an incomplete body may or may not arrive.
-    this.#isLastRequest ||= this.#draining !== 'no' || this.#bodyLeft > 0;
+    this.#isLastRequest ||= this.#draining !== 'no' || this.#bodyLeft > 0 || this.#response.endsByClose;
     return this.#isLastRequest;
   }
 
@@ -491,11 +507,12 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
   abort(): void {
     this.#state = 'closed';
     this.#reportEnd(true);
-    this.socket.destroy();
+    this.#destroy();
   }
 
   #finish(): void {
     this.#reportEnd(false);
+    this.#stopProbe?.();
     if (this.#isLastRequest || this.#draining === 'now') return this.#linger(() => this.socket.end());
     this.#state = 'idle';
     this.deadline = this.#context.deadlines.deadlineIn(KEEP_ALIVE_SECONDS);

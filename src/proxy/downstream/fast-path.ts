@@ -4,24 +4,16 @@ import type { CompletedRequest } from '../../http/request-context.ts';
 import { type BufferPool, createBufferPool } from '../../lib/buffer-pool.ts';
 import { createDeadlines, type Deadlines } from '../../lib/deadlines.ts';
 import type { ConnectionInterceptor } from '../../listener/connection-interceptor.ts';
-import { MAX_URL_LENGTH, type RequestOutcome } from '../../listener/listener-options.ts';
+import { type ListenerLimits, MAX_URL_LENGTH, type RequestOutcome } from '../../listener/listener-options.ts';
 import type { Logger } from '../../observability/logger.ts';
 import type { SpanContext } from '../../observability/tracing.ts';
 import { FastConnection } from './fast-connection.ts';
 import type { FastPathConfig } from './fast-path-config.ts';
-import { createHeaderCache, type HeaderCache } from './header-cache.ts';
-import type { FallbackReason } from './request-parser.ts';
-import type { RequestReaderLimits } from './request-reader.ts';
+import { HeaderCache } from './header-cache.ts';
+import { FALLBACK_REASONS, type FallbackReason } from './request-parser.ts';
 
-export interface FastPathOptions {
-  readonly limits: {
-    /** Bytes of a request head. */
-    readonly headers: number;
-    /** Characters of a request's target. */
-    readonly url?: number;
-    /** Seconds for a request head. */
-    readonly headerTimeout: number;
-  };
+interface FastPathOptions {
+  readonly limits: Pick<ListenerLimits, 'headers' | 'url' | 'headerTimeout'>;
   /** The present configuration; undefined where the fast path is disabled. */
   readonly getConfig: () => FastPathConfig | undefined;
   /** A request has begun; `onRequestEnd` follows. */
@@ -37,7 +29,7 @@ export interface FastPathOptions {
 
 /** What all connections on the fast path share. */
 export interface FastPathContext extends FastPathOptions {
-  readonly readerLimits: RequestReaderLimits;
+  readonly readerLimits: Required<Pick<ListenerLimits, 'headers' | 'url'>>;
   readonly deadlines: Deadlines;
   readonly headerCache: HeaderCache;
   readonly bufferPool: BufferPool;
@@ -55,18 +47,10 @@ export function createFastPath(options: FastPathOptions): FastPath {
   const reasons = new WeakMap<object, FallbackReason>();
   const counts: FastPath['counts'] = {
     served: 0,
-    fallbacks: {
-      head: 0,
-      body: 0,
-      size: 0,
-      framing: 0,
-      connection: 0,
-      service: 0,
-      refused: 0,
-      upstream: 0,
-      host: 0,
-      disabled: 0,
-    },
+    fallbacks: Object.fromEntries(FALLBACK_REASONS.map((reason) => [reason, 0])) as Record<
+      FallbackReason,
+      number
+    >,
   };
   const fastPath: FastPathContext = {
     ...options,
@@ -76,7 +60,7 @@ export function createFastPath(options: FastPathOptions): FastPath {
     },
     readerLimits: { headers: options.limits.headers, url: options.limits.url ?? MAX_URL_LENGTH },
     deadlines: createDeadlines(),
-    headerCache: createHeaderCache(),
+    headerCache: new HeaderCache(),
     bufferPool: createBufferPool(),
     onFallback(socket, reason) {
       counts.fallbacks[reason] += 1;

@@ -14,6 +14,8 @@ export class FastResponse implements Downstream {
   /** The response head, until it is written together with what follows it. */
   #head = '';
   #isChunked = false;
+  /** The close of the connection ends the response. */
+  endsByClose = false;
   #isCorked = false;
   hasStarted = false;
 
@@ -26,6 +28,7 @@ export class FastResponse implements Downstream {
   reset(): void {
     this.hasStarted = false;
     this.#isChunked = false;
+    this.endsByClose = false;
   }
 
   get isClosed(): boolean {
@@ -44,8 +47,11 @@ export class FastResponse implements Downstream {
   writeHead(head: ResponseHead): void {
     const { id, method } = this.#request;
     const { status, framing } = head;
+    // A last chunk would prove an end that is not known.
+    this.endsByClose = head.isEndUncertain;
     const isLast = this.#connection.startResponse(status);
-    this.#isChunked = (framing === 'chunked' || framing === 'close') && method !== 'HEAD';
+    this.#isChunked =
+      (framing === 'chunked' || (framing === 'close' && !this.endsByClose)) && method !== 'HEAD';
     this.#head = `${formatResponseStart(status)}${id}\r\n${clientFieldsText(this.#request, head)}${
       head.hasDate ? '' : formatDateField()
     }${this.#isChunked ? 'Transfer-Encoding: chunked\r\n' : ''}${getConnectionFields(isLast)}`;

@@ -7,17 +7,11 @@ import type { ForwardInfo, HeaderRules } from '../policy/headers.ts';
 import { type FallbackReason, type ParsedFields, parseFields } from './request-parser.ts';
 import { formatFields } from './response-text.ts';
 
-/** The header section that is sent to the upstream. */
-export interface SerializedFields {
-  readonly text: string;
-  readonly trace: string;
-}
-
 /**
  * The header section for the upstream, cached with the fields of a request. For the same caller and the same peer it differs
  * only in the request id and the traceparent.
  */
-export class UpstreamFieldsCache {
+class UpstreamFieldsCache {
   #rules: HeaderRules | undefined;
   #caller: Caller | undefined;
   #forwardAuthorization = false;
@@ -31,7 +25,12 @@ export class UpstreamFieldsCache {
   #isFlat = false;
   readonly #result = { text: '', trace: '' };
 
-  serialize(rules: HeaderRules, fields: CachedFields, info: ForwardInfo): SerializedFields {
+  /** The header section and its traceparent, in an object that is used again for the next request. */
+  serialize(
+    rules: HeaderRules,
+    fields: CachedFields,
+    info: ForwardInfo,
+  ): { readonly text: string; readonly trace: string } {
     const { requestId } = info;
     const isCached =
       this.#parts !== undefined &&
@@ -87,31 +86,26 @@ export interface CachedFields extends ParsedFields {
   readonly upstreamFields: UpstreamFieldsCache;
 }
 
-/** Most requests repeat the header section of an earlier request byte by byte: the last few hundred are cached. */
-export interface HeaderCache {
-  read(block: string): CachedFields | FallbackReason;
-}
-
 const CACHE_ENTRIES = 512;
 const MAX_BLOCK_LENGTH = 4_096;
 
-export function createHeaderCache(): HeaderCache {
-  const recent = new TwoGenerationCache<CachedFields>(CACHE_ENTRIES, MAX_BLOCK_LENGTH);
-  return {
-    read(block) {
-      const known = recent.get(block);
-      if (known !== undefined) return known;
-      const parsed = parseFields(block);
-      if (typeof parsed === 'string') return parsed;
-      const fields = {
-        ...parsed,
-        credentials: readCredentials(parsed.authorization),
-        upstreamFields: new UpstreamFieldsCache(),
-      };
-      recent.set(block, fields);
-      return fields;
-    },
-  };
+/** Most requests repeat the header section of an earlier request byte by byte: the last few hundred are cached. */
+export class HeaderCache {
+  readonly #recent = new TwoGenerationCache<CachedFields>(CACHE_ENTRIES, MAX_BLOCK_LENGTH);
+
+  read(block: string): CachedFields | FallbackReason {
+    const known = this.#recent.get(block);
+    if (known !== undefined) return known;
+    const parsed = parseFields(block);
+    if (typeof parsed === 'string') return parsed;
+    const fields = {
+      ...parsed,
+      credentials: readCredentials(parsed.authorization),
+      upstreamFields: new UpstreamFieldsCache(),
+    };
+    this.#recent.set(block, fields);
+    return fields;
+  }
 }
 
 /** The index of a field's value. It compares names only, because a client may send one of them as a value. */

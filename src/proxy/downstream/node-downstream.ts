@@ -1,39 +1,28 @@
 import type { ServerResponse } from 'node:http';
-import type { RequestContext, RequestNotes } from '../../http/request-context.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { getNetworkKey } from '../body-buffering.ts';
 import { type Downstream, Exchange, type ForwardConfig, type ForwardRequest } from '../exchange.ts';
 import { discardBody, type ProxyRefusal } from '../policy/refusals.ts';
 import type { RequestHead } from '../policy/request-head.ts';
 import { type AllowedRequest, getUpstreamPath } from '../policy/upstream-rewriter.ts';
-import type { RequestBody } from '../request-body.ts';
 import { clientFields } from '../response-fields.ts';
-import { getNetworkKey } from '../slow-clients.ts';
 import { UpstreamError } from '../upstream/connection.ts';
 import type { ResponseHead } from '../upstream/response-head.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { MessageBody } from './message-body.ts';
+import { MessageBody } from './node-request-body.ts';
 
 /** Up to this size, a body that is sent with its head is sent as text: Node then writes both at once. */
 const TEXT_BODY = 16_384;
 
 /** A request and a response of Node's HTTP servers, over HTTP/1.1 or HTTP/2: the full path. */
-export class NodeDownstream implements Downstream, ForwardRequest {
-  readonly id: string;
-  readonly method: string;
-  readonly path: string;
-  readonly fields: string;
-  readonly host: string;
-  readonly rawHeaders: readonly string[];
-  readonly allowed: AllowedRequest;
-  readonly content = undefined;
-  readonly body: RequestBody | undefined;
-  readonly shareKey: string;
-  readonly config: ForwardConfig;
-  readonly notes: RequestNotes;
+export class NodeDownstream implements Downstream {
+  readonly request: ForwardRequest;
   hasStarted = false;
   readonly #context: RequestContext;
   readonly #response: ServerResponse;
   readonly #refuse: (refusal: ProxyRefusal) => void;
   readonly #exchange: Exchange;
+  #endsByClose: boolean;
   #isHeadSent = false;
   #drains = false;
   /** What the last read brought: its position in the connection's buffer, and copies where it was in several places. */
@@ -52,18 +41,24 @@ export class NodeDownstream implements Downstream, ForwardRequest {
   ) {
     const { request, response } = context;
     const { rule, target, caller } = allowed;
-    this.id = context.id;
-    this.method = request.method ?? '';
-    this.path = getUpstreamPath(rule, target);
-    this.fields = fields;
-    this.host = target.authority ?? head.host;
-    this.rawHeaders = request.rawHeaders;
-    this.allowed = allowed;
-    this.body =
-      head.framing === 'none' ? undefined : MessageBody.of(request, head.contentLength, config.maxBodyBytes);
-    this.shareKey = caller?.bearer.identity ?? getNetworkKey(context.clientAddress);
-    this.config = config;
-    this.notes = context.notes;
+    this.request = {
+      id: context.id,
+      method: request.method ?? '',
+      path: getUpstreamPath(rule, target),
+      fields,
+      host: target.authority ?? head.host,
+      rawHeaders: request.rawHeaders,
+      allowed,
+      content: undefined,
+      body:
+        head.framing === 'none'
+          ? undefined
+          : MessageBody.of(request, head.contentLength, config.maxBodyBytes),
+      shareKey: caller?.bearer.identity ?? getNetworkKey(context.clientAddress),
+      config,
+      notes: context.notes,
+    };
+    this.#endsByClose = request.httpVersion === '1.0';
     this.#context = context;
     this.#response = response;
     this.#refuse = refuse;
@@ -72,12 +67,13 @@ export class NodeDownstream implements Downstream, ForwardRequest {
 
   forward(upstream: Upstream): void {
     const { response } = this.#context;
-    this.notes.transfer = this.#exchange;
+    this.request.notes.transfer = this.#exchange;
     response.on('close', () => this.#exchange.clientClosed());
-    if (this.body !== undefined || !this.#isPipelined) return this.#exchange.start(upstream, this);
+    if (this.request.body !== undefined || !this.#isPipelined)
+      return this.#exchange.start(upstream, this.request);
     // RFC 9112 §9.3.2: it must not overtake the request before it on this connection, whose body is read a moment later.
     setImmediate(() => {
-      if (!this.isClosed) this.#exchange.start(upstream, this);
+      if (!this.isClosed) this.#exchange.start(upstream, this.request);
     });
   }
 
@@ -97,8 +93,14 @@ export class NodeDownstream implements Downstream, ForwardRequest {
     // RFC 9110 §15. HTTP/1.1 forwards it as it is; Node refuses to send it over HTTP/2.
     if (head.status > 599 && this.#context.request.httpVersion === '2')
       throw new UpstreamError('an invalid status', 'malformed_response');
-    const { list } = clientFields(this, head);
-    this.#response.writeHead(head.status, ['X-Request-Id', this.id, ...list]);
+    const { list } = clientFields(this.request, head);
+    if (head.isEndUncertain) {
+      // A last chunk would prove an end that is not known.
+      this.#endsByClose = true;
+      this.#response.shouldKeepAlive = false;
+      this.#response.useChunkedEncodingByDefault = false;
+    }
+    this.#response.writeHead(head.status, ['X-Request-Id', this.request.id, ...list]);
     this.hasStarted = true;
   }
 
@@ -145,10 +147,10 @@ export class NodeDownstream implements Downstream, ForwardRequest {
     this.#refuse(refusal);
   }
 
-  /** Where only the close marks the end of the response (HTTP/1.0), a reset shows that it is not complete. */
+  /** Where only the close marks the end of the response, a reset shows that it is not complete. */
   abort(): void {
-    const { socket, httpVersion } = this.#context.request;
-    if (httpVersion === '1.0' && !('encrypted' in socket)) socket.resetAndDestroy();
+    const { socket } = this.#context.request;
+    if (this.#endsByClose && !('encrypted' in socket)) socket.resetAndDestroy();
     this.#response.destroy();
   }
 

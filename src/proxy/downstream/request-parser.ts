@@ -1,4 +1,4 @@
-import { foldFieldName, foldFieldNames } from '../../http/fold-field-name.ts';
+import { foldFieldName, foldFieldNames, memoizeByFieldName } from '../../http/fold-field-name.ts';
 import { MAX_FIELDS } from '../../listener/listener-options.ts';
 import { HOST_PATTERN, METHODS_WITH_BODY, type RequestHead } from '../policy/request-head.ts';
 
@@ -21,19 +21,21 @@ const UNSUPPORTED_BYTES = /[^\x20-\x7e\r\n]|(?:^|[^\r])\n|\r(?!\n|$)/;
 export const HEAD_END = '\r\n\r\n';
 
 /** Why a request falls back to the full path; counted by reason. */
-export type FallbackReason =
-  | 'head'
-  | 'body'
-  | 'size'
-  | 'framing'
-  | 'connection'
-  | 'service'
-  | 'refused'
-  | 'upstream'
-  | 'host'
-  | 'disabled';
+export type FallbackReason = (typeof FALLBACK_REASONS)[number];
+export const FALLBACK_REASONS = [
+  'head',
+  'body',
+  'size',
+  'framing',
+  'connection',
+  'service',
+  'refused',
+  'upstream',
+  'host',
+  'disabled',
+] as const;
 
-export interface RequestLine {
+interface RequestLine {
   /** One of the constants below, not a slice of the input: V8 compares identical strings by their address. */
   readonly method: (typeof METHODS)[number];
   readonly target: string;
@@ -150,24 +152,13 @@ const UNSUPPORTED_FIELD_NAMES = [
 /** With other spellings of these names and of the parsed ones. */
 const LOOK_ALIKES = foldFieldNames([...PARSED_FIELD_NAMES, ...UNSUPPORTED_FIELD_NAMES]);
 
-const cachedKinds = new Map<string, FieldKind>();
-const MAX_CACHED_KINDS = 1_000;
-
-/** Clients repeat the same names. The cache is bounded, so that made-up names cannot fill memory. */
-function getFieldKind(name: string): FieldKind {
-  const known = cachedKinds.get(name);
-  if (known !== undefined) return known;
-  const kind = classifyField(name.toLowerCase());
-  if (cachedKinds.size < MAX_CACHED_KINDS && name.length <= 64) cachedKinds.set(name, kind);
-  return kind;
-}
-
-function classifyField(name: string): FieldKind {
-  if (PARSED_FIELD_NAMES.has(name)) return name as FieldKind;
+const getFieldKind = memoizeByFieldName((name: string): FieldKind => {
+  const lower = name.toLowerCase();
+  if (PARSED_FIELD_NAMES.has(lower)) return lower as FieldKind;
   // Some servers take `Content_Length` for `Content-Length`.
   const folded = foldFieldName(name);
   return LOOK_ALIKES.has(folded) || folded.startsWith('proxy') ? 'unsupported' : 'plain';
-}
+});
 
 /** Methods with a body have a length or chunks; the others have neither. */
 export const hasExpectedFraming = (method: string, { contentLength, framing }: ParsedFields): boolean =>
@@ -178,7 +169,7 @@ const CHUNK_SIZE = /^[0-9A-Fa-f]{1,6}$/;
 const MAX_CHUNK_SIZE_LINE = 8;
 const CRLF = Buffer.from('\r\n', 'latin1');
 
-export interface ChunkedContent {
+interface ChunkedContent {
   readonly content: Buffer;
   /** Where the body ends in the bytes that were decoded. */
   readonly end: number;

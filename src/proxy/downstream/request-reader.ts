@@ -1,3 +1,4 @@
+import type { ListenerLimits } from '../../listener/listener-options.ts';
 import type { CachedFields, HeaderCache } from './header-cache.ts';
 import {
   decodeChunked,
@@ -8,12 +9,7 @@ import {
   parseRequestLine,
 } from './request-parser.ts';
 
-export interface RequestReaderLimits {
-  /** Bytes of a request head. */
-  readonly headers: number;
-  /** Characters of a request target. */
-  readonly url: number;
-}
+type RequestReaderLimits = Required<Pick<ListenerLimits, 'headers' | 'url'>>;
 
 /** Reads in which a head, or a chunked body behind its head, must arrive. The full path waits longer. */
 const MAX_HEAD_READS = 8;

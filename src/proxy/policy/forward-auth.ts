@@ -24,14 +24,7 @@ import {
 } from './refusals.ts';
 import { readRequestHead } from './request-head.ts';
 
-/**
- * Forward-auth: another gateway asks whether it may forward a request, and for whom. The request is authorized by the policy
- * of the proxy, so that both decide alike.
- *
- * The response is 200 with every identity header, 401, 403, or 503 for an internal error: gateways understand no other
- * status (docs/decisions/0010-forward-auth.md).
- */
-export interface ForwardAuthDeps {
+interface ForwardAuthDeps {
   readonly policy: PolicyContext;
   readonly realm: string;
   readonly headers: HeaderPolicy;
@@ -47,20 +40,21 @@ export interface ForwardAuthDeps {
   readonly log: Logger;
 }
 
-export interface ForwardAuth {
-  /** `pathSuffix`: what follows `/check` in the request target, unchanged. */
-  handle(context: RequestContext, pathSuffix: string): Promise<void>;
-}
-
-export const createForwardAuth = (deps: ForwardAuthDeps): ForwardAuth => new ForwardAuthHandler(deps);
-
-class ForwardAuthHandler implements ForwardAuth {
+/**
+ * Forward-auth: another gateway asks whether it may forward a request, and for whom. The request is authorized by the policy
+ * of the proxy, so that both decide alike.
+ *
+ * The response is 200 with every identity header, 401, 403, or 503 for an internal error: gateways understand no other
+ * status (docs/decisions/0010-forward-auth.md).
+ */
+export class ForwardAuth {
   readonly #deps: ForwardAuthDeps;
 
   constructor(deps: ForwardAuthDeps) {
     this.#deps = deps;
   }
 
+  /** `pathSuffix`: what follows `/check` in the request target, unchanged. */
   async handle(context: RequestContext, pathSuffix: string): Promise<void> {
     const { policy, log } = this.#deps;
     const { request, peer } = context;

@@ -1,5 +1,10 @@
 import { formatScope } from '../../domain/scope.ts';
-import { foldFieldName, foldFieldNames } from '../../http/fold-field-name.ts';
+import {
+  foldFieldName,
+  foldFieldNames,
+  memoizeByFieldName,
+  sliceTrimmed,
+} from '../../http/fold-field-name.ts';
 import { isTraceparent, newTraceparent } from '../../observability/trace-context.ts';
 import { CERTIFICATE_HEADERS } from '../../x509/forwarded-certificate.ts';
 import type { Caller } from './authorize.ts';
@@ -113,8 +118,8 @@ export class HeaderRules {
     const { user, clientId, scope, reserved = [] } = policy;
     const ownNames = foldFieldNames([user, clientId, scope, ...reserved]);
     this.#policy = policy;
-    this.#getRequestFieldKind = memoizeKind((name) => classifyRequestField(name, ownNames));
-    this.#getResponseFieldKind = memoizeKind((name) => classifyResponseField(name, ownNames));
+    this.#getRequestFieldKind = memoizeByFieldName((name) => classifyRequestField(name, ownNames));
+    this.#getResponseFieldKind = memoizeByFieldName((name) => classifyResponseField(name, ownNames));
   }
 
   buildRequestHeaders(rawHeaders: readonly string[], head: RequestHead, info: ForwardInfo): RequestHeaders {
@@ -233,18 +238,6 @@ const isOwnCookie = (cookie: string, name: string): boolean => cookie === name |
 /** Matched backwards from the dot: matching forwards takes quadratic time on repeated prefixes. */
 const JWT_LIKE = /(?<=\beyJ[A-Za-z0-9_-]+)\.[A-Za-z0-9_-]/;
 
-/** Clients repeat the same names. The cache is bounded, so that made-up names cannot fill memory. */
-function memoizeKind<Kind extends string>(classify: (name: string) => Kind): (name: string) => Kind {
-  const cache = new Map<string, Kind>();
-  return (name) => {
-    const cached = cache.get(name);
-    if (cached !== undefined) return cached;
-    const kind = classify(name);
-    if (cache.size < 1_000 && name.length <= 64) cache.set(name, kind);
-    return kind;
-  };
-}
-
 const appendValue = (forwarded: Map<string, string>, name: string, value: string): void => {
   const previous = forwarded.get(name);
   forwarded.set(name, previous === undefined ? value : `${previous}, ${value}`);
@@ -254,20 +247,10 @@ function removeOwnCookies(cookies: string, name: string): string {
   if (!cookies.includes(name)) return cookies;
   return cookies
     .split(';')
-    .map(trimBlanks)
+    .map((cookie) => sliceTrimmed(cookie))
     .filter((cookie) => cookie !== '' && !isOwnCookie(cookie.split('=', 1)[0]?.trim() ?? '', name))
     .join('; ');
 }
-
-/** RFC 9110 §5.6.3: without spaces and tabs around it. `trim` would remove more: a byte of UTF-8 can look like another kind of space. */
-function trimBlanks(text: string): string {
-  let [from, end] = [0, text.length];
-  while (from < end && isBlank(text.charCodeAt(from))) from += 1;
-  while (end > from && isBlank(text.charCodeAt(end - 1))) end -= 1;
-  return text.slice(from, end);
-}
-
-const isBlank = (code: number): boolean => code === 0x20 || code === 0x09;
 
 const FORWARDED_HOST = /^[A-Za-z0-9._[\]:-]{1,262}$/;
 const FORWARDED_FOR = /^[0-9A-Za-z.:[\]_, -]{1,2048}$/;

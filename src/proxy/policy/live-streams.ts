@@ -20,36 +20,14 @@ export interface LiveStream {
   end(reason: StreamEndReason): void;
 }
 
-/**
- * Responses and WebSockets that may outlive the token they began with. They end when it expires or is revoked
- * (docs/decisions/0011-streams-end-with-their-grant.md).
- */
-export interface LiveStreams {
-  /** Returns a function that removes it. */
-  add(stream: LiveStream): () => void;
-  count(): number;
-  /**
-   * Why a request that was authorized before, and has waited for its body or for a connection, must not be forwarded now;
-   * undefined: it may.
-   */
-  getEndReason(bearer: VerifiedToken): StreamEndReason | undefined;
-  /**
-   * After a reload: ends streams whose integration was removed or whose token is bound to a certificate that is no longer
-   * accepted.
-   */
-  applyRules(rules: StreamRules): void;
-  endUpgraded(): void;
-  stop(): void;
-}
-
-export interface StreamRules {
-  /** Are the integration, or the trusted issuer, and the key of this token still configured? */
+interface StreamRules {
+  /** Are the integration of this token, or its issuer and key, still configured? */
   readonly isKnownClient: (bearer: VerifiedToken) => boolean;
   /** Is this client certificate (DER) accepted now? */
   readonly isCertificateAccepted: (der: Uint8Array) => boolean;
 }
 
-export interface LiveStreamsOptions {
+interface LiveStreamsOptions {
   readonly revocations: Pick<RevocationLog, 'isRevoked'>;
   readonly now: () => Epoch;
   readonly log: Logger;
@@ -60,9 +38,11 @@ const CHECK_INTERVAL_MS = 400;
 /** How long streams continue while their tokens cannot be checked. */
 const MAX_UNKNOWN_SECONDS = 5;
 
-export const createLiveStreams = (options: LiveStreamsOptions): LiveStreams => new StreamList(options);
-
-class StreamList implements LiveStreams {
+/**
+ * Responses and WebSockets that may outlive the token they began with. They end when it expires or is revoked
+ * (docs/decisions/0011-streams-end-with-their-grant.md).
+ */
+export class LiveStreams {
   readonly #options: LiveStreamsOptions;
   readonly #streams = new Set<LiveStream>();
   #rules: StreamRules = { isKnownClient: () => true, isCertificateAccepted: () => true };
@@ -73,6 +53,7 @@ class StreamList implements LiveStreams {
     this.#options = options;
   }
 
+  /** Returns a function that removes it. */
   add(stream: LiveStream): () => void {
     this.#streams.add(stream);
     this.#timer ??= setInterval(() => {
@@ -86,6 +67,10 @@ class StreamList implements LiveStreams {
     return this.#streams.size;
   }
 
+  /**
+   * Why a request that was authorized before, and has waited for its body or for a connection, must not be forwarded now;
+   * undefined: it may.
+   */
   getEndReason(bearer: VerifiedToken): StreamEndReason | undefined {
     try {
       return this.#check(bearer, this.#options.now());
@@ -95,6 +80,10 @@ class StreamList implements LiveStreams {
     }
   }
 
+  /**
+   * After a reload: ends streams whose integration was removed or whose token is bound to a certificate that is no longer
+   * accepted.
+   */
   applyRules(rules: StreamRules): void {
     this.#rules = rules;
     this.#checkAll();

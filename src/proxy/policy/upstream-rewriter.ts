@@ -7,39 +7,43 @@ import { getOrigins, type LocationRewrite } from './location.ts';
 
 export type AllowedRequest = AccessDecision & { readonly kind: 'allowed' };
 
-export interface UpstreamRewriterDeps {
+interface UpstreamRewriterDeps {
   readonly upstreams: Readonly<Record<string, UpstreamSettings>>;
   /** `{base_url}`. */
   readonly publicUrl: string;
 }
 
-export interface UpstreamRewriter {
-  /** How redirects of this upstream are rewritten; undefined: not at all. */
-  getLocationRewrite(allowed: AllowedRequest, host: string): LocationRewrite | undefined;
-  /** Name and value of the assertion field; empty: the upstream gets none. */
-  getAssertionField(allowed: AllowedRequest): readonly string[];
-}
-
 const NO_FIELDS: readonly string[] = [];
 
-export function createUpstreamRewriter({ upstreams, publicUrl }: UpstreamRewriterDeps): UpstreamRewriter {
-  const upstreamOrigins = new Map(
-    Object.entries(upstreams).map(([name, { targets }]) => [name, getOrigins(targets)]),
-  );
-  const { protocol } = new URL(publicUrl);
-  return {
-    getLocationRewrite({ rule, target }, host) {
-      const own = upstreamOrigins.get(rule.upstream);
-      if (own === undefined || upstreams[rule.upstream]?.rewriteLocation === false) return undefined;
-      // A rule with its own host is not reachable under the host of `publicUrl`.
-      const origin = rule.host === undefined ? publicUrl : `${protocol}//${host}`;
-      return { upstreamOrigins: own, publicOrigin: origin, strippedPrefix: getStrippedPrefix(rule, target) };
-    },
-    getAssertionField({ rule, assertion }) {
-      const settings = upstreams[rule.upstream]?.assertion;
-      return settings === undefined || assertion === undefined ? NO_FIELDS : [settings.header, assertion];
-    },
-  };
+export class UpstreamRewriter {
+  readonly #deps: UpstreamRewriterDeps;
+  readonly #upstreamOrigins: ReadonlyMap<string, ReadonlySet<string>>;
+  readonly #protocol: string;
+
+  constructor(deps: UpstreamRewriterDeps) {
+    this.#deps = deps;
+    this.#upstreamOrigins = new Map(
+      Object.entries(deps.upstreams).map(([name, { targets }]) => [name, getOrigins(targets)]),
+    );
+    this.#protocol = new URL(deps.publicUrl).protocol;
+  }
+
+  /** How redirects of this upstream are rewritten; undefined: not at all. */
+  getLocationRewrite({ rule, target }: AllowedRequest, host: string): LocationRewrite | undefined {
+    const { upstreams, publicUrl } = this.#deps;
+    const upstreamOrigins = this.#upstreamOrigins.get(rule.upstream);
+    if (upstreamOrigins === undefined || upstreams[rule.upstream]?.rewriteLocation === false)
+      return undefined;
+    // A rule with its own host is not reachable under the host of `publicUrl`.
+    const publicOrigin = rule.host === undefined ? publicUrl : `${this.#protocol}//${host}`;
+    return { upstreamOrigins, publicOrigin, strippedPrefix: getStrippedPrefix(rule, target) };
+  }
+
+  /** Name and value of the assertion field; empty: the upstream gets none. */
+  getAssertionField({ rule, assertion }: AllowedRequest): readonly string[] {
+    const settings = this.#deps.upstreams[rule.upstream]?.assertion;
+    return settings === undefined || assertion === undefined ? NO_FIELDS : [settings.header, assertion];
+  }
 }
 
 /** The token that a response depends on; none under a rule that only reports. */

@@ -85,6 +85,7 @@ export class UpstreamConnection {
   idleSeconds = 0;
   isConnected = false;
   readonly #socket: Socket;
+  readonly #isTls: boolean;
   readonly #onIdle: (connection: UpstreamConnection) => boolean;
   readonly #onClosed: (connection: UpstreamConnection) => void;
   #handler: ResponseHandler | undefined = undefined;
@@ -111,6 +112,7 @@ export class UpstreamConnection {
     onIdle: (connection: UpstreamConnection) => boolean,
     onClosed: (connection: UpstreamConnection) => void,
   ) {
+    this.#isTls = address.tls !== undefined;
     this.#onIdle = onIdle;
     this.#onClosed = onClosed;
     this.#socket = open(address, {
@@ -118,16 +120,28 @@ export class UpstreamConnection {
       callback: (count, bytes) => this.#onBytes(bytes as Buffer, count),
     });
     this.#socket
-      .on(address.tls === undefined ? 'connect' : 'secureConnect', () => {
+      .on(this.#isTls ? 'secureConnect' : 'connect', () => {
         this.isConnected = true;
-        this.#handler?.onConnected();
+        this.#guard(() => this.#handler?.onConnected());
       })
-      .on('drain', () => this.#handler?.onDrain())
+      .on('drain', () => this.#guard(() => this.#handler?.onDrain()))
       .on('error', (error) => {
         this.#error = error;
       })
-      .on('end', () => this.#onEnd())
-      .on('close', () => this.#onClose());
+      .on('end', () => this.#guard(() => this.#onEnd()))
+      .on('close', () => this.#guard(() => this.#onClose()));
+  }
+
+  /** An error in the handler ends its exchange, and not the process. */
+  #guard(handle: () => void): void {
+    const handler = this.#handler;
+    try {
+      handle();
+    } catch (error) {
+      if (handler === undefined) throw error;
+      this.discard();
+      handler.onInternalError(error);
+    }
   }
 
   /** Everything was written. Over TLS, that is known only after the response may have arrived. */
@@ -284,7 +298,7 @@ export class UpstreamConnection {
   #parseHead(text: string): ResponseHead | string {
     if (this.#lastHead !== undefined && this.#lastIsHead === this.#isHead && this.#lastHeadText === text)
       return this.#lastHead;
-    const head = parseResponseHead(text, this.#isHead);
+    const head = parseResponseHead(text, this.#isHead, this.#isTls);
     if (typeof head !== 'string') {
       this.#lastHeadText = text;
       this.#lastIsHead = this.#isHead;

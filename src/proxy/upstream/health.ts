@@ -1,11 +1,11 @@
 import type { Client } from 'undici';
 import type { HealthCheckSettings } from './settings.ts';
 import type { Target, Targets } from './targets.ts';
-import type { UpstreamTlsFiles } from './tls-files.ts';
+import { toTlsOptions, type UpstreamTlsFiles } from './tls-files.ts';
 
-export interface HealthTls {
+interface HealthTls {
   readonly serverName: string | undefined;
-  readonly material: UpstreamTlsFiles;
+  readonly tlsFiles: UpstreamTlsFiles;
 }
 
 /**
@@ -71,7 +71,7 @@ async function isHealthy(
 async function openClient(
   url: string,
   timeout: number,
-  { serverName, material }: HealthTls,
+  { serverName, tlsFiles }: HealthTls,
 ): Promise<Client> {
   const { Client: UndiciClient } = await import('undici');
   const isUnix = url.startsWith('unix:');
@@ -82,9 +82,7 @@ async function openClient(
       timeout: timeout * 1_000,
       rejectUnauthorized: true,
       ...(serverName !== undefined && { servername: serverName }),
-      ...(material.ca !== undefined && { ca: material.ca }),
-      ...(material.certificate !== undefined && { cert: material.certificate }),
-      ...(material.key !== undefined && { key: material.key }),
+      ...toTlsOptions(tlsFiles),
     },
   });
 }

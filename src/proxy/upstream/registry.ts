@@ -2,8 +2,8 @@ import { hash } from 'node:crypto';
 import type { Logger } from '../../observability/logger.ts';
 import type { UpstreamSettings } from './settings.ts';
 import { Targets } from './targets.ts';
-import { readUpstreamTlsFiles } from './tls-files.ts';
-import { openUpstream, type Upstream } from './upstream.ts';
+import { readUpstreamTlsFiles, type UpstreamTlsFiles } from './tls-files.ts';
+import { Upstream } from './upstream.ts';
 import { Tunnels } from './websocket.ts';
 
 /** One upstream, for requests and for WebSockets. */
@@ -19,20 +19,7 @@ export interface UpstreamSet {
   release(withinSeconds: number): Promise<void>;
 }
 
-/**
- * Upstreams survive a reload: if settings and files of an upstream are unchanged, its connections and the state of its
- * targets are kept.
- */
-export interface UpstreamRegistry {
-  /** Throws when a file of an upstream cannot be used; nothing is opened then. */
-  acquire(settingsByName: Readonly<Record<string, UpstreamSettings>>): UpstreamSet;
-  /** After a reload two upstreams may have the same name; they are added up. */
-  getStatus(): readonly UpstreamStatus[];
-  /** Closes all of them. */
-  close(): Promise<void>;
-}
-
-export interface UpstreamStatus {
+interface UpstreamStatus {
   readonly name: string;
   /** Requests that have not ended. */
   readonly pending: number;
@@ -48,74 +35,81 @@ interface SharedUpstream extends UpstreamHandle {
   references: number;
 }
 
-export function createUpstreamRegistry(log: Logger): UpstreamRegistry {
-  const active = new Map<string, SharedUpstream>();
+/**
+ * Upstreams survive a reload: if settings and files of an upstream are unchanged, its connections and the state of its
+ * targets are kept.
+ */
+export class UpstreamRegistry {
+  readonly #log: Logger;
+  readonly #active = new Map<string, SharedUpstream>();
 
-  const prepare = (name: string, settings: UpstreamSettings): (() => SharedUpstream) => {
-    const tlsFiles = readUpstreamTlsFiles(name, settings);
+  constructor(log: Logger) {
+    this.#log = log;
+  }
+
+  /** Throws when a file of an upstream cannot be used; nothing is opened then. */
+  acquire(settingsByName: Readonly<Record<string, UpstreamSettings>>): UpstreamSet {
+    // All files are read before anything is opened.
+    const prepared = Object.entries(settingsByName).map(
+      ([name, settings]) => [name, settings, readUpstreamTlsFiles(name, settings)] as const,
+    );
+    const handles = new Map(prepared.map(([name, ...rest]) => [name, this.#open(name, ...rest)]));
+    for (const handle of handles.values()) handle.references += 1;
+    let released = false;
+    return {
+      get: (name) => handles.get(name),
+      release: async (withinSeconds) => {
+        if (released) return;
+        released = true;
+        for (const handle of handles.values()) handle.references -= 1;
+        const unused = [...handles.values()].filter(({ references }) => references === 0);
+        await Promise.all(unused.map((handle) => this.#close(handle, withinSeconds)));
+      },
+    };
+  }
+
+  /** After a reload two upstreams may have the same name; they are added up. */
+  getStatus(): readonly UpstreamStatus[] {
+    return [...Map.groupBy(this.#active.values(), ({ name }) => name)].map(([name, sameName]) => ({
+      name,
+      pending: sum(sameName, ({ targets }) => sum(targets.all, ({ pending }) => pending)),
+      targets: sum(sameName, ({ targets }) => targets.all.length),
+      ejected: sum(sameName, ({ targets }) => targets.countEjected()),
+    }));
+  }
+
+  /** Closes all of them. */
+  async close(): Promise<void> {
+    await Promise.all([...this.#active.values()].map((handle) => this.#close(handle, 0)));
+  }
+
+  #open(name: string, settings: UpstreamSettings, tlsFiles: UpstreamTlsFiles): SharedUpstream {
     // These settings belong to the configuration; connections do not depend on them.
     const { rewriteLocation: _, assertion: _also, paths: _paths, ...connectionSettings } = settings;
     const key = hash('sha256', JSON.stringify([name, connectionSettings, tlsFiles]), 'base64url');
-    return () => {
-      const known = active.get(key);
-      if (known !== undefined) return known;
-      const targets = new Targets(settings.targets, {
-        ejection: settings.ejection,
-        onEvent: ({ event, ...fields }) => log.warn(event, { upstream: name, ...fields }),
-      });
-      const opened: SharedUpstream = {
-        key,
-        name,
-        targets,
-        upstream: openUpstream(settings, targets, tlsFiles),
-        tunnels: new Tunnels(settings, targets, tlsFiles),
-        references: 0,
-      };
-      active.set(key, opened);
-      return opened;
+    const known = this.#active.get(key);
+    if (known !== undefined) return known;
+    const targets = new Targets(settings.targets, {
+      ejection: settings.ejection,
+      onEvent: ({ event, ...fields }) => this.#log.warn(event, { upstream: name, ...fields }),
+    });
+    const opened: SharedUpstream = {
+      key,
+      name,
+      targets,
+      upstream: new Upstream(settings, targets, tlsFiles),
+      tunnels: new Tunnels(settings, targets, tlsFiles),
+      references: 0,
     };
-  };
+    this.#active.set(key, opened);
+    return opened;
+  }
 
-  const closeUpstream = async (
-    { key, upstream, tunnels }: SharedUpstream,
-    withinSeconds: number,
-  ): Promise<void> => {
-    active.delete(key);
+  async #close({ key, upstream, tunnels }: SharedUpstream, withinSeconds: number): Promise<void> {
+    this.#active.delete(key);
     tunnels.close();
     await upstream.close(withinSeconds);
-  };
-
-  return {
-    acquire(settingsByName) {
-      // All files are read before anything is opened.
-      const prepared = Object.entries(settingsByName).map(
-        ([name, settings]) => [name, prepare(name, settings)] as const,
-      );
-      const handles = new Map(prepared.map(([name, openPrepared]) => [name, openPrepared()]));
-      for (const handle of handles.values()) handle.references += 1;
-      let released = false;
-      return {
-        get: (name) => handles.get(name),
-        async release(withinSeconds) {
-          if (released) return;
-          released = true;
-          for (const handle of handles.values()) handle.references -= 1;
-          const unused = [...handles.values()].filter(({ references }) => references === 0);
-          await Promise.all(unused.map((handle) => closeUpstream(handle, withinSeconds)));
-        },
-      };
-    },
-    getStatus: () =>
-      [...Map.groupBy(active.values(), ({ name }) => name)].map(([name, sameName]) => ({
-        name,
-        pending: sum(sameName, ({ targets }) => sum(targets.all, ({ pending }) => pending)),
-        targets: sum(sameName, ({ targets }) => targets.all.length),
-        ejected: sum(sameName, ({ targets }) => targets.countEjected()),
-      })),
-    async close() {
-      await Promise.all([...active.values()].map((handle) => closeUpstream(handle, 0)));
-    },
-  };
+  }
 }
 
 const sum = <T>(items: readonly T[], getValue: (item: T) => number): number =>

@@ -1,3 +1,4 @@
+import { sliceTrimmed } from '../../http/fold-field-name.ts';
 import { isEventStream } from '../policy/upstream-rewriter.ts';
 
 /** What of a response's header fields is forwarded, kept with the head: upstreams often send the same head again. */
@@ -15,6 +16,11 @@ export interface ResponseHead {
   /** Names and values in their order. */
   readonly rawHeaders: readonly string[];
   readonly framing: 'none' | 'length' | 'chunked' | 'close';
+  /**
+   * Only the close of a TLS connection ends it. Node does not report whether a close_notify was received, so that a
+   * truncated response cannot be told from a complete one (RFC 9112 §9.8).
+   */
+  readonly isEndUncertain: boolean;
   /** With framing `length`. */
   readonly length: number;
   /** The connection may be used again afterwards. */
@@ -35,7 +41,7 @@ const CONTENT_LENGTH = /^[0-9]{1,15}$/;
 export const TRAILER_FIELD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*$/;
 
 /** `text`: the head without the empty line that ends it. Returns what is wrong with it where it cannot be accepted. */
-export function parseResponseHead(text: string, isHead: boolean): ResponseHead | string {
+export function parseResponseHead(text: string, isHead: boolean, isTls = false): ResponseHead | string {
   const lineEnd = text.indexOf('\r\n');
   const line = STATUS_LINE.exec(lineEnd < 0 ? text : text.slice(0, lineEnd));
   if (line === null) return 'a malformed status line';
@@ -52,7 +58,7 @@ export function parseResponseHead(text: string, isHead: boolean): ResponseHead |
     const colon = block.indexOf(':', at);
     const end = block.indexOf('\r', colon);
     const name = block.slice(at, colon);
-    const value = readValue(block, colon + 1, end);
+    const value = sliceTrimmed(block, colon + 1, end);
     at = end + 2;
     rawHeaders.push(name, value);
     switch (name.length) {
@@ -100,6 +106,7 @@ export function parseResponseHead(text: string, isHead: boolean): ResponseHead |
     status,
     rawHeaders,
     framing,
+    isEndUncertain: framing === 'close' && isTls,
     length: framing === 'length' ? Number(length) : 0,
     // A server that responds to HEAD with a body would respond to the next request with it.
     isReusable: !closesConnection && !isHead && framing !== 'close',
@@ -110,16 +117,6 @@ export function parseResponseHead(text: string, isHead: boolean): ResponseHead |
     clientFields: undefined,
   };
 }
-
-/** RFC 9110 §5.5: without spaces and tabs around it. `trim` would remove more: a byte of UTF-8 can look like another kind of space. */
-function readValue(block: string, from: number, end: number): string {
-  let [first, last] = [from, end];
-  while (first < last && isBlank(block.charCodeAt(first))) first += 1;
-  while (last > first && isBlank(block.charCodeAt(last - 1))) last -= 1;
-  return block.slice(first, last);
-}
-
-const isBlank = (code: number): boolean => code === 0x20 || code === 0x09;
 
 const equalsName = (name: string, wanted: string): boolean =>
   name === wanted || name.toLowerCase() === wanted;

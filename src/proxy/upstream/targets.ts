@@ -8,6 +8,14 @@ export interface Target {
   pending: number;
 }
 
+/** `http://host:port`, `https://host:port` or `unix:/path`; over a Unix socket, requests name `localhost`. */
+export function parseTargetUrl(url: string) {
+  const socketPath = url.startsWith('unix:') ? url.slice('unix:'.length) : undefined;
+  const { protocol, host, hostname, port } = new URL(socketPath === undefined ? url : 'http://localhost');
+  const defaultPort = protocol === 'https:' ? 443 : 80;
+  return { protocol, host, hostname, port: port === '' ? defaultPort : Number(port), socketPath };
+}
+
 /** For the log. */
 export type TargetEvent =
   | {

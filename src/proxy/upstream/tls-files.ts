@@ -31,18 +31,17 @@ export function readUpstreamTlsFiles(name: string, settings: UpstreamSettings): 
   return contents;
 }
 
-/** Undefined without any file: Node's defaults apply. */
-export function createUpstreamSecureContext({
-  ca,
-  certificate,
-  key,
-}: UpstreamTlsFiles): SecureContext | undefined {
-  if (ca === undefined && certificate === undefined && key === undefined) return undefined;
-  return createSecureContext({
-    ...(ca !== undefined && { ca }),
-    ...(certificate !== undefined && { cert: certificate }),
-    ...(key !== undefined && { key }),
-  });
+/** As options of Node. Empty without any file: Node's defaults apply. */
+export const toTlsOptions = ({ ca, certificate, key }: UpstreamTlsFiles) => ({
+  ...(ca !== undefined && { ca }),
+  ...(certificate !== undefined && { cert: certificate }),
+  ...(key !== undefined && { key }),
+});
+
+/** Undefined without any file. */
+export function createUpstreamSecureContext(files: UpstreamTlsFiles): SecureContext | undefined {
+  const options = toTlsOptions(files);
+  return Object.keys(options).length === 0 ? undefined : createSecureContext(options);
 }
 
 function containsOnlyCertificates(text: string): boolean {

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { closeFrame, createFrameTracker, type FrameTracker } from './websocket-frames.ts';
+import { closeFrame, FrameTracker } from './websocket-frames.ts';
 
 /** The two connections of a forwarded WebSocket. */
 export interface Tunnel {
@@ -28,8 +28,8 @@ export function openTunnel(
   upstream: Socket,
   { idleSeconds, onClose }: TunnelOptions,
 ): Tunnel {
-  const toClient = createFrameTracker();
-  const toUpstream = createFrameTracker();
+  const toClient = new FrameTracker();
+  const toUpstream = new FrameTracker();
   const trackSocket = (socket: Socket, tracker: FrameTracker): (() => void) => {
     const onData = (part: Buffer): void => tracker.push(part);
     socket.on('data', onData);

@@ -1,6 +1,7 @@
-import { createDeadlines, type Deadlines } from '../../lib/deadlines.ts';
-import { type BodyRateLimits } from '../slow-clients.ts';
-import { type ConnectionPool, openConnectionPool } from './connection-pool.ts';
+import { createDeadlines } from '../../lib/deadlines.ts';
+import type { BodyRateLimits } from '../body-buffering.ts';
+import { ConnectionPool } from './connection-pool.ts';
+import { Slots } from './connection-slots.ts';
 import { watchHealth } from './health.ts';
 import {
   DEFAULT_BODY_BUFFER,
@@ -9,55 +10,55 @@ import {
   DEFAULT_MIN_RATE,
   type UpstreamSettings,
 } from './settings.ts';
-import { Slots } from './slots.ts';
 import type { Target, Targets } from './targets.ts';
 import { createUpstreamSecureContext, type UpstreamTlsFiles } from './tls-files.ts';
 
 /** One upstream: its targets, and the connections to them. */
-export interface Upstream {
+export class Upstream {
   readonly timeouts: UpstreamSettings['timeouts'];
   readonly bodyRate: BodyRateLimits;
   readonly bodyBuffer: number;
   readonly targets: Targets;
-  readonly slotsOf: (target: Target) => Slots;
-  readonly poolOf: (target: Target) => ConnectionPool;
   /** Of its exchanges. */
-  readonly deadlines: Deadlines;
-  /** Lets running exchanges end within this time. */
-  close(withinSeconds: number): Promise<void>;
-}
+  readonly deadlines = createDeadlines();
+  readonly #slots: readonly Slots[];
+  readonly #pools: readonly ConnectionPool[];
+  readonly #health: { stop(): void } | undefined;
 
-export function openUpstream(
-  settings: UpstreamSettings,
-  targets: Targets,
-  tlsFiles: UpstreamTlsFiles,
-): Upstream {
-  const { connections, maxPending = DEFAULT_MAX_PENDING, timeouts, serverName } = settings;
-  const secureContext = createUpstreamSecureContext(tlsFiles);
-  const slots = targets.all.map((target) => new Slots(target, { connections, maxPending }));
-  const pools = targets.all.map(({ url, index }) =>
-    openConnectionPool(url, { serverName, secureContext }, () => slots[index]?.release()),
-  );
-  const health = settings.health && watchHealth(targets, settings.health, { serverName, material: tlsFiles });
-  return {
-    timeouts,
-    bodyRate: {
+  constructor(settings: UpstreamSettings, targets: Targets, tlsFiles: UpstreamTlsFiles) {
+    const { connections, maxPending = DEFAULT_MAX_PENDING, timeouts, serverName } = settings;
+    const secureContext = createUpstreamSecureContext(tlsFiles);
+    this.timeouts = timeouts;
+    this.bodyRate = {
       idle: timeouts.idle,
       body: timeouts.body ?? DEFAULT_BODY_SECONDS,
       minRate: settings.minRate ?? DEFAULT_MIN_RATE,
-    },
-    bodyBuffer: settings.bodyBuffer ?? DEFAULT_BODY_BUFFER,
-    targets,
-    slotsOf: ({ index }) => slots[index] as Slots,
-    poolOf: ({ index }) => pools[index] as ConnectionPool,
-    deadlines: createDeadlines(),
-    async close(withinSeconds) {
-      health?.stop();
-      const timer = setTimeout(() => {
-        for (const pool of pools) pool.destroy();
-      }, withinSeconds * 1_000);
-      await Promise.all(pools.map((pool) => pool.close()));
-      clearTimeout(timer);
-    },
-  };
+    };
+    this.bodyBuffer = settings.bodyBuffer ?? DEFAULT_BODY_BUFFER;
+    this.targets = targets;
+    this.#slots = targets.all.map((target) => new Slots(target, { connections, maxPending }));
+    this.#pools = targets.all.map(
+      ({ url, index }) =>
+        new ConnectionPool(url, { serverName, secureContext }, () => this.#slots[index]?.release()),
+    );
+    this.#health = settings.health && watchHealth(targets, settings.health, { serverName, tlsFiles });
+  }
+
+  slotsOf({ index }: Target): Slots {
+    return this.#slots[index] as Slots;
+  }
+
+  poolOf({ index }: Target): ConnectionPool {
+    return this.#pools[index] as ConnectionPool;
+  }
+
+  /** Lets running exchanges end within this time. */
+  async close(withinSeconds: number): Promise<void> {
+    this.#health?.stop();
+    const timer = setTimeout(() => {
+      for (const pool of this.#pools) pool.destroy();
+    }, withinSeconds * 1_000);
+    await Promise.all(this.#pools.map((pool) => pool.close()));
+    clearTimeout(timer);
+  }
 }

@@ -1,42 +1,39 @@
 import { createHash, randomBytes } from 'node:crypto';
 
-/** RFC 6455, as far as it is needed to close a forwarded WebSocket: where frames end, and Close frames. */
-export interface FrameTracker {
-  /** Bytes that were forwarded in this direction. */
-  push(part: Buffer): void;
-  /** Between two frames, before a Close frame: another control frame may be sent, also within a fragmented message (§5.4). */
-  canInsert(): boolean;
-}
-
 const CLOSE = 0x8;
 const MAX_HEADER_BYTES = 10;
 
-export function createFrameTracker(): FrameTracker {
-  const header = Buffer.alloc(MAX_HEADER_BYTES);
-  let headerLength = 0;
+/** RFC 6455, as far as it is needed to close a forwarded WebSocket: where frames end, and Close frames. */
+export class FrameTracker {
+  readonly #header = Buffer.alloc(MAX_HEADER_BYTES);
+  #headerLength = 0;
   /** Of the masking key and the payload. */
-  let bytesLeft = 0;
-  let hasCloseFrame = false;
-  return {
-    push(part) {
-      let at = 0;
-      while (at < part.length) {
-        if (bytesLeft > 0) {
-          const step = Math.min(bytesLeft, part.length - at);
-          bytesLeft -= step;
-          at += step;
-          continue;
-        }
-        header[headerLength++] = part[at++] ?? 0;
-        const remaining = readRemainingLength(header, headerLength);
-        if (remaining === undefined) continue;
-        hasCloseFrame ||= (header[0] ?? 0) % 16 === CLOSE;
-        bytesLeft = remaining;
-        headerLength = 0;
+  #bytesLeft = 0;
+  #hasCloseFrame = false;
+
+  /** Bytes that were forwarded in this direction. */
+  push(part: Buffer): void {
+    let at = 0;
+    while (at < part.length) {
+      if (this.#bytesLeft > 0) {
+        const step = Math.min(this.#bytesLeft, part.length - at);
+        this.#bytesLeft -= step;
+        at += step;
+        continue;
       }
-    },
-    canInsert: () => headerLength === 0 && bytesLeft === 0 && !hasCloseFrame,
-  };
+      this.#header[this.#headerLength++] = part[at++] ?? 0;
+      const remaining = readRemainingLength(this.#header, this.#headerLength);
+      if (remaining === undefined) continue;
+      this.#hasCloseFrame ||= (this.#header[0] ?? 0) % 16 === CLOSE;
+      this.#bytesLeft = remaining;
+      this.#headerLength = 0;
+    }
+  }
+
+  /** Between two frames, before a Close frame: another control frame may be sent, also within a fragmented message (§5.4). */
+  canInsert(): boolean {
+    return this.#headerLength === 0 && this.#bytesLeft === 0 && !this.#hasCloseFrame;
+  }
 }
 
 /** §5.2: how many bytes follow this header; undefined while it is incomplete. */

@@ -7,8 +7,8 @@ import type { ProxyServer } from 'http-proxy-3';
 import { getSingleHeader } from '../../http/raw-headers.ts';
 import type { ProxyRefusal } from '../policy/refusals.ts';
 import type { UpstreamSettings } from './settings.ts';
-import type { Target, Targets } from './targets.ts';
-import type { UpstreamTlsFiles } from './tls-files.ts';
+import { parseTargetUrl, type Target, type Targets } from './targets.ts';
+import { toTlsOptions, type UpstreamTlsFiles } from './tls-files.ts';
 import { openTunnel, type Tunnel } from './tunnel.ts';
 import { computeAcceptKey } from './websocket-frames.ts';
 
@@ -258,25 +258,10 @@ function loadProxy(connectSeconds: number): ProxyServer {
   return proxy;
 }
 
-function createProxyTarget({ url }: Target, { ca, certificate, key }: UpstreamTlsFiles) {
-  if (url.startsWith('unix:'))
-    return {
-      protocol: 'http:',
-      host: 'localhost',
-      hostname: 'localhost',
-      port: 80,
-      socketPath: url.slice(5),
-    };
-  const { protocol, hostname, port } = new URL(url);
-  return {
-    protocol,
-    host: hostname,
-    hostname,
-    port: port === '' ? (protocol === 'https:' ? 443 : 80) : Number(port),
-    ...(ca !== undefined && { ca }),
-    ...(certificate !== undefined && { cert: certificate }),
-    ...(key !== undefined && { key }),
-  };
+function createProxyTarget({ url }: Target, tlsFiles: UpstreamTlsFiles) {
+  const { protocol, hostname, port, socketPath } = parseTargetUrl(url);
+  const address = { protocol, host: hostname, hostname, port };
+  return socketPath === undefined ? { ...address, ...toTlsOptions(tlsFiles) } : { ...address, socketPath };
 }
 
 /** RFC 6455 §4.2.1: the parts that an upstream might not check. */

@@ -76,8 +76,7 @@ export class IssuerKeys {
     if (this.#fetching !== undefined || this.#mayFetch()) await this.#fetch();
     const found = this.#isStale() ? undefined : this.#select(kid, alg);
     // While keys cannot be fetched, an unknown key may be a new one: that is not the client's fault.
-    if (found === undefined && (this.#isStale() || this.#failures > 0))
-      throw this.#createFault();
+    if (found === undefined && (this.#isStale() || this.#failures > 0)) throw this.#createFault();
     return found;
   }
 

@@ -120,7 +120,7 @@ export class TrustedIssuer {
     const subject = readText(claims, mapping.identity);
     const clientId = mapping.clientId.map((path) => readText(claims, path)).find((id) => id !== undefined);
     const binding = readBinding(claims);
-    if (subject === undefined || binding === 'unsupported') return undefined;
+    if (subject === undefined || binding === undefined) return undefined;
     const { jti, sub, iat, exp } = claims;
     const tokenId = typeof jti === 'string' ? `jti ${jti}` : `sub ${typeof sub === 'string' ? sub : subject}`;
     return {
@@ -135,17 +135,19 @@ export class TrustedIssuer {
       expires: Number(exp) + clockTolerance,
       keyId,
       profile: mapProfile(claims, mapping),
-      ...(binding !== undefined && { boundTo: binding }),
+      ...binding,
     };
   }
 }
 
-/** The certificate that a token is bound to (RFC 8705 §3.1). Other bindings cannot be checked, so the token is refused. */
-function readBinding({ cnf }: JsonObject): string | 'unsupported' | undefined {
-  if (cnf === undefined) return undefined;
-  if (!isJsonObject(cnf)) return 'unsupported';
+/** The certificate that a token is bound to (RFC 8705 §3.1). Undefined: bound in a way that cannot be checked. */
+function readBinding({ cnf }: JsonObject): { readonly boundTo?: string } | undefined {
+  if (cnf === undefined) return {};
+  if (!isJsonObject(cnf)) return undefined;
   const { 'x5t#S256': thumbprint, ...others } = cnf;
-  return typeof thumbprint === 'string' && Object.keys(others).length === 0 ? thumbprint : 'unsupported';
+  return typeof thumbprint === 'string' && Object.keys(others).length === 0
+    ? { boundTo: thumbprint }
+    : undefined;
 }
 
 /**

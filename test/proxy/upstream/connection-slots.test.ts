@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { Slot, Slots } from '../../../src/proxy/upstream/slots.ts';
+import { Slot, Slots } from '../../../src/proxy/upstream/connection-slots.ts';
 
 const target = () => ({ index: 0, url: 'http://127.0.0.1:1', pending: 0 });
 

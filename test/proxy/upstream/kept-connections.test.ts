@@ -1,59 +1,133 @@
-import type { AddressInfo } from 'node:net';
-import { createSecureContext, createServer } from 'node:tls';
-import { expect, onTestFinished, test } from 'vitest';
-import type { ResponseHandler } from '../../../src/proxy/upstream/connection.ts';
-import { openConnectionPool } from '../../../src/proxy/upstream/connection-pool.ts';
-import { createCa, issueServer } from '../../support/pki.ts';
+import type { Socket } from 'node:net';
+import { createSecureContext, createServer, type Server, type TLSSocket } from 'node:tls';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import type { ResponseHandler, UpstreamConnection } from '../../../src/proxy/upstream/connection.ts';
+import { ConnectionPool } from '../../../src/proxy/upstream/connection-pool.ts';
+import { createCa, EKU, issue } from '../../support/pki.ts';
 import { startProxyHarness } from '../../support/proxy-harness.ts';
 import { rawRequest } from '../../support/raw-client.ts';
 import { startRecordingUpstream } from '../../support/recording-upstream.ts';
+import { listenTcp } from '../../support/tcp-server.ts';
 import { until } from '../../support/until.ts';
 
-test('a TLS connection that was paused during the last read of a response can be reused', async () => {
+interface TlsPool {
+  readonly pool: ConnectionPool;
+  readonly server: Server;
+  /** Of each connection, in order: was its session resumed? */
+  readonly resumed: boolean[];
+  readonly freed: () => number;
+}
+
+/** A TLS server that sends this response to whatever it reads, and a pool of connections to it. */
+async function startTlsPool(response: string, notAfter?: Date): Promise<TlsPool> {
   const ca = await createCa();
-  const certificate = await issueServer(ca);
-  const response = `HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\n${'a'.repeat(40_000)}`;
+  const certificate = await issue(ca, {
+    commonName: 'localhost',
+    dnsNames: ['localhost'],
+    extendedKeyUsage: [EKU.serverAuth],
+    ...(notAfter && { notAfter }),
+  });
+  const resumed: boolean[] = [];
   const server = createServer({ cert: certificate.pem, key: certificate.keyPem }, (socket) => {
-    socket.on('error', () => {}).on('data', () => void socket.write(response));
+    resumed.push(socket.isSessionReused());
+    socket.on('data', () => void socket.write(response));
   });
-  await new Promise<void>((resolve) => {
-    server.listen(0, '127.0.0.1', resolve);
-  });
-  const { port } = server.address() as AddressInfo;
+  const { port, close } = await listenTcp(server);
   const tls = { serverName: 'localhost', secureContext: createSecureContext({ ca: ca.pem }) };
-  let freeCount = 0;
-  const pool = openConnectionPool(`https://127.0.0.1:${port}`, tls, () => {
-    freeCount += 1;
+  let free = 0;
+  const pool = new ConnectionPool(`https://127.0.0.1:${port}`, tls, () => {
+    free += 1;
   });
-  onTestFinished(() => {
+  onTestFinished(async () => {
     pool.destroy();
-    server.close();
+    await close();
   });
-  const send = async (isSlow: boolean): Promise<boolean> => {
-    const ended = Promise.withResolvers<boolean>();
-    const connection = pool.acquire(false);
-    let reads = 0;
-    const handler: ResponseHandler = {
-      onConnected: () => connection.send('GET / HTTP/1.1\r\nhost: a\r\n\r\n', undefined),
-      onDrain() {},
-      onHead() {},
-      onData() {
-        reads += 1;
-        return !(isSlow && reads === 1);
-      },
-      onReadEnd() {},
-      onEnd: ended.resolve,
-      onError: ended.reject,
-      onInternalError: ended.reject,
-    };
-    connection.assign(handler, false);
-    if (connection.isConnected) handler.onConnected();
-    return ended.promise;
+  return { pool, server, resumed, freed: () => free };
+}
+
+/** Sends a request; resolves to whether its connection is kept. */
+async function send(connection: UpstreamConnection, more: Partial<ResponseHandler> = {}): Promise<boolean> {
+  const ended = Promise.withResolvers<boolean>();
+  const handler: ResponseHandler = {
+    onConnected: () => connection.send('GET / HTTP/1.1\r\nhost: a\r\n\r\n', undefined),
+    onDrain() {},
+    onHead() {},
+    onData: () => true,
+    onReadEnd() {},
+    onEnd: ended.resolve,
+    onError: ended.reject,
+    onInternalError: ended.reject,
+    ...more,
   };
+  connection.assign(handler, false);
+  if (connection.isConnected) handler.onConnected();
+  return ended.promise;
+}
+
+const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
+
+test('a TLS connection whose reading was paused during the last read of a response can be used again', async () => {
+  const { pool, freed } = await startTlsPool(
+    `HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\n${'a'.repeat(40_000)}`,
+  );
   for (const [index, isSlow] of [false, true, false].entries()) {
-    expect(await send(isSlow)).toBe(true);
-    await until('the connection is free', () => freeCount === index + 1);
+    let reads = 0;
+    const onData = (): boolean => !(isSlow && ++reads === 1);
+    expect(await send(pool.acquire(false), { onData })).toBe(true);
+    await until('the connection is free', () => freed() === index + 1);
   }
+});
+
+describe('the TLS session of a target is resumed', () => {
+  const MINUTE = 60_000;
+  test.each([
+    ['for an hour', undefined, 60 * MINUTE],
+    ['until the certificate of the target expires', 30 * MINUTE, 30 * MINUTE],
+  ])('%s', async (_, validFor, limit) => {
+    const start = Date.now();
+    const notAfter = validFor === undefined ? undefined : new Date(start + validFor);
+    const { pool, resumed } = await startTlsPool(OK, notAfter);
+    vi.useFakeTimers({ toFake: ['Date'], now: start });
+    onTestFinished(() => void vi.useRealTimers());
+    for (const time of [0, limit - MINUTE, limit + MINUTE, limit + MINUTE]) {
+      vi.setSystemTime(start + time);
+      await send(pool.acquire(true));
+    }
+    // A session that was not resumed is replaced by the next one, while its certificate is valid.
+    expect(resumed).toEqual([false, true, false, validFor === undefined]);
+  });
+});
+
+describe('an exception in an exchange ends that exchange', () => {
+  const fail = (): never => {
+    throw new Error('an exception in the exchange');
+  };
+  const request = Buffer.alloc(4 * 1_048_576);
+  test.each<[string, string, (connection: UpstreamConnection) => Partial<ResponseHandler>]>([
+    ['connected', OK, () => ({ onConnected: fail })],
+    [
+      'takes more of a request',
+      '',
+      (connection) => ({ onConnected: () => void connection.write(request, true), onDrain: fail }),
+    ],
+    ['has delivered a response', OK, () => ({ onEnd: fail })],
+    ['is closed at the end of a response', 'HTTP/1.1 200 OK\r\n\r\nok', () => ({ onEnd: fail })],
+    ['is closed before a response', 'HTTP/1.1 ', () => ({ onError: fail })],
+  ])('when its connection %s', async (_, response, more) => {
+    const { pool, server } = await startTlsPool(response);
+    if (response !== '' && response !== OK)
+      server.on('secureConnection', (socket: TLSSocket) => socket.on('data', () => void socket.end()));
+    const connection = pool.acquire(false);
+    await expect(send(connection, more(connection))).rejects.toThrow('an exception in the exchange');
+    expect(connection.isClosed).toBe(true);
+  });
+
+  test('when its connection is reset', async () => {
+    const { pool, server } = await startTlsPool('');
+    server.on('connection', (socket: Socket) => socket.resetAndDestroy());
+    const connection = pool.acquire(false);
+    await expect(send(connection, { onError: fail })).rejects.toThrow('an exception in the exchange');
+  });
 });
 
 test.each(['fast', 'full'] as const)(

@@ -8,6 +8,7 @@ import { createCa, issueServer } from '../../support/pki.ts';
 import { type ProxyHarness, startProxyHarness } from '../../support/proxy-harness.ts';
 import { rawRequest } from '../../support/raw-client.ts';
 import {
+  headerValues,
   type RecordingUpstream,
   type Responder,
   respondOk,
@@ -87,6 +88,23 @@ describe.each(FAILURES)('U05 a reused connection that is %s before a response', 
         `${method} 2`,
       ]);
       expect(proxy.log.join('')).toContain('upstream_retried');
+    },
+  );
+
+  test.each(['full', 'fast'] as const)(
+    '%s path: the connection of the retried request is closed after the response',
+    async (path) => {
+      const { upstream, proxy } = await setUp(path);
+      respondOnceThen(upstream, fail);
+      for (let count = 0; count < 3; count += 1)
+        expect((await rawRequest(proxy.port, message('GET'))).status).toBe(200);
+      expect(upstream.requests.map(({ connection }) => connection)).toEqual([1, 1, 2, 3]);
+      expect(upstream.requests.map((request) => headerValues(request, 'connection')[0])).toEqual([
+        'keep-alive',
+        'keep-alive',
+        'close',
+        'keep-alive',
+      ]);
     },
   );
 

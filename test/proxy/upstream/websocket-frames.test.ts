@@ -1,10 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import {
-  closeFrame,
-  computeAcceptKey,
-  createFrameTracker,
-} from '../../../src/proxy/upstream/websocket-frames.ts';
+import { closeFrame, computeAcceptKey, FrameTracker } from '../../../src/proxy/upstream/websocket-frames.ts';
 import { CLOSE, createFrameDecoder, encodeFrame, type Frame, TEXT } from '../../support/websocket.ts';
 
 const frames = fc.array(
@@ -23,7 +19,7 @@ test('a frame can be inserted between frames but never within one, however the b
       let total = 0;
       for (const { length } of encoded) ends.add((total += length));
       const bytes = Buffer.concat(encoded);
-      const track = createFrameTracker();
+      const track = new FrameTracker();
       let at = 0;
       for (const cut of [...cuts, bytes.length]) {
         track.push(bytes.subarray(at, at + cut));
@@ -39,7 +35,7 @@ test('frames of every length encoding are tracked byte by byte', () => {
   for (const size of [0, 1, 125, 126, 65_535, 65_536])
     for (const masked of [false, true]) {
       const bytes = encodeFrame(TEXT, Buffer.alloc(size), masked);
-      const track = createFrameTracker();
+      const track = new FrameTracker();
       for (const byte of bytes.subarray(0, -1)) track.push(Buffer.from([byte]));
       expect(track.canInsert()).toBe(false);
       track.push(bytes.subarray(-1));
@@ -48,7 +44,7 @@ test('frames of every length encoding are tracked byte by byte', () => {
 });
 
 test('nothing is inserted after a Close frame', () => {
-  const track = createFrameTracker();
+  const track = new FrameTracker();
   track.push(encodeFrame(CLOSE, Buffer.from([3, 232]), false));
   expect(track.canInsert()).toBe(false);
 });

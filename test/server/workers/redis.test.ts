@@ -19,24 +19,24 @@ afterAll(async () => {
   await server.stop();
 });
 
-test('two machines with two workers each run on one Redis, take no lock from each other, and leave in order', async () => {
-  const [one, two] = await Promise.all([
+test('two processes with two workers each run on one Redis and stop cleanly', async () => {
+  const [first, second] = await Promise.all([
     startServe(folder, { set: ['listen.workers=2'] }),
     startServe(folder, { set: ['listen.workers=2'] }),
   ]);
-  for (const { adminPort } of [one, two])
+  for (const { adminPort } of [first, second])
     expect((await fetch(`http://127.0.0.1:${adminPort}/readyz`)).status).toBe(200);
-  expect(one.workers).toHaveLength(2);
-  expect(await Promise.all([one.stop(), two.stop()])).toEqual([0, 0]);
+  expect(first.workers).toHaveLength(2);
+  expect(await Promise.all([first.stop(), second.stop()])).toEqual([0, 0]);
 });
 
-test('an unsuitable Redis ends the start with exit code 78 and a reason', async () => {
-  const unfit = await startRedis(['--maxmemory-policy', 'allkeys-random']);
+test('the start fails with a reason if Redis has an unsuitable configuration', async () => {
+  const unsuitable = await startRedis(['--maxmemory-policy', 'allkeys-random']);
   try {
-    await expect(startServe(folder, { set: [`store.url=${unfit.url}`] })).rejects.toThrow(
+    await expect(startServe(folder, { set: [`store.url=${unsuitable.url}`] })).rejects.toThrow(
       /store\.url: its maxmemory-policy is allkeys-random/,
     );
   } finally {
-    await unfit.stop();
+    await unsuitable.stop();
   }
 });

@@ -20,9 +20,9 @@ import {
 
 let folder: ServeFolder;
 let server: ServeProcess;
-let here: WorkerClient;
-let there: WorkerClient;
-const opened: WorkerClient[] = [];
+let firstClient: WorkerClient;
+let secondClient: WorkerClient;
+const clientsToClose: WorkerClient[] = [];
 
 beforeAll(async () => {
   folder = await createServeFolder((settings) => ({
@@ -34,24 +34,24 @@ beforeAll(async () => {
     },
     log: { level: 'info' },
   }));
-  swap(await issueServer(folder.ca));
+  replaceCertificate(await issueServer(folder.ca));
   server = await startServe(folder);
-  [here, there] = await pair(folder.alice);
+  [firstClient, secondClient] = await connectToBothWorkers(folder.alice);
 });
 afterAll(async () => {
-  for (const client of opened) client.close();
+  for (const client of clientsToClose) client.close();
   await folder?.remove();
 });
 
-/** One client at each of the two workers. */
-async function pair(as: IssuedCertificate): Promise<[WorkerClient, WorkerClient]> {
+/** Connects one client to each of the two workers. */
+async function connectToBothWorkers(as: IssuedCertificate): Promise<[WorkerClient, WorkerClient]> {
   const clients = await connectToEachWorker(folder, server, as);
-  opened.push(...clients);
+  clientsToClose.push(...clients);
   return clients as [WorkerClient, WorkerClient];
 }
 
-/** How often each worker has said this since a line of the log. */
-const saidBy = (event: string, from: number) =>
+/** The workers that have logged this event since line `from`. */
+const workersThatLogged = (event: string, from: number) =>
   new Set(
     server.log
       .slice(from)
@@ -59,16 +59,16 @@ const saidBy = (event: string, from: number) =>
       .map((line) => Number(line['worker'])),
   );
 
-/** Does something, and waits until both workers have logged the outcome. */
+/** Runs an action, and waits until both workers have logged the outcome. */
 async function expectBothLog(event: 'reloaded' | 'reload_rejected', act: () => unknown): Promise<void> {
   const from = server.log.length;
   await act();
-  await until(`both workers log ${event}`, () => saidBy(event, from).size === 2, 30);
+  await until(`both workers log ${event}`, () => workersThatLogged(event, from).size === 2, 30);
 }
 
 let swaps = 0;
-/** As the kubelet does it: a new folder beside the old, and one rename of the link that all files go through. */
-function swap(certified: IssuedCertificate): void {
+/** Like the kubelet: writes a new folder, and renames the symbolic link that all files go through. */
+function replaceCertificate(certified: IssuedCertificate): void {
   swaps += 1;
   const version = `..2026_${swaps}`;
   folder.write(`tls/${version}/server.pem`, certified.pem);
@@ -82,7 +82,7 @@ function swap(certified: IssuedCertificate): void {
 }
 
 /** The certificate that each worker presents on a new connection. */
-async function shown(): Promise<(string | undefined)[]> {
+async function readServerFingerprints(): Promise<(string | undefined)[]> {
   const clients = await connectToEachWorker(folder, server);
   return Promise.all(
     clients.map(async (client) => {
@@ -93,7 +93,7 @@ async function shown(): Promise<(string | undefined)[]> {
     }),
   );
 }
-const fingerprint = (one: IssuedCertificate): string => new X509Certificate(one.pem).fingerprint256;
+const fingerprint = ({ pem }: IssuedCertificate): string => new X509Certificate(pem).fingerprint256;
 
 const withIntegration =
   (clientId: string) =>
@@ -105,22 +105,24 @@ const withIntegration =
     ],
   });
 
-const grantFor = (client: WorkerClient, clientId: string) =>
+const requestGrantFor = (client: WorkerClient, clientId: string) =>
   client.post('/Authorize/Certificate', { client_id: clientId, scope: 'files:read' });
 
 test('O06 a new integration appears in both workers when the configuration file changes', async () => {
-  expect((await grantFor(here, 'by-file')).json).toMatchObject({ Error: 'invalid_grant' });
+  expect((await requestGrantFor(firstClient, 'by-file')).json).toMatchObject({ Error: 'invalid_grant' });
   await expectBothLog('reloaded', () => folder.configure(withIntegration('by-file')));
-  for (const client of [here, there]) expect((await grantFor(client, 'by-file')).status).toBe(200);
+  for (const client of [firstClient, secondClient])
+    expect((await requestGrantFor(client, 'by-file')).status).toBe(200);
 });
 
-test('SIGHUP to the program reaches both workers', async () => {
+test('SIGHUP to the supervisor reloads both workers', async () => {
   await expectBothLog('reloaded', () => server.signal('SIGHUP'));
-  for (const client of [here, there]) expect((await grantFor(client, 'by-file')).status).toBe(200);
+  for (const client of [firstClient, secondClient])
+    expect((await requestGrantFor(client, 'by-file')).status).toBe(200);
 });
 
-test('O05 a bad configuration is refused by both workers with its problems, and the old one stays', async () => {
-  const { access_token: token } = await here.grant();
+test('O05 an invalid configuration is rejected by both workers with its problems, and the old one stays in use', async () => {
+  const { access_token: token } = await firstClient.grant();
   const from = server.log.length;
   let good: SettingsInput | undefined;
   await expectBothLog('reload_rejected', () =>
@@ -129,39 +131,39 @@ test('O05 a bad configuration is refused by both workers with its problems, and 
       return { ...settings, integrations: [], routes: [{ path: '/x', requires: '!!' }] };
     }),
   );
-  const refusal = server.log.slice(from).find(({ event }) => event === 'reload_rejected');
-  expect(String(refusal?.['problems'])).toContain('routes[0].requires');
-  for (const client of [here, there]) {
+  const rejection = server.log.slice(from).find(({ event }) => event === 'reload_rejected');
+  expect(String(rejection?.['problems'])).toContain('routes[0].requires');
+  for (const client of [firstClient, secondClient]) {
     expect(await client.isAccepted(token)).toBe(true);
-    expect((await grantFor(client, 'by-file')).status).toBe(200);
+    expect((await requestGrantFor(client, 'by-file')).status).toBe(200);
   }
   await expectBothLog('reloaded', () => folder.configure((settings) => good ?? settings));
 });
 
-test('O07 the server certificate is replaced through a symbolic link, twice: new connections get it, open ones remain', async () => {
+test('O07 after the server certificate is replaced through a symbolic link, new connections get it and open ones stay open', async () => {
   for (const round of [1, 2]) {
     const next = await issueServer(folder.ca);
     const from = server.log.length;
-    await expectBothLog('reloaded', () => swap(next));
-    expect(await shown(), `swap ${round}`).toEqual([fingerprint(next), fingerprint(next)]);
-    expect((await here.grant()).token_type).toBe('Bearer');
-    expect(saidBy('reload_rejected', from).size).toBe(0);
+    await expectBothLog('reloaded', () => replaceCertificate(next));
+    expect(await readServerFingerprints(), `swap ${round}`).toEqual([fingerprint(next), fingerprint(next)]);
+    expect((await firstClient.grant()).token_type).toBe('Bearer');
+    expect(workersThatLogged('reload_rejected', from).size).toBe(0);
   }
 });
 
-test('O07 a certificate whose key has not been written yet is not served, and is once the key is there', async () => {
-  const before = await shown();
+test('O07 a new certificate is served only once its key has been written', async () => {
+  const before = await readServerFingerprints();
   const next = await issueServer(folder.ca);
   await expectBothLog('reload_rejected', () => folder.write('tls/server.pem', next.pem));
-  expect(await shown()).toEqual(before);
+  expect(await readServerFingerprints()).toEqual(before);
   await expectBothLog('reloaded', () => folder.write('tls/server-key.pem', next.keyPem));
-  expect(await shown()).toEqual([fingerprint(next), fingerprint(next)]);
+  expect(await readServerFingerprints()).toEqual([fingerprint(next), fingerprint(next)]);
 });
 
-test('C07 O09 a revocation list that is loaded at run time applies to connections that are already open', async () => {
+test('C07 O09 a CRL that is loaded at run time also applies to open connections', async () => {
   const formerUser = await issue(folder.ca, { commonName: 'alice' });
-  const kept = await pair(formerUser);
-  for (const client of kept) expect((await grantFor(client, 'by-file')).status).toBe(200);
+  const kept = await connectToBothWorkers(formerUser);
+  for (const client of kept) expect((await requestGrantFor(client, 'by-file')).status).toBe(200);
 
   folder.write('ca.crl', (await createCrl(folder.ca, { revoked: [formerUser] })).pem);
   await expectBothLog('reloaded', () =>
@@ -171,25 +173,26 @@ test('C07 O09 a revocation list that is loaded at run time applies to connection
     })),
   );
   for (const client of kept) {
-    const refused = await grantFor(client, 'by-file');
-    expect(refused.status).toBe(401);
-    expect(refused.json).toMatchObject({ Error: 'invalid_client' });
+    const rejected = await requestGrantFor(client, 'by-file');
+    expect(rejected.status).toBe(401);
+    expect(rejected.json).toMatchObject({ Error: 'invalid_client' });
   }
-  for (const client of [here, there]) expect((await grantFor(client, 'by-file')).status).toBe(200);
+  for (const client of [firstClient, secondClient])
+    expect((await requestGrantFor(client, 'by-file')).status).toBe(200);
 
-  // And a newer list, under the same name.
+  // A newer CRL replaces the file.
   const next = await issue(folder.ca, { commonName: 'alice' });
-  const [one, two] = await pair(next);
-  expect((await grantFor(one, 'by-file')).status).toBe(200);
+  const newClients = await connectToBothWorkers(next);
+  expect((await requestGrantFor(newClients[0], 'by-file')).status).toBe(200);
   const newer = await createCrl(folder.ca, { revoked: [formerUser, next] });
   await expectBothLog('reloaded', () => folder.write('ca.crl', newer.pem));
-  for (const client of [one, two]) expect((await grantFor(client, 'by-file')).status).toBe(401);
+  for (const client of newClients) expect((await requestGrantFor(client, 'by-file')).status).toBe(401);
 });
 
 test('O08 keys rotated on the command line are published first and sign later, and no token is rejected meanwhile', async () => {
   const file = folder.file('data/keys.json');
-  const old = await here.grant();
-  const kidOf = (token: string): string =>
+  const old = await firstClient.grant();
+  const readKid = (token: string): string =>
     (JSON.parse(Buffer.from(token.split('.')[0] ?? '', 'base64url').toString()) as { kid: string }).kid;
   let printed = '';
   await expectBothLog('reloaded', async () => {
@@ -207,38 +210,39 @@ test('O08 keys rotated on the command line are published first and sign later, a
   });
   const { keys } = JSON.parse(printed) as { keys: { kid: string; use: string; state: string }[] };
   const next = keys.find(({ use, state }) => use === 'signing' && state === 'published');
-  expect(keys.find(({ kid }) => kid === kidOf(old.access_token))?.state).toBe('active');
+  expect(keys.find(({ kid }) => kid === readKid(old.access_token))?.state).toBe('active');
 
-  /** Both workers sign with this key, and both accept what either has signed. */
-  const bothSignWith = async (kid: string | undefined): Promise<void> => {
-    for (const client of [here, there]) {
+  /** Both workers sign with this key and accept each other's tokens. */
+  const expectBothSignWith = async (kid: string | undefined): Promise<void> => {
+    for (const client of [firstClient, secondClient]) {
       const { access_token: token } = await client.grant();
-      expect(kidOf(token)).toBe(kid);
-      for (const other of [here, there]) expect(await other.isAccepted(token)).toBe(true);
+      expect(readKid(token)).toBe(kid);
+      for (const other of [firstClient, secondClient]) expect(await other.isAccepted(token)).toBe(true);
     }
   };
-  await bothSignWith(kidOf(old.access_token));
-  // The hour of publication is over.
+  await expectBothSignWith(readKid(old.access_token));
+  // End the publication time.
   const now = Math.floor(Date.now() / 1_000);
   const { signing, sealing, ...rest } = readKeyringFile(file);
-  const active = <K extends { activeFrom: number }>(key: K): K => ({
+  const activate = <K extends { activeFrom: number }>(key: K): K => ({
     ...key,
     activeFrom: Math.min(key.activeFrom, now),
   });
   await expectBothLog('reloaded', () =>
     writeKeyringFile(
       file,
-      { ...rest, signing: signing.map(active), sealing: sealing.map(active) },
+      { ...rest, signing: signing.map(activate), sealing: sealing.map(activate) },
       { replace: true },
     ),
   );
-  await bothSignWith(next?.kid);
-  for (const client of [here, there]) expect(await client.isAccepted(old.access_token)).toBe(true);
-  const refreshed = await there.refresh(old.refresh_token);
+  await expectBothSignWith(next?.kid);
+  for (const client of [firstClient, secondClient])
+    expect(await client.isAccepted(old.access_token)).toBe(true);
+  const refreshed = await secondClient.refresh(old.refresh_token);
   expect(refreshed.status, refreshed.text).toBe(200);
-  expect(kidOf(String(refreshed.json['access_token']))).toBe(next?.kid);
+  expect(readKid(String(refreshed.json['access_token']))).toBe(next?.kid);
 
-  // The supervisor reads and writes records too: it has the new keys soon after its workers.
+  // The supervisor also reads and writes records, and loads the new keys soon after its workers.
   const [, id = ''] = old.refresh_token.split('.');
   const admin = [
     '--url',
@@ -247,13 +251,15 @@ test('O08 keys rotated on the command line are published first and sign later, a
     folder.file('data/admin-token'),
   ];
   await until(
-    'the administration ends the grant',
+    'the grant is revoked through the admin API',
     async () => (await runCommand(['grants', 'revoke', id, ...admin])).code === 0,
   );
-  expect((await here.refresh(String(refreshed.json['refresh_token']))).json['Error']).toBe('invalid_grant');
+  expect((await firstClient.refresh(String(refreshed.json['refresh_token']))).json['Error']).toBe(
+    'invalid_grant',
+  );
 });
 
-test('what the supervisor reads at start stays reported after the workers were replaced', async () => {
+test('a setting that the supervisor reads at start is still reported as restart_needed after the workers were replaced', async () => {
   await expectBothLog('reloaded', () =>
     folder.configure((settings) => ({
       ...settings,
@@ -267,17 +273,17 @@ test('what the supervisor reads at start stays reported after the workers were r
   );
   const from = server.log.length;
   await expectBothLog('reloaded', () => server.signal('SIGHUP'));
-  const waiting = () => server.log.slice(from).filter(({ event }) => event === 'restart_needed');
-  await until('the supervisor reports it', () => waiting().length > 0);
-  expect(waiting()[0]).toMatchObject({ setting: 'admin.hostNames' });
-  expect(waiting()[0]).not.toHaveProperty('worker');
+  const restartNeeded = () => server.log.slice(from).filter(({ event }) => event === 'restart_needed');
+  await until('the supervisor reports it', () => restartNeeded().length > 0);
+  expect(restartNeeded()[0]).toMatchObject({ setting: 'admin.hostNames' });
+  expect(restartNeeded()[0]).not.toHaveProperty('worker');
 });
 
-test('after these reloads clients are still served, and no error was logged', async () => {
+test('after these reloads, clients are still served and no error is logged', async () => {
   const last = connect(folder, server.port, folder.alice);
   expect((await last.grant()).token_type).toBe('Bearer');
   last.close();
-  const bad = ['internal_error', 'reload_failed', 'worker_exited', 'uncaught_exception'];
-  expect(server.log.filter(({ event }) => bad.includes(event))).toEqual([]);
+  const errors = ['internal_error', 'reload_failed', 'worker_exited', 'uncaught_exception'];
+  expect(server.log.filter(({ event }) => errors.includes(event))).toEqual([]);
   expect(await server.stop()).toBe(0);
 });

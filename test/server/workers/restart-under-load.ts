@@ -11,7 +11,7 @@ import {
 } from '../../support/serve-process.ts';
 import { type LoadOptions, type SteadyLoad, startSteadyLoad } from '../../support/steady-load.ts';
 
-/** The program with two workers, for one test. */
+/** Starts two workers; removed after the test. */
 export async function startWorkers(): Promise<{ folder: ServeFolder; server: ServeProcess }> {
   const folder = await createServeFolder((settings) => ({
     ...settings,
@@ -23,8 +23,8 @@ export async function startWorkers(): Promise<{ folder: ServeFolder; server: Ser
   return { folder, server: await startServe(folder) };
 }
 
-/** A few clients over HTTP/1.1 and HTTP/2. */
-export async function underLoad(
+/** Starts a few clients over HTTP/1.1 and HTTP/2. */
+export async function startWorkerLoad(
   folder: ServeFolder,
   server: ServeProcess,
   clients: Pick<LoadOptions, 'http1' | 'http2' | 'pauseMs'> = { http1: 2, http2: 1, pauseMs: 10 },
@@ -38,38 +38,42 @@ export async function underLoad(
   return load;
 }
 
-export const ready = (server: ServeProcess): Promise<boolean> =>
-  until('it is ready', async () => (await readiness(server)) === 200, 30);
+export const waitUntilReady = (server: ServeProcess): Promise<boolean> =>
+  until('the process is ready', async () => (await readiness(server)) === 200, 30);
 
-export const count = (server: ServeProcess, event: string): number =>
+export const countEvents = (server: ServeProcess, event: string): number =>
   server.log.filter((line) => line.event === event).length;
 
-/** Changes something, and waits until both workers have logged this event about it. */
-export async function eachWorker(server: ServeProcess, event: string, change: () => void): Promise<void> {
+/** Makes a change, and waits until both workers have logged this event. */
+export async function waitForBothWorkers(
+  server: ServeProcess,
+  event: string,
+  change: () => void,
+): Promise<void> {
   const from = server.log.length;
   change();
-  await until(`${event} of both workers`, () => {
+  await until(`both workers have logged ${event}`, () => {
     const lines = server.log.slice(from).filter((line) => line.event === event);
     return new Set(lines.map((line) => line['worker'])).size === 2;
   });
 }
 
-/** SIGUSR2 under load, so many times. */
+/** Restarts the workers with SIGUSR2 under load, `rounds` times. */
 export async function restartWorkers(
   rounds: number,
-  clients?: Parameters<typeof underLoad>[2],
+  clients?: Parameters<typeof startWorkerLoad>[2],
 ): Promise<void> {
   const { folder, server } = await startWorkers();
-  const load = await underLoad(folder, server, clients);
+  const load = await startWorkerLoad(folder, server, clients);
   for (let round = 1; round <= rounds; round += 1) {
     server.signal('SIGUSR2');
-    await until('all are replaced', () => count(server, 'workers_restarted') === round, 60);
-    await ready(server);
+    await until('all workers are replaced', () => countEvents(server, 'workers_restarted') === round, 60);
+    await waitUntilReady(server);
     await load.waitForMore(50);
   }
   await load.stop();
   expect(load.failures).toEqual([]);
   expect(server.workers.filter(isAlive)).toEqual([]);
-  expect(count(server, 'worker_exited')).toBe(0);
+  expect(countEvents(server, 'worker_exited')).toBe(0);
   expect(await server.stop()).toBe(0);
 }

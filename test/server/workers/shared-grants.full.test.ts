@@ -1,3 +1,3 @@
-import { grantsOfTwoWorkers } from './shared-grants.ts';
+import { testGrantsOfTwoWorkers } from './shared-grants.ts';
 
-grantsOfTwoWorkers({ refreshed: 20, redeemed: 200, raced: 300, revoked: 200 });
+testGrantsOfTwoWorkers({ refreshed: 20, redeemed: 200, raced: 300, revoked: 200 });

@@ -1,3 +1,3 @@
-import { grantsOfTwoWorkers } from './shared-grants.ts';
+import { testGrantsOfTwoWorkers } from './shared-grants.ts';
 
-grantsOfTwoWorkers({ refreshed: 3, redeemed: 24, raced: 24, revoked: 24 });
+testGrantsOfTwoWorkers({ refreshed: 3, redeemed: 24, raced: 24, revoked: 24 });

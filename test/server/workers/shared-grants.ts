@@ -24,22 +24,26 @@ export interface Counts {
   readonly revoked: number;
 }
 
-/** Runs the rounds, a few at a time. */
-async function rounds(count: number, atOnce: number, round: (index: number) => Promise<void>): Promise<void> {
+/** Runs `count` rounds, `concurrency` at a time. */
+async function runRounds(
+  count: number,
+  concurrency: number,
+  round: (index: number) => Promise<void>,
+): Promise<void> {
   let next = 0;
   const run = async (): Promise<void> => {
     while (next < count) await round(next++);
   };
-  await Promise.all(Array.from({ length: atOnce }, run));
+  await Promise.all(Array.from({ length: concurrency }, run));
 }
 
-export function grantsOfTwoWorkers(counts: Counts): void {
+export function testGrantsOfTwoWorkers(counts: Counts): void {
   let folder: ServeFolder;
   let server: ServeProcess;
   let clients: readonly WorkerClient[];
-  /** One client at each of the two workers. */
-  let here: WorkerClient;
-  let there: WorkerClient;
+  /** One client of each worker. */
+  let firstClient: WorkerClient;
+  let secondClient: WorkerClient;
 
   beforeAll(async () => {
     folder = await createServeFolder((settings) => ({
@@ -49,7 +53,7 @@ export function grantsOfTwoWorkers(counts: Counts): void {
     }));
     server = await startServe(folder);
     clients = await connectMany(folder, server, 100, folder.alice);
-    [here, there] = [...groupByWorker(clients).values()].map(([first]) => first) as [
+    [firstClient, secondClient] = [...groupByWorker(clients).values()].map(([first]) => first) as [
       WorkerClient,
       WorkerClient,
     ];
@@ -59,13 +63,13 @@ export function grantsOfTwoWorkers(counts: Counts): void {
     await folder?.remove();
   });
 
-  const audits = (event: string, grantId?: string) =>
+  const auditLines = (event: string, grantId?: string) =>
     server.log.filter(
       (line) =>
         line.audit === true && line.event === event && (grantId === undefined || line['grant'] === grantId),
     );
 
-  const grantIdOf = ({ refresh_token }: TokenGrant): string => refresh_token.split('.')[1] ?? '';
+  const readGrantId = ({ refresh_token }: TokenGrant): string => refresh_token.split('.')[1] ?? '';
 
   test('the clients are spread over both workers', () => {
     const spread = groupByWorker(clients);
@@ -75,7 +79,7 @@ export function grantsOfTwoWorkers(counts: Counts): void {
   test('R05 a hundred refreshes of one token at once, over both workers: one rotation, the same two tokens in every response', async () => {
     const ids: string[] = [];
     for (let round = 0; round < counts.refreshed; round += 1) {
-      const first = await here.grant();
+      const first = await firstClient.grant();
       const replies = await Promise.all(clients.map((client) => client.refresh(first.refresh_token)));
       expect(replies.filter(({ status }) => status !== 200).map(({ text }) => text)).toEqual([]);
       const pairs = new Set(
@@ -83,31 +87,31 @@ export function grantsOfTwoWorkers(counts: Counts): void {
       );
       expect(pairs.size).toBe(1);
       const refreshed = replies[0]?.json as unknown as TokenGrant;
-      expect(refreshed.refresh_token).toContain(`.${grantIdOf(first)}.2.`);
+      expect(refreshed.refresh_token).toContain(`.${readGrantId(first)}.2.`);
       expect(refreshed.refresh_until).toBe(first.refresh_until);
-      ids.push(grantIdOf(first));
+      ids.push(readGrantId(first));
     }
-    const last = await there.refresh((await there.grant()).refresh_token);
+    const last = await secondClient.refresh((await secondClient.grant()).refresh_token);
     expect(last.status).toBe(200);
     for (const id of ids) {
-      // The lines of two processes come in no particular order.
+      // The log lines of two processes are not ordered.
       await until(
-        'every response has its line',
-        () => audits('grant_refreshed', id).length + audits('refresh_retried', id).length >= 100,
+        'every response has an audit line',
+        () => auditLines('grant_refreshed', id).length + auditLines('refresh_retried', id).length >= 100,
       );
-      expect(audits('grant_refreshed', id)).toHaveLength(1);
-      expect(audits('refresh_retried', id)).toHaveLength(99);
+      expect(auditLines('grant_refreshed', id)).toHaveLength(1);
+      expect(auditLines('refresh_retried', id)).toHaveLength(99);
     }
-    // Both workers took part in it, so it was a race between processes and not a queue in one.
+    // Both workers took part, so this was a race between processes.
     expect(
-      new Set(ids.flatMap((id) => audits('refresh_retried', id)).map((line) => line['worker'])).size,
+      new Set(ids.flatMap((id) => auditLines('refresh_retried', id)).map((line) => line['worker'])).size,
     ).toBe(2);
   });
 
-  test('D03 confirmed codes, each redeemed twice at once over both workers: one grant each', async () => {
-    const request = await Promise.all(
+  test('D03 a confirmed code redeemed at both workers at once yields one grant', async () => {
+    const codes = await Promise.all(
       Array.from({ length: counts.redeemed }, async (_, index) => {
-        const reply = await (clients[index % clients.length] ?? here).post('/Authorize/Device', {
+        const reply = await (clients[index % clients.length] ?? firstClient).post('/Authorize/Device', {
           client_id: 'report-runner',
           scope: 'files:read',
         });
@@ -122,7 +126,7 @@ export function grantsOfTwoWorkers(counts: Counts): void {
       now: () => Date.now() / 1_000,
       authenticator: testAuthenticator({}, openSealingKeys(readKeyringFile(folder.file('data/keys.json')))),
     });
-    for (const code of request) {
+    for (const code of codes) {
       const id = hash('sha256', code, 'base64url').slice(0, 22);
       const found = await store.devices.read(id);
       if (found === undefined) throw new Error('the request is not in the store');
@@ -140,33 +144,34 @@ export function grantsOfTwoWorkers(counts: Counts): void {
         device_code: code,
       });
     const winners = new Map<number, number>();
-    await rounds(request.length, 8, async (index) => {
-      const code = request[index] ?? '';
-      const pair = await Promise.all(
-        [here, there].map(async (client) => ({ client, reply: await redeem(client, code) })),
+    await runRounds(codes.length, 8, async (index) => {
+      const code = codes[index] ?? '';
+      const results = await Promise.all(
+        [firstClient, secondClient].map(async (client) => ({ client, reply: await redeem(client, code) })),
       );
-      const won = pair.filter(({ reply }) => reply.status === 200);
-      const lost = pair.filter(({ reply }) => reply.status !== 200);
+      const won = results.filter(({ reply }) => reply.status === 200);
+      const lost = results.filter(({ reply }) => reply.status !== 200);
       expect(won).toHaveLength(1);
       expect(lost.map(({ reply }) => [reply.status, reply.json['Error']])).toEqual([[400, 'invalid_grant']]);
       for (const { client } of won) winners.set(client.worker, (winners.get(client.worker) ?? 0) + 1);
     });
-    expect([...winners.values()].reduce((sum, count) => sum + count, 0)).toBe(request.length);
+    expect([...winners.values()].reduce((sum, count) => sum + count, 0)).toBe(codes.length);
   });
 
-  test('R17 a refresh beside a revocation: after the 200 no token of the grant is accepted by either worker', async () => {
+  test('R17 after the 200 of a revocation that races with a refresh, neither worker accepts a token of the grant', async () => {
     let raced = 0;
-    await rounds(counts.raced, 4, async (index) => {
-      const [revoker, refresher] = index % 2 === 0 ? [here, there] : [there, here];
+    await runRounds(counts.raced, 4, async (index) => {
+      const [revoker, refresher] =
+        index % 2 === 0 ? [firstClient, secondClient] : [secondClient, firstClient];
       const first = await revoker.grant();
       const refreshing = refresher.refresh(first.refresh_token);
-      // In every fourth round the refresh is first for certain; in the others both run at once.
+      // In every fourth round the refresh completes first; in the others both run concurrently.
       if (index % 4 === 0) await refreshing;
       const revoked = await revoker.revoke(first.access_token);
       expect(revoked.status, revoked.text).toBe(200);
-      expect(await Promise.all([here, there].map((client) => client.isAccepted(first.access_token)))).toEqual(
-        [false, false],
-      );
+      expect(
+        await Promise.all([firstClient, secondClient].map((client) => client.isAccepted(first.access_token))),
+      ).toEqual([false, false]);
       const refreshed = await refreshing;
       if (refreshed.status !== 200) {
         expect(refreshed.json).toMatchObject({ Error: 'invalid_grant' });
@@ -174,7 +179,7 @@ export function grantsOfTwoWorkers(counts: Counts): void {
       }
       raced += 1;
       const second = refreshed.json as unknown as TokenGrant;
-      for (const client of [here, there]) {
+      for (const client of [firstClient, secondClient]) {
         expect(await client.isAccepted(second.access_token)).toBe(false);
         for (const token of [first.refresh_token, second.refresh_token])
           expect((await client.refresh(token)).json).toMatchObject({ Error: 'invalid_grant' });
@@ -183,11 +188,11 @@ export function grantsOfTwoWorkers(counts: Counts): void {
     expect(raced).toBeGreaterThanOrEqual(counts.raced / 4);
   });
 
-  test('V01 a token revoked at one worker is refused by the other at the next request', async () => {
-    await rounds(counts.revoked, 4, async (index) => {
-      const [revoker, other] = index % 2 === 0 ? [here, there] : [there, here];
+  test('V01 a token revoked at one worker is rejected by the other at the next request', async () => {
+    await runRounds(counts.revoked, 4, async (index) => {
+      const [revoker, other] = index % 2 === 0 ? [firstClient, secondClient] : [secondClient, firstClient];
       const { access_token: token, refresh_token: refresh } = await other.grant();
-      // Both have seen it, so both remember that it is authentic.
+      // Both workers have cached that the token is valid.
       expect(await other.isAccepted(token)).toBe(true);
       expect(await revoker.isAccepted(token)).toBe(true);
       expect((await revoker.revoke(token)).status).toBe(200);

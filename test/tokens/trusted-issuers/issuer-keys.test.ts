@@ -32,7 +32,7 @@ test('a new key is fetched when a token names it, once for all requests', async 
   const { issuer, keys } = await startKeys();
   issuer.published = [first, second];
   issuer.now += 30;
-  const found = await Promise.all(Array.from({ length: 100 }, () => keys.find('k2', 'ES256')));
+  const found = await Promise.all(Array.from({ length: 100 }, async () => keys.find('k2', 'ES256')));
   expect(new Set(found.map((key) => key?.id)).size).toBe(1);
   expect(found[0]).toBeDefined();
   expect(issuer.fetches).toBe(2);

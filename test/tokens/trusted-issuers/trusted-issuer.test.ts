@@ -185,9 +185,7 @@ describe('refused', () => {
   });
 
   test('the public key used as an HMAC secret', async () => {
-    const pem = createPublicKey({ key: key.jwk, format: 'jwk' })
-      .export({ type: 'spki', format: 'pem' })
-      .toString();
+    const pem = createPublicKey({ key: key.jwk, format: 'jwk' }).export({ type: 'spki', format: 'pem' });
     const input = `${encode({ alg: 'HS256', kid: 'k1', typ: 'JWT' })}.${encode(CLAIMS)}`;
     for (const secret of [pem, pem.trim(), JSON.stringify(key.jwk)]) {
       const token = `${input}.${createHmac('sha256', secret).update(input).digest('base64url')}`;

@@ -1,5 +1,5 @@
-// Writes JSON Schemas of Kubernetes' own types, by reflection: what the API server decodes, and not a field more.
-// kubeconform reads them, so that nothing needs to be fetched while charts are checked.
+// Writes JSON Schemas of Kubernetes' types, by reflection: exactly the fields that the API server decodes.
+// kubeconform reads them, so that checking a chart needs no network access.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 
 type schema = map[string]any
 
-// The core group has no name; kubeconform looks for it under its version.
+// The core group has no name; kubeconform expects its version instead.
 var kinds = []struct {
 	group, version string
 	object         any
@@ -42,7 +42,7 @@ var kinds = []struct {
 	{"policy", "v1", policyv1.PodDisruptionBudget{}},
 }
 
-// Types that write themselves in a form of their own.
+// Types with a custom JSON encoding.
 var special = map[reflect.Type]schema{
 	reflect.TypeFor[metav1.Time]():          {"type": "string"},
 	reflect.TypeFor[metav1.MicroTime]():     {"type": "string"},

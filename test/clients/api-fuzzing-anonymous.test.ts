@@ -1,3 +1,0 @@
-import { fuzzApi } from './api-fuzz.ts';
-
-fuzzApi(1, 'anonymous');

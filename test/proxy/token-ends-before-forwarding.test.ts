@@ -1,0 +1,154 @@
+import { connect, createServer, type Socket } from 'node:net';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { RequestReader } from '../../src/proxy/downstream/request-reader.ts';
+import { eventLoopTurns } from '../support/event-loop-turns.ts';
+import { bearer, type HarnessOptions, NOW, startProxyHarness } from '../support/proxy-harness.ts';
+import { connectRaw, parseRawResponse, type RawClient } from '../support/raw-client.ts';
+import { type RecordingUpstream, startRecordingUpstream } from '../support/recording-upstream.ts';
+import { listenTcp } from '../support/tcp-server.ts';
+import { until } from '../support/until.ts';
+import { startTlsProxy } from './upstream/tls-proxy.ts';
+
+/** A token that ends after its request was authorized, and before that is forwarded. */
+
+const AUTH = 'Host: gate.test\r\nAuthorization: Bearer A\r\n';
+
+interface Setup {
+  readonly upstream: RecordingUpstream;
+  readonly client: RawClient;
+  end(how: 'revoked' | 'expired'): void;
+}
+
+async function setUp(upstream: RecordingUpstream, options: Partial<HarnessOptions>): Promise<Setup> {
+  let isRevoked = false;
+  let now = NOW;
+  const proxy = await startProxyHarness({
+    upstream: upstream.url,
+    revocations: { isRevoked: () => isRevoked },
+    now: () => now,
+    ...options,
+  });
+  const client = await connectRaw(proxy.port);
+  onTestFinished(async () => {
+    client.destroy();
+    await proxy.close();
+    await upstream.close();
+  });
+  return {
+    upstream,
+    client,
+    end(how) {
+      isRevoked = how === 'revoked';
+      if (how === 'expired') now = bearer().expires;
+    },
+  };
+}
+
+async function expectRefused({ client, upstream }: Setup, how: 'revoked' | 'expired'): Promise<void> {
+  const text = await client.until((all) => all.includes('request_id'));
+  const { status, body } = parseRawResponse(text.slice(text.lastIndexOf('HTTP/1.1 ')));
+  expect(status).toBe(401);
+  expect(body).toContain(`The access token has ${how === 'revoked' ? 'been revoked' : 'expired'}.`);
+  expect(upstream.requests).toEqual([]);
+}
+
+/** A TLS upstream whose handshakes wait until they are released. */
+async function startHeldUpstream(upstream: RecordingUpstream) {
+  const front = await startTlsProxy(upstream.port);
+  const held: Socket[] = [];
+  const relay = await listenTcp(createServer((socket) => void held.push(socket.pause())));
+  onTestFinished(async () => {
+    await relay.close();
+    await front.close();
+  });
+  return {
+    options: {
+      upstream: `https://127.0.0.1:${relay.port}`,
+      upstreamSettings: { ca: front.ca, timeouts: { connect: 60, headers: 60, idle: 60 } },
+    },
+    held,
+    release: (): void => {
+      for (const socket of held) {
+        const onward = connect(Number(new URL(front.url).port), '127.0.0.1');
+        socket.on('close', () => onward.destroy());
+        onward.on('error', () => socket.destroy());
+        socket.pipe(onward).pipe(socket);
+      }
+    },
+  };
+}
+
+describe.each(['fast', 'full'] as const)('%s path', (proxyPath) => {
+  test.each(['revoked', 'expired'] as const)(
+    'a token that is %s while the upstream connection is established is not forwarded',
+    async (how) => {
+      const upstream = await startRecordingUpstream();
+      const { options, held, release } = await startHeldUpstream(upstream);
+      const setup = await setUp(upstream, { ...options, proxyPath });
+      setup.client.send(`GET /files/1 HTTP/1.1\r\n${AUTH}\r\n`);
+      await until('the connection is being established', () => held.length === 1);
+      setup.end(how);
+      release();
+      await expectRefused(setup, how);
+    },
+  );
+
+  test.each(['revoked', 'expired'] as const)(
+    'a token that is %s while the assertion about its caller is signed is not forwarded',
+    async (how) => {
+      const assertion = Promise.withResolvers<string>();
+      let signed = 0;
+      const setup = await setUp(await startRecordingUpstream(), {
+        proxyPath,
+        upstreamSettings: { assertion: { header: 'X-Assertion' } },
+        signAssertion: () => (signed++ === 0 ? 'first' : assertion.promise),
+      });
+      const request = `GET /files/1 HTTP/1.1\r\n${AUTH}\r\n`;
+      setup.client.send(request);
+      await setup.client.until((text) => text.endsWith('GET /files/1'));
+      // The connection is kept: the next request would be sent at once.
+      await eventLoopTurns(10);
+      setup.client.send(request);
+      await until('the assertion is being signed', () => signed === 2);
+      setup.end(how);
+      setup.upstream.reset();
+      assertion.resolve('signed');
+      await expectRefused(setup, how);
+    },
+  );
+});
+
+describe('a chunked body that arrives in parts on the fast path', () => {
+  /** Sends each part when the one before it has been read. */
+  async function sendParts(client: RawClient, parts: readonly string[]): Promise<void> {
+    const add = vi.spyOn(RequestReader.prototype, 'add');
+    onTestFinished(() => add.mockRestore());
+    for (const [index, part] of parts.entries()) {
+      client.send(part);
+      await until('it was read', () => add.mock.calls.length === index + 1);
+    }
+  }
+
+  const HEAD = `POST /files/1 HTTP/1.1\r\n${AUTH}Transfer-Encoding: chunked\r\n\r\n`;
+  const CHUNKS = ['1\r\na\r\n', '1\r\nb\r\n', '1\r\nc\r\n', '1\r\nd\r\n'];
+
+  test('is authorized when it begins and before it is forwarded, not with each part', async () => {
+    const readAccessToken = vi.fn(() => bearer());
+    const { client, upstream } = await setUp(await startRecordingUpstream(), {
+      proxyPath: 'fast',
+      readAccessToken,
+    });
+    await sendParts(client, [HEAD, ...CHUNKS, '0\r\n\r\n']);
+    await client.until((text) => text.endsWith('POST /files/1'));
+    expect(upstream.requests.map(({ body }) => body)).toEqual(['abcd']);
+    expect(readAccessToken).toHaveBeenCalledTimes(2);
+  });
+
+  test.each(['revoked', 'expired'] as const)('is not forwarded if its token is %s meanwhile', async (how) => {
+    const setup = await setUp(await startRecordingUpstream(), { proxyPath: 'fast' });
+    await sendParts(setup.client, [HEAD, ...CHUNKS]);
+    setup.end(how);
+    setup.client.send('0\r\n\r\n');
+    await expectRefused(setup, how);
+  });
+});
