@@ -121,15 +121,14 @@ export async function openTrustedIssuers(
   registry: IssuerKeysRegistry,
 ): Promise<OpenTrustedIssuers> {
   const sources = await Promise.all(
-    Object.entries(trustedIssuers).map(async ([name, settings]) => ({
-      name,
-      settings,
-      ...(await readKeySource(name, settings)),
-    })),
+    Object.entries(trustedIssuers).map(async ([name, settings]) => {
+      const source = readKeySource(name, settings);
+      return { settings, source, fixedKeys: await parseFixedKeys(source, settings) };
+    }),
   );
-  const opened = sources.map(({ name, settings, source, fixedKeys }) => {
+  const opened = sources.map(({ settings, source, fixedKeys }) => {
     const keys = registry.acquire(source, fixedKeys);
-    return { keys, issuer: createTrustedIssuer(name, settings, keys) };
+    return { keys, issuer: createTrustedIssuer(source.name, settings, keys) };
   });
   return {
     issuers: opened.length === 0 ? undefined : new TrustedIssuers(opened.map(({ issuer }) => issuer)),
@@ -137,14 +136,12 @@ export async function openTrustedIssuers(
   };
 }
 
-async function readKeySource(
-  name: string,
-  { ca, certificate, key, jwksFile, ...settings }: IssuerSettings,
-): Promise<{ readonly source: KeySource; readonly fixedKeys: readonly IssuerKey[] | undefined }> {
-  const path = `trustedIssuers.${name}`;
-  const keySet = readSettingFile(`${path}.jwksFile`, jwksFile);
+/** Throws a `StartError` if a file cannot be read. */
+export function readKeySource(name: string, settings: IssuerSettings): KeySource {
   const { issuer, jwksUri, refreshInterval, cooldown, maxStaleness, timeout, bearerTokenFile } = settings;
-  const source: KeySource = {
+  const read = (setting: 'jwksFile' | 'ca' | 'certificate' | 'key'): string | undefined =>
+    readSettingFile(`trustedIssuers.${name}.${setting}`, settings[setting]);
+  return {
     name,
     issuer,
     refreshInterval,
@@ -153,16 +150,23 @@ async function readKeySource(
     timeout,
     ...(jwksUri !== undefined && { jwksUri }),
     ...(bearerTokenFile !== undefined && { bearerTokenFile }),
-    keySet,
-    ca: readSettingFile(`${path}.ca`, ca),
-    certificate: readSettingFile(`${path}.certificate`, certificate),
-    key: readSettingFile(`${path}.key`, key),
+    keySet: read('jwksFile'),
+    ca: read('ca'),
+    certificate: read('certificate'),
+    key: read('key'),
   };
-  if (keySet === undefined) return { source, fixedKeys: undefined };
+}
+
+/** The keys in `jwksFile`; undefined where they are fetched. */
+async function parseFixedKeys(
+  { name, keySet }: KeySource,
+  { jwksFile }: IssuerSettings,
+): Promise<readonly IssuerKey[] | undefined> {
   try {
-    return { source, fixedKeys: await parseKeySet(keySet) };
+    return keySet === undefined ? undefined : await parseKeySet(keySet);
   } catch (error) {
-    throw new StartError([`${path}.jwksFile: ${jwksFile}: ${(error as Error).message}`], { cause: error });
+    const { message } = error as Error;
+    throw new StartError([`trustedIssuers.${name}.jwksFile: ${jwksFile}: ${message}`], { cause: error });
   }
 }
 

@@ -1,4 +1,4 @@
-import type { AccessRule } from '../../domain/access-rule.ts';
+import { type AccessRule, OWN_ISSUER } from '../../domain/access-rule.ts';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { Integration } from '../../domain/integration.ts';
 import type { TokenFault } from '../../domain/refusal.ts';
@@ -197,9 +197,6 @@ function validateBearer(
 /** A token of a trusted issuer is not authentic where the rule does not list the issuer. */
 const acceptsIssuer = (rule: AccessRule | undefined, issuer: string | undefined): boolean =>
   rule?.issuers === undefined ? issuer === undefined : rule.issuers.has(issuer ?? OWN_ISSUER);
-
-/** In `routes[].issuers`. */
-const OWN_ISSUER = 'own';
 
 /** The certificate (DER) that was presented with a bound token. */
 const presentedCertificates = new WeakMap<VerifiedToken, Uint8Array>();

@@ -11,8 +11,8 @@ import {
   type TrustedIssuerOptions,
 } from '../../../src/tokens/trusted-issuers/trusted-issuer.ts';
 import { TrustedIssuers } from '../../../src/tokens/trusted-issuers/trusted-issuers.ts';
-import { scope } from '../../support/proxy-harness.ts';
 import { createFixedKeys, createForeignKey, signForeign } from '../../support/foreign-issuer.ts';
+import { scope } from '../../support/proxy-harness.ts';
 
 const NOW = 1_900_000_000;
 const CORP = 'https://id.example.com/realms/corp';
