@@ -9,6 +9,7 @@ import { pagesRules, pagesSection, signInRules, signInSection } from './sections
 import { routeRules, routeSection } from './sections/routes.ts';
 import { storeSection } from './sections/store.ts';
 import { deviceSection, keysSection, tokensSection } from './sections/tokens.ts';
+import { trustedIssuerRules, trustedIssuerSection } from './sections/trusted-issuers.ts';
 import { headerRules, headersSection, upstreamSection } from './sections/upstreams.ts';
 import { isOrigin, pathRelativeTo, peers } from './units.ts';
 
@@ -52,6 +53,12 @@ export function createSections(folder: string) {
       .record(customName, directorySection(path))
       .prefault({})
       .describe('Directories of users and workloads, by a name that you choose.'),
+    trustedIssuers: z
+      .record(customName, trustedIssuerSection(path))
+      .prefault({})
+      .describe(
+        'Identity providers whose access tokens are accepted on the routes that list them in `issuers`, by a name that you choose.',
+      ),
     introspection: introspectionSection()
       .prefault({})
       .describe(
@@ -95,6 +102,7 @@ export const CROSS_CHECKS: readonly CrossCheck[] = [
   ...signInRules,
   ...integrationRules,
   ...routeRules,
+  ...trustedIssuerRules,
   ...headerRules,
   ...pagesRules,
 ];

@@ -140,3 +140,19 @@ export const headerName = z
 
 /** Host names in a URL that mean this machine. */
 export const LOOPBACK_HOST = /^(?:localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])$/;
+
+export const httpsOrLoopback = z.string().refine((text) => {
+  if (!URL.canParse(text)) return false;
+  const { protocol, hostname, username, password, hash, search } = new URL(text);
+  if ([username, password, hash, search].some((part) => part.length > 0)) return false;
+  return protocol === 'https:' || (protocol === 'http:' && LOOPBACK_HOST.test(hostname));
+}, 'must be an https URL (http only for this machine)');
+
+/** Issuers of Entra ID that are shared by all tenants: any tenant could assert any user name. */
+const MULTI_TENANT_ISSUER =
+  /^https:\/\/(?:login\.microsoftonline\.com|sts\.windows\.net)(?::443)?\/+(?:common|organizations|consumers)(?:\/|$)/i;
+
+export const issuerUrl = httpsOrLoopback.refine(
+  (text) => !MULTI_TENANT_ISSUER.test(text),
+  'must name your tenant: this issuer is shared by all tenants, and each could assert any user name',
+);

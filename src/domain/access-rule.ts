@@ -28,6 +28,15 @@ export function parsePattern(text: string): ParsedPattern {
   return { ok: true, segments };
 }
 
+/** The name of gatehouse's own tokens in `routes[].issuers`. */
+export const OWN_ISSUER = 'own';
+
+const OWN_ONLY: ReadonlySet<string> = new Set([OWN_ISSUER]);
+
+/** Whose tokens a rule accepts. */
+export const getAcceptedIssuers = ({ issuers }: Pick<AccessRule, 'issuers'>): ReadonlySet<string> =>
+  issuers ?? OWN_ONLY;
+
 /** What a rule requires of requests. */
 export type Requirement =
   | { readonly kind: 'public' }
@@ -43,6 +52,8 @@ export interface AccessRule {
   readonly methods?: ReadonlySet<string>;
   readonly requirement: Requirement;
   readonly clients?: ReadonlySet<string>;
+  /** Whose tokens are accepted: `own`, and names of trusted issuers. Omitted: only gatehouse's own. */
+  readonly issuers?: ReadonlySet<string>;
   readonly upstream: string;
   /** How the API compares paths; unknown if omitted. */
   readonly paths?: PathComparison;

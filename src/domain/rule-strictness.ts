@@ -1,4 +1,4 @@
-import type { AccessRule } from './access-rule.ts';
+import { type AccessRule, getAcceptedIssuers } from './access-rule.ts';
 import { covers } from './scope.ts';
 
 /** Whether `other` allows everything that `rule` allows. Path, host and method are not compared. */
@@ -10,6 +10,7 @@ export function isAtLeastAsStrict(rule: AccessRule, other: AccessRule): boolean 
     if (rule.requirement.kind !== 'scope' || !covers(rule.requirement.scope, other.requirement.scope))
       return false;
   }
+  if (!getAcceptedIssuers(rule).isSubsetOf(getAcceptedIssuers(other))) return false;
   const { clients } = other;
   return clients === undefined || (rule.clients !== undefined && rule.clients.isSubsetOf(clients));
 }

@@ -69,6 +69,14 @@ export function covers(grantedScope: Scope, requested: Scope): boolean {
   return true;
 }
 
+export function unionScopes(scopes: Iterable<Scope>): Scope {
+  const union = new Map<string, ReadonlySet<string>>();
+  for (const scope of scopes)
+    for (const [resource, permissions] of scope)
+      union.set(resource, union.get(resource)?.union(permissions) ?? permissions);
+  return union;
+}
+
 /** The part of `requested` beyond `limit`; undefined if there is none. */
 export function findExcess(requested: Scope, limit: Scope): Scope | undefined {
   const excess = new Map<string, Set<string>>();

@@ -50,7 +50,7 @@ export const buildIntrospection = ({ introspection }: Settings) => ({
 
 export function buildRules(settings: Settings): AccessRule[] {
   return settings.routes.map((route, index) => {
-    const { path, public: isPublic, requires, methods, clients, cors, ...rest } = route;
+    const { path, public: isPublic, requires, methods, clients, issuers, cors, ...rest } = route;
     const pattern = parsePattern(path);
     if (!pattern.ok) throw new Error(pattern.problem);
     return {
@@ -61,6 +61,7 @@ export function buildRules(settings: Settings): AccessRule[] {
       ...pickPathOptions(settings, route.upstream),
       ...(methods !== undefined && { methods: new Set(methods) }),
       ...(clients !== undefined && { clients: new Set(clients) }),
+      ...(issuers !== undefined && { issuers: new Set(issuers) }),
       ...(cors !== undefined && { cors: buildCorsPolicy(cors) }),
     };
   });

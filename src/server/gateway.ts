@@ -355,10 +355,9 @@ export class Gateway {
 
 function revalidateStreams(
   { streams }: ProcessState,
-  { settings, isCertificateAccepted }: RuntimeConfig,
+  { isKnownClient, isCertificateAccepted }: RuntimeConfig,
 ): void {
-  const clients = new Set(settings.integrations.map(({ clientId }) => clientId));
-  streams.applyRules({ isKnownClient: (clientId) => clients.has(clientId), isCertificateAccepted });
+  streams.applyRules({ isKnownClient, isCertificateAccepted });
 }
 
 function logReload(

@@ -15,6 +15,7 @@ import { LiveStreams } from '../proxy/policy/live-streams.ts';
 import { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import { createMemoryLimits } from '../stores/memory-limits.ts';
 import { type CrlFiles, createCrlFiles } from '../x509/crl-files.ts';
+import { IssuerKeysRegistry } from './trusted-issuers.ts';
 import { createSharedRateLimit } from './workers/shared-rate-limit.ts';
 
 /** What survives a reload: the store, rate limits, upstream connections. */
@@ -37,6 +38,7 @@ export interface ProcessState {
   readonly streams: LiveStreams;
   readonly upstreams: UpstreamRegistry;
   readonly crlFiles: CrlFiles;
+  readonly issuerKeys: IssuerKeysRegistry;
   /** A limiter is replaced only when its rate has changed. */
   getLimiters(rates: Settings['limits']['rates']): RateLimiters;
   /** Keyed digest for the names of rate-limit buckets, with the current keys. */
@@ -102,6 +104,7 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     streams,
     upstreams,
     crlFiles,
+    issuerKeys: new IssuerKeysRegistry(log),
     async stop() {
       await outageTracker.stop();
       streams.stop();

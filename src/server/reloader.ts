@@ -120,7 +120,7 @@ export class Reloader {
 
 /** The configuration and the files it names that are read at a reload. */
 function listWatchedFiles(settings: Settings, configFiles: readonly string[]): string[] {
-  const { listen, certificates, keys, upstreams, pages, signIn, directories } = settings;
+  const { listen, certificates, keys, upstreams, pages, signIn, directories, trustedIssuers } = settings;
   return [
     ...configFiles,
     listen.tls?.certificate,
@@ -132,6 +132,12 @@ function listWatchedFiles(settings: Settings, configFiles: readonly string[]): s
     ...Object.values(upstreams).flatMap(({ ca, certificate, key }) => [ca, certificate, key]),
     pages.logo,
     ...Object.values(signIn.openid).map(({ ca }) => ca),
+    ...Object.values(trustedIssuers).flatMap(({ ca, certificate, key, jwksFile }) => [
+      ca,
+      certificate,
+      key,
+      jwksFile,
+    ]),
     ...Object.values(directories).flatMap(({ ldap, users }) => [
       ldap?.ca,
       ...users.map(({ passwordHashFile }) => passwordHashFile),

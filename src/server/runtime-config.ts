@@ -1,5 +1,6 @@
 import type { TokenApiService } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
+import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { GrantDeps } from '../grants/deps.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
@@ -10,12 +11,14 @@ import { createPages } from '../pages/router.ts';
 import { sessionCookieName } from '../pages/session.ts';
 import { createTheme } from '../pages/views/theme.ts';
 import type { FastPathConfig } from '../proxy/downstream/fast-path-config.ts';
+import type { PolicyContext } from '../proxy/policy/authorize.ts';
 import { ForwardAuth } from '../proxy/policy/forward-auth.ts';
 import { ReverseProxy } from '../proxy/proxy.ts';
 import { createAssertionSigner } from '../tokens/assertion.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import { createSealer } from '../tokens/sealer.ts';
+import { createTrustedTokenReader, type TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
 import {
   type CertificateFiles,
   CertificateFilesError,
@@ -35,6 +38,7 @@ import { getPagesOrigin } from './pages-origin.ts';
 import type { ProcessState, RateLimiters } from './process-state.ts';
 import { ServicePaths } from './service-paths.ts';
 import { createServiceRouter } from './service-router.ts';
+import { openTrustedIssuers } from './trusted-issuers.ts';
 
 /** Everything built from one configuration. A request uses the same one from beginning to end. */
 export interface RuntimeConfig {
@@ -46,6 +50,8 @@ export interface RuntimeConfig {
   readonly keyIds: string;
   /** Is this client certificate (DER) accepted now? */
   readonly isCertificateAccepted: (der: Uint8Array) => boolean;
+  /** Are the integration of a token, or its issuer and key, still configured? Throws a `Fault` while that is not known. */
+  readonly isKnownClient: (bearer: VerifiedToken) => boolean;
   handle(context: RequestContext): void | Promise<void>;
   /** Undefined where the fast path is switched off. */
   readonly fastPath: FastPathConfig | undefined;
@@ -64,6 +70,7 @@ interface BuildContext {
   readonly certificates: ClientCertificates;
   readonly grantDeps: GrantDeps;
   readonly rateLimits: RateLimiters;
+  readonly trustedIssuers: TrustedIssuers | undefined;
 }
 
 const REALM = 'gatehouse';
@@ -78,7 +85,10 @@ export async function buildRuntimeConfig(
   const keyFile = readKeyFile(settings);
   const files = await loadFiles(settings, processState, previous?.files);
   const keyring = await openCheckedKeyring(settings, store, now(), keyFile);
-  const context = createBuildContext(settings, processState, files, keyring);
+  const trusted = await openTrustedIssuers(settings, processState.issuerKeys);
+  using resources = new DisposableStack();
+  resources.defer(trusted.release);
+  const context = createBuildContext(settings, processState, files, keyring, trusted.issuers);
   const service = createTokenApiService(context);
   const providers = withStartError(() => createOpenIdProviders(settings));
   const proxy = createRequestProxy(context);
@@ -104,8 +114,10 @@ export async function buildRuntimeConfig(
       proxy.close(0),
       context.grantDeps.users.close(),
       ...providers.map((provider) => provider.close()),
+      trusted.release(),
     ]),
   );
+  resources.move();
   return {
     settings,
     files,
@@ -113,6 +125,10 @@ export async function buildRuntimeConfig(
     keyring,
     keyIds: [...keyring.fingerprints.keys()].toSorted().join(' '),
     isCertificateAccepted: (der) => context.certificates.isAccepted(der),
+    isKnownClient: (bearer) =>
+      bearer.issuer === undefined
+        ? context.grantDeps.integrations.has(bearer.clientId)
+        : trusted.issuers?.hasKey(bearer) === true,
     fastPath: settings.listen.fastPath
       ? {
           ...proxy.fastPath,
@@ -137,6 +153,7 @@ function createBuildContext(
   processState: ProcessState,
   files: CertificateFiles,
   keyring: Keyring,
+  trustedIssuers: TrustedIssuers | undefined,
 ): BuildContext {
   const { store, log, now } = processState;
   const { issuers, crls } = files;
@@ -184,7 +201,7 @@ function createBuildContext(
     now,
   });
   const rateLimits = processState.getLimiters(settings.limits.rates);
-  return { settings, processState, files, keyring, certificates, grantDeps, rateLimits };
+  return { settings, processState, files, keyring, certificates, grantDeps, rateLimits, trustedIssuers };
 }
 
 function createTokenApiService(buildContext: BuildContext): TokenApiService {
@@ -224,6 +241,18 @@ function createConfirmationPages(
   });
 }
 
+/** Only proxied requests accept the tokens of trusted issuers; the token API accepts its own. */
+function createTokenReader({
+  settings,
+  grantDeps,
+  trustedIssuers,
+}: BuildContext): PolicyContext['readAccessToken'] {
+  const { tokenIssuer } = grantDeps;
+  if (trustedIssuers === undefined) return (token, at) => tokenIssuer.readAccessToken(token, at);
+  const { read } = createTrustedTokenReader(trustedIssuers, settings.tokens.cacheSize);
+  return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
+}
+
 const buildHeaderSettings = (settings: Settings) => ({
   ...settings.headers,
   cookie: sessionCookieName(getPagesOrigin(settings).url),
@@ -232,7 +261,7 @@ const buildHeaderSettings = (settings: Settings) => ({
 function createRequestProxy(buildContext: BuildContext): ReverseProxy {
   const { settings, processState, keyring, certificates, grantDeps } = buildContext;
   const { store, now, log, metrics } = processState;
-  const { integrations, tokenIssuer } = grantDeps;
+  const { integrations } = grantDeps;
   const rules = buildRules(settings);
   for (const { name } of rules) metrics.registerRule(name);
   for (const name of Object.keys(settings.upstreams)) metrics.upstream(name);
@@ -250,7 +279,7 @@ function createRequestProxy(buildContext: BuildContext): ReverseProxy {
         realm: REALM,
         headers: buildHeaderSettings(settings),
         maxBodyBytes: settings.limits.body,
-        readAccessToken: (token, at) => tokenIssuer.readAccessToken(token, at),
+        readAccessToken: createTokenReader(buildContext),
         revocations: store.revocations,
         getIntegration: (clientId) => integrations.get(clientId),
         getCertificate: (context) => certificates.validate(certificates.get(context)),

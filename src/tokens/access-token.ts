@@ -38,7 +38,7 @@ export function createAccessTokenReader(keyring: Keyring, issuer: string, cacheS
   };
   const { read, readUnlimited } = createTokenCache({
     cacheSize,
-    isAcceptedKey: keyring.isVerificationKey,
+    isAcceptedKey: ({ keyId }, now) => keyring.isVerificationKey(keyId, now),
     prepare(token, now) {
       if (token.length > MAX_LENGTH) return undefined;
       // The header must equal that of one of our keys: algorithm, key and type are never read from the token.

@@ -155,7 +155,7 @@ export function createOpaqueTokenReader({ keyring, issuer, cacheSize, grants }: 
 
   const { read } = createTokenCache({
     cacheSize,
-    isAcceptedKey(keyId, now) {
+    isAcceptedKey({ keyId }, now) {
       const key = keyring.getSealingKey(keyId);
       return key !== undefined && isAcceptedAt(key, now);
     },

@@ -9,7 +9,7 @@ type Verification = Promise<VerifiedToken | undefined>;
 export interface TokenCacheOptions {
   readonly cacheSize: number;
   /** A cached token is rejected once its key has been removed or retired. */
-  readonly isAcceptedKey: (keyId: string, now: Epoch) => boolean;
+  readonly isAcceptedKey: (token: VerifiedToken, now: Epoch) => boolean;
   /** Undefined: the token is rejected by its form alone. Otherwise the function completes the verification. */
   readonly prepare: (token: string, now: Epoch) => (() => Verification) | undefined;
 }
@@ -43,7 +43,7 @@ export function createTokenCache({ cacheSize, isAcceptedKey, prepare }: TokenCac
     (startVerification: typeof verifyLimited) =>
     (token: string, now: Epoch): VerifiedToken | undefined | Verification => {
       const cached = cache.get(token);
-      if (cached !== undefined) return isAcceptedKey(cached.keyId, now) ? cached : undefined;
+      if (cached !== undefined) return isAcceptedKey(cached, now) ? cached : undefined;
       const shared = inFlight.get(token);
       if (shared !== undefined) return shared;
       const verify = prepare(token, now);

@@ -7,6 +7,7 @@ import { formatPath, type SettingPath } from '../../src/config/setting-path.ts';
 import { getAt, isObject, type Tree, type TreeObject } from '../../src/config/tree.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { type Gateway, openGateway } from '../../src/server/gateway.ts';
+import { createForeignKey, formatKeySet } from '../support/foreign-issuer.ts';
 import { jsonPostInit, sendRequest } from '../support/https-client.ts';
 import { createCa, createCrl, issueServer } from '../support/pki.ts';
 import { type TempFolder, tempFolder } from '../support/temp-folder.ts';
@@ -84,6 +85,15 @@ const createBase = (upstreamPort: number): TreeObject => ({
       },
     },
   },
+  trustedIssuers: {
+    partner: {
+      issuer: 'https://partner.example.test',
+      audience: 'files',
+      jwksFile: 'jwks.json',
+      certificate: 'server.pem',
+      key: 'server-key.pem',
+    },
+  },
   introspection: { access: [{ groups: ['operators'] }] },
   integrations: [
     { clientId: 'app', scope: 'files:read,write', access: [{ groups: ['operators'] }] },
@@ -124,6 +134,10 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
   'directories.*.ldap.filter': '(objectClass=user)',
   'directories.*.ldap.groups.filter': '(objectClass=group)',
   'directories.*.ldap.disabled': '(disabled=true)',
+  'trustedIssuers.*.issuer': 'https://other.example.test',
+  'trustedIssuers.*.audience': ['files', 'reports'],
+  'trustedIssuers.*.requiredClaims': { tenant: '42' },
+  'trustedIssuers.*.scopes': { reader: 'files:read' },
   'introspection.access.*.identities': ['local:00ff00ff00ff00ff'],
   'introspection.access.*.directory': 'staff',
   'signIn.openid.*.issuer': 'https://other.example.test',
@@ -146,6 +160,7 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
   'routes.*.path': '/api/other/**',
   'routes.*.methods': ['GET'],
   'routes.*.clients': ['app'],
+  'routes.*.issuers': ['own', 'partner'],
   'routes.*.upstream': 'secure',
   'routes.*.stripPrefix': '/api',
   'routes.*.cors.origins': ['https://other.example.test'],
@@ -170,6 +185,10 @@ const TOGETHER: Readonly<
   'directories.*.ldap.startTls': () => [
     [['directories', 'corp', 'ldap', 'startTls'], true],
     [['directories', 'corp', 'ldap', 'url'], 'ldap://ldap.example.test'],
+  ],
+  'trustedIssuers.*.jwksUri': () => [
+    [['trustedIssuers', 'partner', 'jwksUri'], 'https://127.0.0.1:1/keys'],
+    [['trustedIssuers', 'partner', 'jwksFile'], undefined],
   ],
   'upstreams.*.urls': (base) => [
     [
@@ -203,7 +222,13 @@ const SECRET_FILES: Readonly<Record<string, string>> = {
 };
 
 /** Groups that a reload passes on as a whole and that are read later. */
-const HANDED_OVER = ['directories.*.ldap', 'signIn.openid.*', 'upstreams.*', 'pages'];
+const HANDED_OVER = [
+  'directories.*.ldap',
+  'signIn.openid.*',
+  'trustedIssuers.*.claims',
+  'upstreams.*',
+  'pages',
+];
 
 /** A different value for each setting, by type. */
 function listCandidates(
@@ -351,6 +376,7 @@ beforeAll(async () => {
   folder.write('crl.pem', (await createCrl(ca)).pem);
   folder.write('server.pem', server.pem);
   folder.write('server-key.pem', server.keyPem);
+  folder.write('jwks.json', formatKeySet(await createForeignKey()));
   folder.write('logo.svg', '<svg xmlns="http://www.w3.org/2000/svg"/>');
   base = createBase(upstream.port);
   const settings = load(base);
@@ -358,7 +384,7 @@ beforeAll(async () => {
   started = settings;
   const log = createLogger({ level: 'info', format: 'json', write: () => {} });
   gateway = await openGateway({ settings: recordReads(settings, (path) => staleReads.add(path)), log });
-  for (const file of ['ca.pem', 'server.pem', 'server-key.pem'])
+  for (const file of ['ca.pem', 'server.pem', 'server-key.pem', 'jwks.json'])
     copyFileSync(folder.file(file), folder.file(`copy-of-${file}`));
   copyFileSync(folder.file('data/keys.json'), folder.file('data/copy-of-keys.json'));
   // The first reload compares its settings with those of the start.

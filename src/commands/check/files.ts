@@ -8,6 +8,7 @@ import { readUpstreamTlsFiles } from '../../proxy/upstream/tls-files.ts';
 import { checkAdminTokenFile, formatAdminTokenProblem } from '../../server/admin-token.ts';
 import { listCertificateFiles } from '../../server/build-from-settings.ts';
 import { listKeyWarnings } from '../../server/keys.ts';
+import { readKeySource } from '../../server/trusted-issuers.ts';
 import { resolveStoreFiles } from '../../stores/embedded/folder.ts';
 import { openEmbeddedStore } from '../../stores/embedded/store.ts';
 import { openKeyring } from '../../tokens/keyring.ts';
@@ -69,8 +70,8 @@ export function isNewStore({ type, path }: Settings['store']): boolean {
   return type === 'embedded' && !existsSync(data) && !existsSync(marker);
 }
 
-/** Files of the admin listener, upstreams, pages, directories and identity providers. */
-export const checkFiles: Check = ({ admin, upstreams, pages, directories, signIn }) => {
+/** Files of the admin listener, upstreams, pages, directories, identity providers and trusted issuers. */
+export const checkFiles: Check = ({ admin, upstreams, pages, directories, signIn, trustedIssuers }) => {
   const tokenProblem = checkAdminTokenFile(admin.tokenFile);
   const tokenProblems = tokenProblem === undefined ? [] : [formatAdminTokenProblem(tokenProblem)];
   const isFatal = tokenProblem?.kind === 'fatal';
@@ -84,6 +85,9 @@ export const checkFiles: Check = ({ admin, upstreams, pages, directories, signIn
       ...catchProblem(() => createUserDirectory(directories)),
       ...Object.entries(signIn.openid).flatMap(([name, { ca }]) =>
         catchProblem(() => readSettingFile(`signIn.openid.${name}.ca`, ca)),
+      ),
+      ...Object.entries(trustedIssuers).flatMap(([name, settings]) =>
+        catchProblem(() => readKeySource(name, settings)),
       ),
     ],
     warnings: [

@@ -9,7 +9,7 @@ import {
   UNKNOWN_COMPARISON,
 } from '../../domain/path-comparison.ts';
 import { compileRules } from '../../domain/rule-matcher.ts';
-import { covers, formatScope } from '../../domain/scope.ts';
+import { covers, formatScope, unionScopes } from '../../domain/scope.ts';
 import { buildRules } from '../../server/build-from-settings.ts';
 import { getPagesOrigin } from '../../server/pages-origin.ts';
 import type { Check } from '../check.ts';
@@ -45,20 +45,27 @@ export const checkLikelyMistakes: Check = ({ hosts, integrations, routes, upstre
 
 /** Valid settings that no request can ever satisfy. */
 export const checkReachability: Check = (settings) => {
-  const { directories, integrations, routes, listen } = settings;
+  const { directories, integrations, routes, listen, trustedIssuers } = settings;
+  const grantableScopes = new Map(
+    Object.entries(trustedIssuers).map(([name, { scope, scopes }]) => [
+      name,
+      unionScopes([...Object.values(scopes), ...(scope === undefined ? [] : [scope])]),
+    ]),
+  );
   const groups = new Set(
     Object.values(directories).flatMap(({ users }) => users.flatMap((user) => user.groups)),
   );
   const hasExternalGroups = Object.values(directories).some(({ ldap }) => ldap !== undefined);
   return {
     warnings: [
-      ...routes.flatMap(({ path, requires }, index) =>
+      ...routes.flatMap(({ path, requires, issuers }, index) =>
         requires === undefined ||
         requires === 'any-token' ||
-        integrations.some(({ scope }) => covers(scope, requires))
+        integrations.some(({ scope }) => covers(scope, requires)) ||
+        issuers?.some((name) => covers(grantableScopes.get(name) ?? new Map(), requires)) === true
           ? []
           : [
-              `routes[${index}].requires: no integration has the scope ${formatScope(requires)}, so every request to ${path} is rejected`,
+              `routes[${index}].requires: no integration or trusted issuer has the scope ${formatScope(requires)}, so every request to ${path} is rejected`,
             ],
       ),
       ...integrations.flatMap(({ access }, index) =>

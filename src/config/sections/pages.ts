@@ -3,7 +3,7 @@ import { LANGUAGES, type LocalizedText } from '../../domain/language.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
 import { parseScope } from '../../domain/scope.ts';
 import { crossCheck } from '../cross-check.ts';
-import { durationBetween, isOrigin, LOOPBACK_HOST, type PathSchema } from '../units.ts';
+import { durationBetween, isOrigin, issuerUrl, type PathSchema } from '../units.ts';
 import { createDirectoryCheck } from './identity.ts';
 
 /** One text for all languages, or one per language. */
@@ -97,17 +97,6 @@ export const pagesSection = (path: PathSchema) =>
       .describe('Offer a page on which users see and revoke the grants they have approved.'),
   });
 
-const isHttpsOrLoopback = (text: string): boolean => {
-  if (!URL.canParse(text)) return false;
-  const { protocol, hostname, username, password, hash, search } = new URL(text);
-  if ([username, password, hash, search].some((part) => part.length > 0)) return false;
-  return protocol === 'https:' || (protocol === 'http:' && LOOPBACK_HOST.test(hostname));
-};
-
-/** Issuers of Entra ID that are shared by all tenants: any tenant could assert any user name. */
-const MULTI_TENANT_ISSUER =
-  /^https:\/\/login\.microsoftonline\.com(?::443)?\/+(?:common|organizations|consumers)(?:\/|$)/i;
-
 const CLAIM_ATTRIBUTES = ['subject', 'userName', 'email', 'commonName', 'userPrincipalName', 'id'] as const;
 
 /** `signIn`: further sign-in methods on the pages. */
@@ -118,14 +107,7 @@ export const signInSection = (path: PathSchema) =>
         z.string().regex(/^[a-z0-9][a-z0-9-]{0,31}$/, 'must be lower-case letters, digits and dashes'),
         z.strictObject({
           title: localizedText(60).describe('Name on the button: “Sign in with …”.'),
-          issuer: z
-            .string()
-            .refine(isHttpsOrLoopback, 'must be an https URL (http only for this machine)')
-            .refine(
-              (text) => !MULTI_TENANT_ISSUER.test(text),
-              'must name your tenant: this issuer is shared by all tenants, and each could assert any user name',
-            )
-            .describe('Issuer of the provider; its metadata is read from there.'),
+          issuer: issuerUrl.describe('Issuer of the provider; its metadata is read from there.'),
           clientId: z.string().min(1).max(512).describe('Client id of gatehouse at the provider.'),
           clientSecret: z
             .string()

@@ -34,7 +34,20 @@ export const routeSection = () =>
       .union([z.literal('any-token'), scope])
       .exactOptional()
       .describe('The scope that a token must have, or `any-token`.'),
-    clients: z.array(nonEmptyText).min(1).exactOptional().describe('Only tokens of these integrations.'),
+    clients: z
+      .array(nonEmptyText)
+      .min(1)
+      .exactOptional()
+      .describe(
+        'Only tokens of these integrations, or of clients of trusted issuers (`<issuer>/<client id>`).',
+      ),
+    issuers: z
+      .array(nonEmptyText)
+      .min(1)
+      .exactOptional()
+      .describe(
+        'Whose tokens are accepted: `own` (gatehouse) and names in `trustedIssuers`. If omitted, only `own`.',
+      ),
     upstream: z.string().default('default').describe('The upstream, by its name in `upstreams`.'),
     stripPrefix: z
       .string()
@@ -105,7 +118,8 @@ export const routeRules = [
     if (clients.has(undefined)) return;
     routes.forEach((route, index) =>
       route?.clients?.forEach((client, at) => {
-        if (!clients.has(client))
+        // `<issuer>/<client id>` is a client of a trusted issuer.
+        if (!clients.has(client) && !client.includes('/'))
           report(
             ['routes', index, 'clients', at],
             `no such integration: "${client}"${formatKnownNames(clients as Set<string>)}`,

@@ -1,4 +1,4 @@
-import type { AccessRule } from '../../domain/access-rule.ts';
+import { type AccessRule, OWN_ISSUER } from '../../domain/access-rule.ts';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { Integration } from '../../domain/integration.ts';
 import type { TokenFault } from '../../domain/refusal.ts';
@@ -46,7 +46,7 @@ export interface AccessRequest {
 /** The caller of a request. */
 export interface Caller {
   readonly bearer: VerifiedToken;
-  /** The token's scope, limited by the present scope of the integration. */
+  /** The token's scope; for gatehouse's own tokens limited by the present scope of the integration. */
   readonly scope: Scope;
   /** The rule whose requirements it met last. Neither of them changes. */
   lastSatisfiedRule: AccessRule | undefined;
@@ -151,7 +151,7 @@ function decide(
   rule: AccessRule | undefined,
   bearer: VerifiedToken | undefined,
 ): AccessDecision {
-  const caller = validateBearer(policy, bearer, now, certificate);
+  const caller = validateBearer(policy, rule, bearer, now, certificate);
   if (typeof caller === 'string')
     return refuseOrReport(rule, target, { reason: 'token_invalid', fault: caller });
   if (rule === undefined)
@@ -172,16 +172,18 @@ function decide(
 /** Checked for every request: each of these can change while a token is cached. */
 function validateBearer(
   policy: PolicyContext,
+  rule: AccessRule | undefined,
   bearer: VerifiedToken | undefined,
   now: Epoch,
   certificate: () => PresentedCertificate | undefined,
 ): Caller | TokenFault {
-  if (bearer === undefined) return 'not_authentic';
-  const integration = policy.getIntegration(bearer.clientId);
+  if (bearer === undefined || !acceptsIssuer(rule, bearer.issuer)) return 'not_authentic';
+  // The clients of a trusted issuer are registered there.
+  const integration = bearer.issuer === undefined ? policy.getIntegration(bearer.clientId) : undefined;
   const fault = findTokenFault(bearer, {
     now,
     revoked: policy.revocations.isRevoked(bearer),
-    clientKnown: integration !== undefined,
+    clientKnown: integration !== undefined || bearer.issuer !== undefined,
     certificate,
   });
   if (fault !== undefined) return fault;
@@ -189,8 +191,12 @@ function validateBearer(
     const der = certificate()?.der;
     if (der !== undefined) presentedCertificates.set(bearer, der);
   }
-  return integration === undefined ? 'client_removed' : getCaller(bearer, integration);
+  return getCaller(bearer, integration);
 }
+
+/** A token of a trusted issuer is not authentic where the rule does not list the issuer. */
+const acceptsIssuer = (rule: AccessRule | undefined, issuer: string | undefined): boolean =>
+  rule?.issuers === undefined ? issuer === undefined : rule.issuers.has(issuer ?? OWN_ISSUER);
 
 /** The certificate (DER) that was presented with a bound token. */
 const presentedCertificates = new WeakMap<VerifiedToken, Uint8Array>();
@@ -198,14 +204,17 @@ export const getPresentedCertificate = (bearer: VerifiedToken): Uint8Array | und
   presentedCertificates.get(bearer);
 
 /** A cached token is the same object each time, so its caller is computed once. */
-const callers = new WeakMap<VerifiedToken, { readonly integration: Integration; readonly caller: Caller }>();
+const callers = new WeakMap<
+  VerifiedToken,
+  { readonly integration: Integration | undefined; readonly caller: Caller }
+>();
 
-function getCaller(bearer: VerifiedToken, integration: Integration): Caller {
+function getCaller(bearer: VerifiedToken, integration: Integration | undefined): Caller {
   const known = callers.get(bearer);
-  if (known?.integration === integration) return known.caller;
+  if (known !== undefined && known.integration === integration) return known.caller;
   const caller: Caller = {
     bearer,
-    scope: intersectScopes(bearer.scope, integration.scope),
+    scope: integration === undefined ? bearer.scope : intersectScopes(bearer.scope, integration.scope),
     lastSatisfiedRule: undefined,
   };
   callers.set(bearer, { integration, caller });

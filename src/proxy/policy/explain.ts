@@ -195,5 +195,7 @@ function getRuleFlags({ websocket, cors, reportOnly, requirement }: AccessRule, 
 function describeRequirement(rule: AccessRule): string {
   const { requirement } = rule;
   const required = requirement.kind === 'scope' ? formatScope(requirement.scope) : requirement.kind;
-  return rule.clients === undefined ? required : `${required}, from ${[...rule.clients].join(' or ')}`;
+  const clients = rule.clients === undefined ? '' : `, from ${[...rule.clients].join(' or ')}`;
+  const issuers = rule.issuers === undefined ? '' : `, issued by ${[...rule.issuers].join(' or ')}`;
+  return `${required}${clients}${issuers}`;
 }

@@ -21,7 +21,8 @@ export interface LiveStream {
 }
 
 interface StreamRules {
-  readonly isKnownClient: (clientId: string) => boolean;
+  /** Are the integration of this token, or its issuer and key, still configured? */
+  readonly isKnownClient: (bearer: VerifiedToken) => boolean;
   /** Is this client certificate (DER) accepted now? */
   readonly isCertificateAccepted: (der: Uint8Array) => boolean;
 }
@@ -101,7 +102,7 @@ export class LiveStreams {
     return findTokenFault(bearer, {
       now,
       revoked: this.#options.revocations.isRevoked(bearer),
-      clientKnown: this.#rules.isKnownClient(bearer.clientId),
+      clientKnown: this.#rules.isKnownClient(bearer),
       certificate: () => this.#getBoundCertificate(bearer),
     });
   }

@@ -1,5 +1,5 @@
 import type { Profile } from '../../domain/profile.ts';
-import { parseScope, type Scope } from '../../domain/scope.ts';
+import { type Scope, unionScopes } from '../../domain/scope.ts';
 import { isJsonObject, type Json, type JsonObject } from '../../lib/strict-json.ts';
 
 /**
@@ -65,32 +65,11 @@ export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile {
 }
 
 export function mapScope(claims: JsonObject, paths: readonly string[], { map, always }: ScopeMapping): Scope {
-  const granted = new Map<string, Set<string>>();
-  const add = (scope: Scope): void => {
-    for (const [resource, permissions] of scope)
-      granted.set(resource, (granted.get(resource) ?? new Set<string>()).union(permissions));
-  };
-  if (always !== undefined) add(always);
-  for (const path of paths)
-    for (const word of readWords(readClaim(claims, path))) {
-      const scope = map.get(word);
-      if (scope !== undefined) add(scope);
-    }
-  return granted;
+  const words = paths.flatMap((path) => readWords(readClaim(claims, path)));
+  return unionScopes([always, ...words.map((word) => map.get(word))].filter((scope) => scope !== undefined));
 }
 
-/** Throws an `Error` with the word whose scope is malformed. */
-export function createScopeMapping(
-  map: Readonly<Record<string, string>>,
-  always: string | undefined,
-): ScopeMapping {
-  const parse = (text: string, of: string): Scope => {
-    const parsed = parseScope(text, { allowSpaces: true });
-    if (!parsed.ok) throw new Error(`the scope of ${of} is malformed`);
-    return parsed.value;
-  };
-  return {
-    map: new Map(Object.entries(map).map(([word, text]) => [word, parse(text, `"${word}"`)])),
-    always: always === undefined ? undefined : parse(always, 'every token'),
-  };
-}
+export const createScopeMapping = (
+  scopes: Readonly<Record<string, Scope>>,
+  always?: Scope,
+): ScopeMapping => ({ map: new Map(Object.entries(scopes)), always });

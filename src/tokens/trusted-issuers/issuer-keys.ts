@@ -57,9 +57,10 @@ export class IssuerKeys {
     return this.#fetchedAt === Number.NEGATIVE_INFINITY ? undefined : this.#now() - this.#fetchedAt;
   }
 
-  /** Does the issuer still publish the key that verified a token? Keys that are too old to be used verify nothing. */
+  /** Does the issuer still publish the key that verified a token? Throws a `Fault` if the keys are too old to tell. */
   has(keyId: string): boolean {
-    return this.#ids.has(keyId) && !this.#isStale();
+    if (this.#isStale()) throw this.#createFault();
+    return this.#ids.has(keyId);
   }
 
   /** Undefined: the issuer has no such key, or several. Throws a `Fault` while that is not known. */
@@ -75,11 +76,14 @@ export class IssuerKeys {
     if (this.#fetching !== undefined || this.#mayFetch()) await this.#fetch();
     const found = this.#isStale() ? undefined : this.#select(kid, alg);
     // While keys cannot be fetched, an unknown key may be a new one: that is not the client's fault.
-    if (found === undefined && (this.#isStale() || this.#failures > 0))
-      throw new Fault('keys_unavailable', `the keys of the issuer ${this.#options.name} cannot be fetched`, {
-        retryAfter: Math.max(1, Math.ceil(this.#retryDelay() - (this.#now() - this.#attemptedAt))),
-      });
+    if (found === undefined && (this.#isStale() || this.#failures > 0)) throw this.#createFault();
     return found;
+  }
+
+  #createFault(): Fault {
+    return new Fault('keys_unavailable', `the keys of the issuer ${this.#options.name} cannot be fetched`, {
+      retryAfter: Math.max(1, Math.ceil(this.#retryDelay() - (this.#now() - this.#attemptedAt))),
+    });
   }
 
   #select(kid: string | undefined, alg: SignatureAlgorithm): IssuerKey | undefined {

@@ -1,5 +1,6 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
+import { createTokenCache } from '../token-cache.ts';
 import { decodeToken, type TrustedIssuer } from './trusted-issuer.ts';
 
 /** Identity providers put groups and roles into their tokens. */
@@ -31,3 +32,11 @@ export class TrustedIssuers {
       : undefined;
   }
 }
+
+/** Verifies and caches the tokens of trusted issuers. */
+export const createTrustedTokenReader = (issuers: TrustedIssuers, cacheSize: number) =>
+  createTokenCache({
+    cacheSize,
+    isAcceptedKey: (token) => issuers.hasKey(token),
+    prepare: (token, now) => issuers.prepare(token, now),
+  });

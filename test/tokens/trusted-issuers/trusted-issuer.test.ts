@@ -12,6 +12,7 @@ import {
 } from '../../../src/tokens/trusted-issuers/trusted-issuer.ts';
 import { TrustedIssuers } from '../../../src/tokens/trusted-issuers/trusted-issuers.ts';
 import { createFixedKeys, createForeignKey, signForeign } from '../../support/foreign-issuer.ts';
+import { scope } from '../../support/proxy-harness.ts';
 
 const NOW = 1_900_000_000;
 const CORP = 'https://id.example.com/realms/corp';
@@ -40,7 +41,7 @@ const createIssuer = (
       clientId: ['azp', 'client_id', 'appid'],
       scope: ['scope', 'scp', 'roles', '/realm_access/roles'],
     },
-    scope: createScopeMapping({ 'files.read': 'files:read', writer: 'files:write' }, undefined),
+    scope: createScopeMapping({ 'files.read': scope('files:read'), writer: scope('files:write') }),
     keys: issuerKeys,
     ...options,
   });
@@ -92,7 +93,7 @@ describe('a token of a trusted issuer', () => {
   });
 
   test('gets the scope that every token of the issuer has', async () => {
-    const issuer = createIssuer({ scope: createScopeMapping({}, 'files:read') });
+    const issuer = createIssuer({ scope: createScopeMapping({}, scope('files:read')) });
     const verified = await read(await sign({ scope: undefined }), issuer);
     expect(verified && formatScope(verified.scope)).toBe('files:read');
   });

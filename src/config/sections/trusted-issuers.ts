@@ -1,0 +1,154 @@
+import { z } from 'zod';
+import { isIdentityLabel } from '../../domain/user.ts';
+import { crossCheck, formatKnownNames } from '../cross-check.ts';
+import { durationBetween, httpsOrLoopback, issuerUrl, type PathSchema, scope } from '../units.ts';
+
+/** RFC 7518 §3.1, RFC 8037: signatures that are verified with a public key. */
+const ALGORITHMS = [
+  'RS256',
+  'RS384',
+  'RS512',
+  'PS256',
+  'PS384',
+  'PS512',
+  'ES256',
+  'ES384',
+  'ES512',
+  'EdDSA',
+  'Ed25519',
+] as const;
+
+/** A claim by its name, or by a JSON pointer. */
+const claim = z
+  .string()
+  .min(1)
+  .max(128)
+  .regex(/^(?!\/$)/, 'must be the name of a claim, or a JSON pointer such as /realm_access/roles');
+
+/** `trustedIssuers.<name>`: whose access tokens are accepted beside those of gatehouse. */
+export const trustedIssuerSection = (path: PathSchema) =>
+  z.strictObject({
+    issuer: issuerUrl.describe('The `iss` claim of its tokens, exactly.'),
+    audience: z
+      .union([z.string().min(1).max(512), z.array(z.string().min(1).max(512)).min(1).max(32)])
+      .transform((audience): readonly string[] => [audience].flat())
+      .describe('Accepted values of the `aud` claim. A token for another API is refused.'),
+    jwksUri: httpsOrLoopback
+      .exactOptional()
+      .describe('Where its keys are. If omitted, they are found by discovery (OpenID Connect, RFC 8414).'),
+    jwksFile: path.exactOptional().describe('A file with its keys, instead of fetching them.'),
+    algorithms: z
+      .array(z.enum(ALGORITHMS))
+      .min(1)
+      .prefault(['RS256', 'PS256', 'ES256', 'EdDSA'])
+      .describe('Accepted signature algorithms.'),
+    tokenType: z
+      .enum(['at+jwt', 'JWT', 'any'])
+      .default('any')
+      .describe(
+        'Accepted `typ` of the token header: `at+jwt` (RFC 9068), `JWT` (also without `typ`), or both.',
+      ),
+    clockTolerance: durationBetween(0, 60, 'must be from 0s to 60s')
+      .prefault('0s')
+      .describe('By how much its clock may differ.'),
+    requiredClaims: z
+      .record(z.string().min(1).max(128), z.union([z.string(), z.literal(true)]))
+      .prefault({})
+      .describe('Claims that a token must have: with this value, or with any value (`true`).'),
+    label: z
+      .string()
+      .refine(isIdentityLabel, 'must be letters, digits, dots, dashes and underscores')
+      .exactOptional()
+      .describe('The part of identities before the colon. If omitted, the name of the issuer here.'),
+    claims: z
+      .strictObject({
+        identity: claim.default('sub').describe('Claim with the stable id of the caller.'),
+        name: claim.default('preferred_username').describe('Claim with the user name.'),
+        email: claim.default('email').describe('Claim with the e-mail address.'),
+        groups: claim.default('groups').describe('Claim with a list of groups.'),
+        clientId: z
+          .array(claim)
+          .min(1)
+          .prefault(['azp', 'client_id', 'appid'])
+          .describe('Claims with the client id; the first that the token has.'),
+        scope: z
+          .array(claim)
+          .prefault(['scope', 'scp', 'roles'])
+          .describe('Claims with scopes or roles, as a list or as words between spaces.'),
+      })
+      .prefault({})
+      .describe('What its claims mean: names of claims, or JSON pointers such as `/realm_access/roles`.'),
+    scopes: z
+      .record(z.string().min(1).max(256), scope)
+      .prefault({})
+      .describe('From its scopes and roles to scopes of gatehouse. Others grant nothing.'),
+    scope: scope
+      .exactOptional()
+      .describe('The scope that every token of this issuer has, for issuers without scopes.'),
+    refreshInterval: durationBetween(10, 86_400, 'must be from 10s to 1d')
+      .prefault('10m')
+      .describe('How often its keys are fetched.'),
+    cooldown: durationBetween(1, 3_600, 'must be from 1s to 1h')
+      .prefault('30s')
+      .describe('The shortest time between two fetches that unknown keys cause.'),
+    maxStaleness: durationBetween(0, 604_800, 'must be from 0s to 7d')
+      .prefault('1h')
+      .describe('How long the last keys are used while they cannot be fetched; afterwards 503.'),
+    timeout: durationBetween(1, 60, 'must be from 1s to 60s')
+      .prefault('5s')
+      .describe('Time limit for fetching the keys.'),
+    ca: path.exactOptional().describe('CA certificates of the issuer, PEM.'),
+    certificate: path.exactOptional().describe('Client certificate for fetching, PEM.'),
+    key: path.exactOptional().describe('Private key of that certificate, PEM.'),
+    bearerTokenFile: path
+      .exactOptional()
+      .describe(
+        'A file with a bearer token for fetching, read anew each time: for a Kubernetes API server, the token of the pod.',
+      ),
+  });
+
+export const trustedIssuerRules = [
+  crossCheck(
+    ['trustedIssuers', 'directories', 'publicUrl'],
+    ({ trustedIssuers, directories, publicUrl }, report) => {
+      const labels = new Map(
+        Object.entries(directories).map(([name, entry]) => [entry?.label, `directories.${name}`]),
+      );
+      const issuers = new Map<string, string>();
+      for (const [name, entry] of Object.entries(trustedIssuers)) {
+        if (entry === undefined) continue;
+        const path = ['trustedIssuers', name];
+        if (name === 'own') report(path, 'is the name of gatehouse’s own tokens; choose another');
+        if (entry.issuer === publicUrl)
+          report(
+            [...path, 'issuer'],
+            'is publicUrl; gatehouse’s own tokens are accepted without being listed here',
+          );
+        const label = entry.label ?? name;
+        const other = labels.get(label);
+        // Otherwise one source could assert the identities of another.
+        if (other !== undefined) report([...path, 'label'], `"${label}" is the label of ${other} already`);
+        labels.set(label, `trustedIssuers.${name}`);
+        const same = issuers.get(entry.issuer);
+        if (same !== undefined)
+          report([...path, 'issuer'], `is the issuer of trustedIssuers.${same} already`);
+        issuers.set(entry.issuer, name);
+        if (entry.jwksUri !== undefined && entry.jwksFile !== undefined)
+          report([...path, 'jwksFile'], 'cannot be combined with jwksUri');
+        if ((entry.certificate === undefined) !== (entry.key === undefined))
+          report([...path, 'key'], 'certificate and key belong together');
+      }
+    },
+  ),
+  crossCheck(['routes', 'trustedIssuers'], ({ routes, trustedIssuers }, report) => {
+    const names = ['own', ...Object.keys(trustedIssuers)];
+    routes.forEach((route, index) => {
+      if (route?.public && route.issuers)
+        report(['routes', index, 'issuers'], 'has no effect on a public route; remove it');
+      route?.issuers?.forEach((name, at) => {
+        if (!names.includes(name))
+          report(['routes', index, 'issuers', at], `no such issuer: "${name}"${formatKnownNames(names)}`);
+      });
+    });
+  }),
+];

@@ -1,0 +1,196 @@
+import { readFileSync } from 'node:fs';
+import type { Settings } from '../config/schema.ts';
+import { createHttpClient } from '../lib/http-client.ts';
+import { readSettingFile } from '../lib/read-file.ts';
+import { StartError } from '../lib/start-error.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import { createScopeMapping } from '../tokens/trusted-issuers/claim-mapping.ts';
+import { fetchKeys } from '../tokens/trusted-issuers/fetch-keys.ts';
+import { IssuerKeys } from '../tokens/trusted-issuers/issuer-keys.ts';
+import { type IssuerKey, parseKeySet } from '../tokens/trusted-issuers/key-set.ts';
+import { TrustedIssuer } from '../tokens/trusted-issuers/trusted-issuer.ts';
+import { TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
+
+type IssuerSettings = Settings['trustedIssuers'][string];
+
+/** What the keys of an issuer are fetched with. The keys are fetched anew when one of these changes. */
+interface KeySource
+  extends Pick<
+    IssuerSettings,
+    'issuer' | 'jwksUri' | 'refreshInterval' | 'cooldown' | 'maxStaleness' | 'timeout' | 'bearerTokenFile'
+  > {
+  readonly name: string;
+  readonly keySet: string | undefined;
+  readonly ca: string | undefined;
+  readonly certificate: string | undefined;
+  readonly key: string | undefined;
+}
+
+interface SharedKeys {
+  readonly keys: IssuerKeys;
+  users: number;
+  close(): void;
+}
+
+/** The keys of all trusted issuers. They survive a reload, unless what they are fetched with has changed. */
+export class IssuerKeysRegistry {
+  readonly #log: Logger;
+  readonly #entries = new Map<string, SharedKeys & { readonly name: string }>();
+
+  constructor(log: Logger) {
+    this.#log = log;
+  }
+
+  /** Seconds since the keys of each issuer were fetched; undefined: never. */
+  listAges(): readonly (readonly [name: string, age: number | undefined])[] {
+    return [...this.#entries.values()].map(({ name, keys }) => [name, keys.age]);
+  }
+
+  /** Each call needs a `release`. */
+  acquire(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined): IssuerKeys {
+    const id = JSON.stringify(source);
+    let entry = this.#entries.get(id);
+    if (entry === undefined) {
+      entry = { name: source.name, ...this.#open(source, fixedKeys) };
+      this.#entries.set(id, entry);
+      // Start-up does not wait for an issuer.
+      void entry.keys.start();
+    }
+    entry.users += 1;
+    return entry.keys;
+  }
+
+  release(keys: IssuerKeys): void {
+    for (const [id, entry] of this.#entries) {
+      if (entry.keys !== keys) continue;
+      entry.users -= 1;
+      if (entry.users > 0) continue;
+      this.#entries.delete(id);
+      entry.close();
+    }
+  }
+
+  #open(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined): SharedKeys {
+    const { name, issuer, jwksUri, timeout, ca, certificate, key, bearerTokenFile } = source;
+    const httpClient = createHttpClient({
+      timeoutMs: timeout * 1_000,
+      ca,
+      ...(certificate !== undefined && key !== undefined && { certificate: { cert: certificate, key } }),
+      maxConnections: 2,
+    });
+    const keys = new IssuerKeys({
+      name,
+      fetch: async () =>
+        fixedKeys ??
+        fetchKeys({
+          issuer,
+          jwksUri,
+          httpClient,
+          ...(bearerTokenFile !== undefined && {
+            readBearerToken: () => readFileSync(bearerTokenFile, 'utf8').trim(),
+          }),
+        }),
+      refreshInterval: source.refreshInterval,
+      cooldown: source.cooldown,
+      maxStaleness: fixedKeys === undefined ? source.maxStaleness : Number.POSITIVE_INFINITY,
+      onStateChange: (error) => {
+        if (error === undefined) this.#log.info('issuer_available', { issuer: name });
+        else this.#log.warn('issuer_unavailable', { issuer: name, ...errorFields(error), stack: undefined });
+      },
+    });
+    return {
+      keys,
+      users: 0,
+      close() {
+        keys.close();
+        void httpClient.destroy();
+      },
+    };
+  }
+}
+
+export interface OpenTrustedIssuers {
+  /** Undefined where none is configured. */
+  readonly issuers: TrustedIssuers | undefined;
+  release(): void;
+}
+
+/** Throws a `StartError` if a file of an issuer cannot be used. An unreachable issuer is not an error. */
+export async function openTrustedIssuers(
+  { trustedIssuers }: Settings,
+  registry: IssuerKeysRegistry,
+): Promise<OpenTrustedIssuers> {
+  const sources = await Promise.all(
+    Object.entries(trustedIssuers).map(async ([name, settings]) => {
+      const source = readKeySource(name, settings);
+      return { settings, source, fixedKeys: await parseFixedKeys(source, settings) };
+    }),
+  );
+  const opened = sources.map(({ settings, source, fixedKeys }) => {
+    const keys = registry.acquire(source, fixedKeys);
+    return { keys, issuer: createTrustedIssuer(source.name, settings, keys) };
+  });
+  return {
+    issuers: opened.length === 0 ? undefined : new TrustedIssuers(opened.map(({ issuer }) => issuer)),
+    release: () => opened.forEach(({ keys }) => registry.release(keys)),
+  };
+}
+
+/** Throws a `StartError` if a file cannot be read. */
+export function readKeySource(name: string, settings: IssuerSettings): KeySource {
+  const { issuer, jwksUri, refreshInterval, cooldown, maxStaleness, timeout, bearerTokenFile } = settings;
+  const read = (setting: 'jwksFile' | 'ca' | 'certificate' | 'key'): string | undefined =>
+    readSettingFile(`trustedIssuers.${name}.${setting}`, settings[setting]);
+  return {
+    name,
+    issuer,
+    refreshInterval,
+    cooldown,
+    maxStaleness,
+    timeout,
+    ...(jwksUri !== undefined && { jwksUri }),
+    ...(bearerTokenFile !== undefined && { bearerTokenFile }),
+    keySet: read('jwksFile'),
+    ca: read('ca'),
+    certificate: read('certificate'),
+    key: read('key'),
+  };
+}
+
+/** The keys in `jwksFile`; undefined where they are fetched. */
+async function parseFixedKeys(
+  { name, keySet }: KeySource,
+  { jwksFile }: IssuerSettings,
+): Promise<readonly IssuerKey[] | undefined> {
+  try {
+    return keySet === undefined ? undefined : await parseKeySet(keySet);
+  } catch (error) {
+    const { message } = error as Error;
+    throw new StartError([`trustedIssuers.${name}.jwksFile: ${jwksFile}: ${message}`], { cause: error });
+  }
+}
+
+const TOKEN_TYPES = {
+  'at+jwt': ['at+jwt'],
+  JWT: ['jwt', undefined],
+  any: ['at+jwt', 'jwt', undefined],
+} as const;
+
+function createTrustedIssuer(name: string, settings: IssuerSettings, keys: IssuerKeys): TrustedIssuer {
+  const { issuer, audience, algorithms, tokenType, clockTolerance, requiredClaims, claims } = settings;
+  return new TrustedIssuer({
+    name,
+    issuer,
+    audience,
+    algorithms,
+    tokenTypes: new Set(TOKEN_TYPES[tokenType]),
+    clockTolerance,
+    requiredClaims: new Map(
+      Object.entries(requiredClaims).map(([claim, value]) => [claim, value === true ? undefined : value]),
+    ),
+    label: settings.label ?? name,
+    claims,
+    scope: createScopeMapping(settings.scopes, settings.scope),
+    keys,
+  });
+}

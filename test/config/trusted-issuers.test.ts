@@ -1,0 +1,71 @@
+import { expect, test } from 'vitest';
+import { loadSettings } from '../../src/config/load.ts';
+import type { SettingsInput } from '../../src/config/schema.ts';
+
+const BASE: SettingsInput = {
+  publicUrl: 'https://api.example.test',
+  listen: { behindTls: true },
+  directories: { staff: { label: 'local', derive: true } },
+  upstreams: { default: { url: 'http://127.0.0.1:8080' } },
+  trustedIssuers: { corp: { issuer: 'https://id.example.test', audience: 'files-api' } },
+  routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
+};
+
+const listProblems = (settings: unknown): string[] => {
+  const loaded = loadSettings({ env: { GATEHOUSE_CONFIG_YAML: JSON.stringify(settings) }, cwd: '/' });
+  return loaded.ok ? [] : loaded.problems.map(({ path, message }) => `${path}: ${message}`);
+};
+const withIssuer = (issuer: Readonly<Record<string, unknown>>, name = 'corp'): unknown => ({
+  ...BASE,
+  trustedIssuers: { [name]: { issuer: 'https://id.example.test', audience: 'files-api', ...issuer } },
+  routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', name] }],
+});
+
+test('the base of these tests is valid', () => {
+  expect(listProblems(BASE)).toEqual([]);
+});
+
+test.each([
+  ['no audience', withIssuer({ audience: undefined }), /corp\.audience/],
+  ['an http issuer', withIssuer({ issuer: 'http://id.example.test' }), /must be an https URL/],
+  [
+    'an issuer shared by all tenants',
+    withIssuer({ issuer: 'https://login.microsoftonline.com/common/v2.0' }),
+    /must name your tenant/,
+  ],
+  ['an HMAC algorithm', withIssuer({ algorithms: ['HS256'] }), /corp\.algorithms/],
+  ['no algorithm', withIssuer({ algorithms: ['none'] }), /corp\.algorithms/],
+  ['a large clock tolerance', withIssuer({ clockTolerance: '61s' }), /from 0s to 60s/],
+  ['the label of a directory', withIssuer({ label: 'local' }), /label of directories\.staff already/],
+  ['gatehouse as an issuer', withIssuer({ issuer: 'https://api.example.test' }), /is publicUrl/],
+  ['the name of own tokens', withIssuer({}, 'own'), /choose another/],
+  ['a key without a certificate', withIssuer({ key: 'a.pem' }), /belong together/],
+  [
+    'two sources of keys',
+    withIssuer({ jwksUri: 'https://id.example.test/keys', jwksFile: 'a' }),
+    /cannot be combined/,
+  ],
+  ['a malformed scope', withIssuer({ scopes: { reader: 'files:READ' } }), /not a scope/],
+  [
+    'two issuers with one URL',
+    {
+      ...BASE,
+      trustedIssuers: { ...BASE.trustedIssuers, twin: { issuer: 'https://id.example.test', audience: 'b' } },
+    },
+    /is the issuer of trustedIssuers\.corp already/,
+  ],
+  [
+    'a route with an unknown issuer',
+    { ...BASE, routes: [{ path: '/files/**', requires: 'files:read', issuers: ['crop'] }] },
+    /no such issuer: "crop"/,
+  ],
+  [
+    'issuers on a public route',
+    { ...BASE, routes: [{ path: '/files/**', public: true, issuers: ['corp'] }] },
+    /has no effect on a public route/,
+  ],
+])('%s is reported', (_, settings, problem) => {
+  const problems = listProblems(settings);
+  expect(problems.join('\n')).toMatch(problem);
+  expect(problems).toHaveLength(1);
+});

@@ -1,0 +1,179 @@
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { createForeignKey } from '../../support/foreign-issuer.ts';
+import { type ForeignIssuerServer, startForeignIssuer } from '../../support/foreign-issuer-server.ts';
+import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
+import { until } from '../../support/until.ts';
+
+describe.each([true, false])('tokens of a trusted issuer, fast path %s', (fastPath) => {
+  let issuer: ForeignIssuerServer;
+  let gateway: TestGateway;
+  beforeAll(async () => {
+    issuer = await startForeignIssuer();
+    gateway = await startGateway((settings) => ({
+      ...settings,
+      listen: { ...settings.listen, fastPath },
+      trustedIssuers: {
+        corp: {
+          issuer: issuer.url,
+          audience: 'files-api',
+          cooldown: '1s',
+          scopes: { 'files.read': 'files:read' },
+        },
+      },
+      routes: [
+        { path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] },
+        { path: '/own/**', requires: 'files:read' },
+        { path: '/corp/**', requires: 'any-token', issuers: ['corp'] },
+        { path: '/cli/**', requires: 'any-token', issuers: ['corp'], clients: ['corp/cli'] },
+        { path: '/admin/**', requires: 'admin:manage', issuers: ['own', 'corp'] },
+      ],
+    }));
+  });
+  afterAll(async () => {
+    await gateway?.close();
+    issuer?.close();
+  });
+  const call = async (path: string, token: string): Promise<number> =>
+    (await gateway.api(path, token)).status;
+
+  test('are accepted on the routes that list it, and the upstream is told who the caller is', async () => {
+    const token = await issuer.sign();
+    expect(await call('/files/1', token)).toBe(200);
+    expect(await call('/files/2', token)).toBe(200);
+    const { headers } = gateway.upstream.requests.at(-1) ?? {};
+    expect(headers).toMatchObject({
+      'x-forwarded-user': 'corp:f3c1',
+      'x-forwarded-client-id': 'corp/cli',
+      'x-forwarded-scope': 'files:read',
+    });
+    const line = await until('the log line', () => gateway.log.find((entry) => entry['path'] === '/files/2'));
+    expect(line).toMatchObject({ identity: 'corp:f3c1', client: 'corp/cli', decision: 'forwarded' });
+  });
+
+  test('are refused on every other route, and own tokens where only the issuer is listed', async () => {
+    const token = await issuer.sign();
+    const { access_token: own } = await gateway.grant();
+    const calls = ['/files/1', '/own/1', '/corp/1', '/none'].map(async (path) => [
+      path,
+      await call(path, token),
+      await call(path, own),
+    ]);
+    expect(await Promise.all(calls)).toEqual([
+      ['/files/1', 200, 200],
+      ['/own/1', 401, 200],
+      ['/corp/1', 200, 401],
+      ['/none', 401, 404],
+    ]);
+  });
+
+  test('need the scope of the route, and the client that it lists', async () => {
+    const token = await issuer.sign();
+    const reply = await gateway.api('/admin/1', token);
+    expect(reply.status).toBe(403);
+    expect(reply.headers['www-authenticate']).toContain('insufficient_scope');
+    expect(await call('/cli/1', token)).toBe(200);
+    expect(await call('/cli/1', await issuer.sign({ azp: 'other' }))).toBe(403);
+    // The client id of an own integration stays another client.
+    expect(await call('/cli/1', await issuer.sign({ azp: 'report-runner' }))).toBe(403);
+  });
+
+  test('are not accepted by the token API', async () => {
+    const token = await issuer.sign();
+    const reply = await gateway.request({
+      path: '/authsvc/Authorize/Verify',
+      headers: { authorization: `Bearer ${token}` },
+    });
+    expect([400, 401, 404, 405]).toContain(reply.status);
+    expect(reply.text).not.toContain('f3c1');
+  });
+
+  test('end with their expiry, to the second', async () => {
+    const now = Math.floor(gateway.clock.now());
+    const token = await issuer.sign({ exp: now + 100 });
+    expect(await call('/files/1', token)).toBe(200);
+    gateway.clock.advance(101);
+    expect(await call('/files/1', token)).toBe(401);
+    gateway.clock.advance(-101);
+  });
+
+  test('are revoked by identity, and a new token of the subject is accepted', async () => {
+    const token = await issuer.sign({ sub: 'revoked-subject' });
+    const other = await issuer.sign();
+    expect(await call('/files/1', token)).toBe(200);
+    await gateway.server.store.revocations.announce({
+      of: 'identity',
+      identity: 'corp:revoked-subject',
+      notBefore: gateway.clock.now(),
+      keepUntil: gateway.clock.now() + 3_600,
+    });
+    expect(await call('/files/1', token)).toBe(401);
+    expect(await call('/files/1', other)).toBe(200);
+    const later = Math.floor(gateway.clock.now()) + 1;
+    expect(await call('/files/1', await issuer.sign({ sub: 'revoked-subject', iat: later }))).toBe(200);
+  });
+
+  test('signed with a new key are accepted once the cool-down is over', async () => {
+    const next = await createForeignKey('ES256', 'k2');
+    const [first] = issuer.published;
+    issuer.published = [...issuer.published, next];
+    onTestFinished(() => void (issuer.published = first === undefined ? [] : [first]));
+    const token = await issuer.sign({}, next);
+    await until('the cool-down is over', async () => (await call('/files/1', token)) === 200);
+  });
+});
+
+test('an issuer that is unreachable: own tokens work, its tokens get 503 until it is back', async () => {
+  const issuer = await startForeignIssuer();
+  onTestFinished(() => issuer.close());
+  issuer.isUp = false;
+  const gateway = await startGateway((settings) => ({
+    ...settings,
+    trustedIssuers: {
+      corp: { issuer: issuer.url, audience: 'files-api', scopes: { 'files.read': 'files:read' } },
+    },
+    routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
+  }));
+  onTestFinished(() => gateway.close());
+  const { access_token: own } = await gateway.grant();
+  const token = await issuer.sign();
+  expect((await gateway.api('/files/1', own)).status).toBe(200);
+  const reply = await gateway.api('/files/1', token);
+  expect(reply.status).toBe(503);
+  expect(Number(reply.headers['retry-after'])).toBeGreaterThan(0);
+  expect(gateway.log.filter(({ event }) => event === 'issuer_unavailable')).toMatchObject([
+    { issuer: 'corp' },
+  ]);
+  // Junk does not make gatehouse fetch more.
+  const before = issuer.fetches;
+  await Promise.all(
+    Array.from({ length: 200 }, async () => gateway.api('/files/1', await issuer.sign({ jti: 'x' }))),
+  );
+  expect(issuer.fetches - before).toBeLessThanOrEqual(3);
+  issuer.isUp = true;
+  await until('its tokens are accepted', async () => (await gateway.api('/files/1', token)).status === 200);
+  expect(gateway.log.some(({ event }) => event === 'issuer_available')).toBe(true);
+});
+
+test('a reload without changes keeps the keys, and one that removes the issuer refuses its tokens', async () => {
+  const issuer = await startForeignIssuer();
+  onTestFinished(() => issuer.close());
+  const gateway = await startGateway((settings) => ({
+    ...settings,
+    trustedIssuers: {
+      corp: { issuer: issuer.url, audience: 'files-api', scopes: { 'files.read': 'files:read' } },
+    },
+    routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
+  }));
+  onTestFinished(() => gateway.close());
+  const token = await issuer.sign();
+  expect((await gateway.api('/files/1', token)).status).toBe(200);
+  const { fetches } = issuer;
+  await gateway.reload((settings) => ({ ...settings, limits: { ...settings.limits, body: '1MiB' } }));
+  expect((await gateway.api('/files/1', token)).status).toBe(200);
+  expect(issuer.fetches).toBe(fetches);
+  await gateway.reload(({ trustedIssuers: _, ...settings }) => ({
+    ...settings,
+    routes: [{ path: '/files/**', requires: 'files:read' }],
+  }));
+  expect((await gateway.api('/files/1', token)).status).toBe(401);
+});
