@@ -9,8 +9,8 @@ import { type EventLoopMonitor, startEventLoopMonitor } from '../server/event-lo
 import { type DrainOptions, type Gateway, type GatewayOptions, openGateway } from '../server/gateway.ts';
 import { Reloader, type ReloaderOptions } from '../server/reloader.ts';
 import type { SupervisorMessage, WorkerMessage } from '../server/workers/messages.ts';
-import { openSupervisor } from '../server/workers/primary-process.ts';
 import { createRateLimitClient } from '../server/workers/rate-limit-ipc.ts';
+import { openSupervisor } from '../server/workers/supervisor-process.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT } from './command.ts';
 import { getRuntime, selfCheck } from './self-check.ts';
 import { createServiceManager, type ServiceManager } from './service-manager.ts';

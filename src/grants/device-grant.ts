@@ -118,8 +118,8 @@ async function storeIfAdmitted(
   now: Epoch,
 ): Promise<string | undefined> {
   try {
-    const { admitted, displaced } = await deps.pendingLimiter.admit(request, now);
-    for (const id of displaced) await expireDisplaced(deps, id);
+    const { admitted, evicted } = await deps.pendingLimiter.admit(request, now);
+    for (const id of evicted) await expireEvicted(deps, id);
     if (!admitted) return undefined;
     if ((await deps.store.devices.create(request.id, request, keepRequestUntil(request))) === 'taken')
       throw new Error('a random device code is already in use');
@@ -132,10 +132,10 @@ async function storeIfAdmitted(
 }
 
 /** Seconds. The device polls in this time and learns that its code has expired. */
-const DISPLACED_RETENTION = 60;
+const EVICTED_RETENTION = 60;
 
-/** A displaced request expires now, unless it was decided meanwhile. */
-async function expireDisplaced(deps: GrantDeps, id: string): Promise<void> {
+/** A evicted request expires now, unless it was decided meanwhile. */
+async function expireEvicted(deps: GrantDeps, id: string): Promise<void> {
   for (let races = 0; races < MAX_RACES; races += 1) {
     const found = await deps.store.devices.read(id);
     if (found === undefined) return;
@@ -143,7 +143,7 @@ async function expireDisplaced(deps: GrantDeps, id: string): Promise<void> {
     if (races === 0) await deps.pendingLimiter.release(record);
     if (record.state !== 'pending') return;
     const expired: DeviceRequest = { ...record, expires: Math.min(record.expires, Math.floor(now)) };
-    const keepUntil = Math.ceil(now) + DISPLACED_RETENTION;
+    const keepUntil = Math.ceil(now) + EVICTED_RETENTION;
     if ((await deps.store.devices.replace(id, version, expired, keepUntil)) === 'stale') continue;
     deps.log.audit('device_evicted', { request: id, client: record.clientId, from: record.askedFrom });
     return;

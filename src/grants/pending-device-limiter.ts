@@ -33,11 +33,11 @@ export function createPendingDeviceLimiter({
     expires,
   });
   return {
-    /** `displaced`: ids of requests that must expire now. */
+    /** `evicted`: ids of requests that must expire now. */
     async admit(
       request: PendingDeviceRequest,
       now: Epoch,
-    ): Promise<{ readonly admitted: boolean; readonly displaced: readonly string[] }> {
+    ): Promise<{ readonly admitted: boolean; readonly evicted: readonly string[] }> {
       const { all, perClient } = limits();
       const entry = createEntry(request);
       const seconds = Math.max(1, request.expires - now);
@@ -47,16 +47,16 @@ export function createPendingDeviceLimiter({
         perNetwork,
         seconds,
       });
-      if (!clientOutcome.admitted) return { admitted: false, displaced: [] };
+      if (!clientOutcome.admitted) return { admitted: false, evicted: [] };
       const globalOutcome = await shared.admit(getGlobalName(), entry, { total: all, seconds });
       if (!globalOutcome.admitted) {
-        // A refused request displaces no other: the one displaced from the first limit stays pending.
+        // A refused request evicts no other: the one evicted from the first limit stays pending.
         await shared.release(getClientName(request.clientId), entry);
-        return { admitted: false, displaced: [] };
+        return { admitted: false, evicted: [] };
       }
       return {
         admitted: true,
-        displaced: [clientOutcome.displaced, globalOutcome.displaced].filter((id) => id !== undefined),
+        evicted: [clientOutcome.evicted, globalOutcome.evicted].filter((id) => id !== undefined),
       };
     },
     /** A request has ended before it expired. */

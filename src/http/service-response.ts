@@ -29,11 +29,14 @@ export const getRetryAfter = (refusal: Refusal): number | undefined =>
 export const isDenial = ({ reason }: Refusal): boolean =>
   reason !== 'device_pending' && reason !== 'device_polled_too_soon';
 
+/** The names that all events use. */
+const AUDIT_FIELD_NAMES: Readonly<Record<string, string>> = { clientId: 'client', grantId: 'grant' };
+
 /** Refusals contain no secrets. Text from clients is truncated. */
 export function toAuditFields(refusal: Refusal): Readonly<Record<string, string | number>> {
   const fields: Record<string, string | number> = {};
   for (const [name, value] of Object.entries(refusal))
-    fields[name] = typeof value === 'string' ? value.slice(0, 256) : Number(value);
+    fields[AUDIT_FIELD_NAMES[name] ?? name] = typeof value === 'string' ? value.slice(0, 256) : Number(value);
   return fields;
 }
 

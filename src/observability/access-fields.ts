@@ -17,7 +17,7 @@ export const ACCESS_FIELDS = {
   bytes_in: 'Bytes of the request body sent to the upstream.',
   bytes_out: 'Bytes of the response body received from the upstream.',
   rule: 'Rule that matched, such as `routes[0] /files/**` or `authsvc:token`.',
-  decision: '`forwarded`, `allowed`, `answered`, `refused`, `would_refuse` or `failed`.',
+  decision: '`forwarded`, `allowed`, `handled`, `refused`, `would_refuse` or `failed`.',
   reason: 'Why the request was refused, or how it ended.',
   identity: 'Identity of the caller, as `label:id`.',
   client: 'Client id of the integration.',

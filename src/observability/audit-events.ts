@@ -1,5 +1,5 @@
 /**
- * Audit events; the table in docs/observability.md is generated from them. An `act` changes access. A `refusal` can be caused
+ * Audit events; the table in docs/observability.md is generated from them. An `action` changes access. A `refusal` can be caused
  * by unauthenticated clients in any number, so refusals are dropped first.
  */
 export const AUDIT_EVENTS = {
@@ -14,7 +14,9 @@ export const AUDIT_EVENTS = {
   ),
   grant_revoked: action('A grant was revoked. `by` is how.'),
   grant_denied: refusal('The token service refused a request; `reason` is why.'),
-  device_requested: refusal('A device requested confirmation.'),
+  device_requested: refusal(
+    'A device requested confirmation. Dropped first, like refusals, because anyone can cause it.',
+  ),
   device_confirmed: action('A user approved a device.'),
   device_denied: action('A user denied a device.'),
   device_closed: alert('A device request was closed after too many wrong passwords.'),
@@ -45,17 +47,17 @@ export const AUDIT_EVENTS = {
 export type AuditEvent = keyof typeof AUDIT_EVENTS;
 
 export interface AuditKind {
-  readonly kind: 'act' | 'refusal';
+  readonly kind: 'action' | 'refusal';
   readonly severity: 'info' | 'notice' | 'warning';
   readonly description: string;
 }
 
 function action(description: string): AuditKind {
-  return { kind: 'act', severity: 'info', description };
+  return { kind: 'action', severity: 'info', description };
 }
 
 function alert(description: string): AuditKind {
-  return { kind: 'act', severity: 'warning', description };
+  return { kind: 'action', severity: 'warning', description };
 }
 
 function refusal(description: string): AuditKind {

@@ -37,7 +37,7 @@ export interface PendingEntry {
   readonly id: string;
   /** The networks that contain the client address, from the widest to the narrowest. */
   readonly networks: readonly string[];
-  /** Expiry by the caller's clock. Entries of one network are displaced in this order. */
+  /** Expiry by the caller's clock. Entries of one network are evicted in this order. */
   readonly expires: number;
 }
 
@@ -52,7 +52,7 @@ export interface PendingLimits {
 export interface PendingOutcome {
   readonly admitted: boolean;
   /** The id of the entry that was removed to make space. */
-  readonly displaced?: string;
+  readonly evicted?: string;
 }
 
 /** Resolution of `count`: events expire at the end of a slice, up to this much late. */

@@ -2,7 +2,8 @@ import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { RequestNotes, TransferStats } from '../http/request-context.ts';
 import type { DeadlineEntry } from '../lib/deadlines.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
-import { BodyDeadline, createBodyBuffer, ReadAheadPermit, STREAM_BUFFER_MS } from './body-buffering.ts';
+import { createBodyBuffer, ReadAheadPermit, STREAM_BUFFER_MS } from './body-buffering.ts';
+import { BodyDeadline } from './body-deadline.ts';
 import { refusalFor, TokenEndedError } from './exchange-errors.ts';
 import type { HeaderRules } from './policy/headers.ts';
 import type { LiveStream, LiveStreams, StreamEndReason } from './policy/live-streams.ts';
@@ -70,7 +71,7 @@ export interface Downstream {
   end(): void;
   /** Sends an error response in place of the upstream's. */
   refuse(refusal: ProxyRefusal): void;
-  /** The response breaks off, in a way that the client cannot take for its end. */
+  /** The response is aborted, so that the client cannot mistake it for complete. */
   abort(): void;
 }
 
@@ -271,7 +272,7 @@ export class Exchange
     const pool = this.#upstream.poolOf(this.#slots.target);
     const connection = pool.acquire(this.#isRetry);
     const isHead = method === 'HEAD';
-    // RFC 9110 §9.3.1: a server may take an unexpected body for the next request. None follows on this connection.
+    // RFC 9110 §9.3.1: a server may mistake an unexpected body for the next request. None follows on this connection.
     if (this.#isRetry || isHead || (body !== undefined && !METHODS_WITH_BODY.has(method)))
       connection.closeAfterResponse();
     this.#connection = connection;

@@ -22,7 +22,7 @@ export interface BodySource {
 export interface BodyConsumer {
   /** Enough of it has arrived for a connection to be used. */
   onBodyBuffered(): void;
-  /** So many bytes have arrived, or were given to the upstream. */
+  /** This many bytes have arrived, or were given to the upstream. */
   onBodyProgress(bytes: number): void;
   onBodyError(error: BodyError): void;
 }
@@ -30,7 +30,7 @@ export interface BodyConsumer {
 const NOTHING = Buffer.alloc(0);
 
 /**
- * A request body that has not arrived completely: counted, compared with the length that its client named, buffered until
+ * A request body that has not arrived completely: counted, compared with the length that its client declared, buffered until
  * a connection is used for it, and framed anew. Trailers are not forwarded (RFC 9110 §6.5.1).
  */
 export class RequestBody {

@@ -376,9 +376,9 @@ function logReload(
       note: 'publicUrl is the issuer of tokens: tokens issued under the old one are rejected; clients obtain new ones with a refresh',
     });
   logWarnings(config, log);
-  log.audit('configuration_changed', {
-    sections: listChangedSections(previous.settings, config.settings),
-  });
+  const sections = listChangedSections(previous.settings, config.settings);
+  // A file that the configuration names may have changed instead.
+  if (sections.length > 0) log.audit('configuration_changed', { sections });
   if (config.keyIds !== previous.keyIds) log.audit('keys_changed', { keys: config.keyIds });
 }
 

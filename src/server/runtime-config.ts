@@ -87,7 +87,7 @@ export async function buildRuntimeConfig(
   const keyring = await openCheckedKeyring(settings, store, now(), keyFile);
   const trusted = await openTrustedIssuers(settings, processState.issuerKeys);
   using resources = new DisposableStack();
-  resources.defer(trusted.release);
+  resources.defer(() => trusted.release());
   const context = createBuildContext(settings, processState, files, keyring, trusted.issuers);
   const service = createTokenApiService(context);
   const providers = withStartError(() => createOpenIdProviders(settings));
@@ -109,14 +109,14 @@ export async function buildRuntimeConfig(
     now,
   });
   processState.setDigest((text) => context.grantDeps.sealer.digest('limit', text));
-  const usage = createUsageTracker(() =>
-    Promise.all([
+  const usage = createUsageTracker(() => {
+    trusted.release();
+    return Promise.all([
       proxy.close(0),
       context.grantDeps.users.close(),
       ...providers.map((provider) => provider.close()),
-      trusted.release(),
-    ]),
-  );
+    ]);
+  });
   resources.move();
   return {
     settings,

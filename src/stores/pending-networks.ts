@@ -69,11 +69,11 @@ export function createPendingNetworks() {
         add(entry, now + seconds);
         return { admitted: true };
       }
-      const [displaced] = findDisplacedNetwork(root, entry.networks)?.entries ?? [];
-      if (displaced === undefined) return { admitted: false };
-      remove(displaced);
+      const [evicted] = findNetworkToEvictFrom(root, entry.networks)?.entries ?? [];
+      if (evicted === undefined) return { admitted: false };
+      remove(evicted);
       add(entry, now + seconds);
-      return { admitted: true, displaced: displaced.id };
+      return { admitted: true, evicted: evicted.id };
     },
     release({ id }: PendingEntry): void {
       const entry = entriesById.get(id);
@@ -128,7 +128,7 @@ function countEntries(root: Network, names: readonly string[]): number {
  * The narrowest network that loses an entry to a new one from `names`. From wide to narrow: the largest network, if it has
  * at least two entries more than the new entry's own; otherwise the networks inside the latter are compared.
  */
-function findDisplacedNetwork(root: Network, names: readonly string[]): Network | undefined {
+function findNetworkToEvictFrom(root: Network, names: readonly string[]): Network | undefined {
   let network = root;
   for (const name of names) {
     const own = network.children.get(name);

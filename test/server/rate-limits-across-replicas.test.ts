@@ -95,8 +95,8 @@ test('D18 pending device requests are limited over two gateways, in all, per cli
     await requestDevice(1, 'other-app', '192.0.2.7'),
   ]).toEqual([200, 200]);
   expect(await requestDevice(0, 'report-runner', '203.0.113.90')).toBe(429);
-  const displaced = all.flatMap((gateway) => gateway.auditEvents('device_evicted'));
-  expect(displaced.map(({ from }) => String(from)).every((from) => from.startsWith('203.0.113.'))).toBe(true);
+  const evicted = all.flatMap((gateway) => gateway.auditEvents('device_evicted'));
+  expect(evicted.map(({ from }) => String(from)).every((from) => from.startsWith('203.0.113.'))).toBe(true);
 });
 
 test('the workers of one machine share one limit', async () => {

@@ -160,14 +160,14 @@ describe.each(kinds)('counts in %s', (_, openLimits) => {
       const newcomer = createEntry('C c x');
       expect(await limits.admit(limit, newcomer, pendingLimits)).toEqual({
         admitted: true,
-        displaced: first?.id,
+        evicted: first?.id,
       });
       // With five, four and one entries, neither of the two largest networks is admitted.
       expect(await limits.admit(limit, createEntry('A a x'), pendingLimits)).toEqual({ admitted: false });
       expect(await limits.admit(limit, createEntry('B b x'), pendingLimits)).toEqual({ admitted: false });
       expect(await limits.admit(limit, createEntry('C c x'), pendingLimits)).toEqual({
         admitted: true,
-        displaced: second?.id,
+        evicted: second?.id,
       });
     });
 
@@ -179,7 +179,7 @@ describe.each(kinds)('counts in %s', (_, openLimits) => {
       await admitMany('B b x', 4);
       expect(await limits.admit(limit, createEntry('C c c'), pendingLimits)).toEqual({
         admitted: true,
-        displaced: oldest?.id,
+        evicted: oldest?.id,
       });
       expect(await limits.admit(limit, createEntry('A a x'), pendingLimits)).toMatchObject({
         admitted: true,
@@ -187,7 +187,7 @@ describe.each(kinds)('counts in %s', (_, openLimits) => {
       expect(await limits.admit(limit, createEntry('A a y'), pendingLimits)).toEqual({ admitted: false });
     });
 
-    test('networks with a single entry are not displaced', async () => {
+    test('networks with a single entry are not evicted', async () => {
       for (let index = 0; index < 10; index += 1) await admitMany(`N${index} a x`, 1);
       expect(await limits.admit(limit, createEntry('M a x'), pendingLimits)).toEqual({ admitted: false });
     });
@@ -216,14 +216,14 @@ describe.each(kinds)('counts in %s', (_, openLimits) => {
       );
     });
 
-    test('there are never more pending entries than allowed, and no small network is displaced', async () => {
+    test('there are never more pending entries than allowed, and no small network is evicted', async () => {
       const pending = new Map<string, string>();
       for (let index = 0; index < 150; index += 1) {
         const number = (index * 7919) % 31;
         const candidate = createEntry(number < 20 ? `A a${number % 2} x${number % 5}` : `B${number} b x`);
-        const { admitted, displaced } = await limits.admit(limit, candidate, pendingLimits);
-        if (displaced !== undefined) {
-          expect(pending.delete(displaced)).toBe(true);
+        const { admitted, evicted } = await limits.admit(limit, candidate, pendingLimits);
+        if (evicted !== undefined) {
+          expect(pending.delete(evicted)).toBe(true);
         }
         if (admitted) pending.set(candidate.id, candidate.networks[0] ?? '');
         expect(pending.size).toBeLessThanOrEqual(10);

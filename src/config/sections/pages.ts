@@ -88,7 +88,7 @@ export const pagesSection = (path: PathSchema) =>
       .prefault({})
       .meta({
         description:
-          'Descriptions of permissions, as continuations of “It would be allowed to”. By `resource:permission`, or by `resource` for a resource without permissions. Others are shown by name.',
+          'Descriptions of permissions, as continuations of “It will be able to”. By `resource:permission`, or by `resource` for a resource without permissions. Others are shown by name.',
         examples: [{ 'reports:read': { en: 'see your reports', de: 'Ihre Berichte sehen' } }],
       }),
     myGrants: z

@@ -52,7 +52,7 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
   readonly peer: string;
   readonly sourceUnknown: boolean;
   readonly certificate: () => Buffer | undefined;
-  /** Of the present request. */
+  /** Of the current request. */
   id = '';
   clientAddress = '';
   notes: RequestNotes = {};
@@ -69,7 +69,7 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
   #isServing = false;
   /** The head of the next request has arrived, and its chunked body has not. */
   #awaitsChunks = false;
-  /** Bytes of the present request's body that are still to arrive. */
+  /** Bytes of the current request's body that are still to arrive. */
   #bodyLeft = 0;
   #isPaused = false;
   #requests = 0;
@@ -136,7 +136,7 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
     return this.#context.bufferPool;
   }
 
-  /** All of the present request has arrived. */
+  /** All of the current request has arrived. */
   get isComplete(): boolean {
     return this.#bodyLeft === 0;
   }
@@ -147,7 +147,7 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
     this.socket.pause();
   }
 
-  /** For the body of the present request. The next request is read when the response is written. */
+  /** For the body of the current request. The next request is read when the response is written. */
   resume(): void {
     if (this.#bodyLeft > 0 || this.#reader.bytes === undefined) this.#resume();
   }
@@ -165,7 +165,7 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
     else this.#linger(() => closeWithStatus(this.socket, 408));
   }
 
-  /** Closes this connection, and no other. */
+  /** Closes only this connection. */
   onInternalError(error: unknown): void {
     this.#context.log.error('internal_error', { request_id: this.id, ...errorFields(error) });
     this.#destroy();
@@ -429,7 +429,7 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
     this.deadline = Number.POSITIVE_INFINITY;
     this.#isLastRequest =
       this.#reader.fields.closesConnection || (this.#isInputEnded && this.#reader.bytes === undefined);
-    // The status in the log if the client leaves before the response; the same as on the full path.
+    // The status in the log if the client disconnects before the response; the same as on the full path.
     this.#status = 200;
     this.#response.reset();
     this.#arrivedAt = this.#accessRequest.now;

@@ -26,7 +26,7 @@ export interface HeaderPolicy {
   readonly reserved?: readonly string[];
 }
 
-/** `dropped`: not forwarded, or written anew. */
+/** `dropped`: not forwarded, or rewritten. */
 type RequestFieldKind =
   | 'plain'
   | 'dropped'
@@ -37,7 +37,7 @@ type RequestFieldKind =
   | 'forwarded';
 type ResponseFieldKind = 'plain' | 'dropped' | 'set-cookie' | 'server-timing' | 'location';
 
-/** RFC 9110 §7.6.1, and the framing, which is written anew. */
+/** RFC 9110 §7.6.1, and the framing, which is rewritten. */
 const HOP_BY_HOP = foldFieldNames([
   'connection',
   'keep-alive',
@@ -79,7 +79,7 @@ const EXACT_NAMES = foldFieldNames(['authorization', 'cookie', 'traceparent', 't
 /** What a trusted proxy may say about its client. */
 const TRUSTED_PROXY_FIELDS = new Set(['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host']);
 const REBUILT_FIELDS = foldFieldNames(['host', 'content-length', 'expect']);
-/** Objects take it for their prototype. */
+/** Objects treat it as their prototype. */
 const PROTOTYPE_NAME = '__proto__';
 
 /** Response fields whose values are inspected. */

@@ -98,7 +98,7 @@ export class Slots {
     return true;
   }
 
-  /** `later`: the connection is free only after `release` was called. */
+  /** `releasesLater`: the connection is free only after `release` was called. */
   leave(slot: Slot, releasesLater: boolean): void {
     const { share, isUpload } = slot;
     if (share === undefined) return;

@@ -1,5 +1,5 @@
 import { createDeadlines } from '../../lib/deadlines.ts';
-import type { BodyRateLimits } from '../body-buffering.ts';
+import type { BodyRateLimits } from '../body-deadline.ts';
 import { ConnectionPool } from './connection-pool.ts';
 import { Slots } from './connection-slots.ts';
 import { watchHealth } from './health.ts';

@@ -188,10 +188,10 @@ export function createRedisLimits({
       const limits = [total, perNetwork, Math.ceil(seconds * 1_000)];
       const args = [client.timeArgument(), ...limits, text, ...networks];
       const reply = await client.runScript(ADMIT, pendingKeys(limit), args);
-      const [admitted, displaced] = reply as readonly [number, string];
+      const [admitted, evicted] = reply as readonly [number, string];
       if (admitted !== 1) return { admitted: false };
-      if (displaced === '') return { admitted: true };
-      return { admitted: true, displaced: displaced.slice(displaced.lastIndexOf(':') + 1) };
+      if (evicted === '') return { admitted: true };
+      return { admitted: true, evicted: evicted.slice(evicted.lastIndexOf(':') + 1) };
     },
     async release(limit, entry) {
       await client.runScript(RELEASE, pendingKeys(limit), [client.timeArgument(), formatEntry(entry).text]);

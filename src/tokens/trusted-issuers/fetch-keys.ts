@@ -9,7 +9,7 @@ export interface FetchKeysOptions {
   readonly issuer: string;
   /** Omitted: found by discovery. */
   readonly jwksUri?: string | undefined;
-  /** Sent as a bearer token with each request, read anew each time (Kubernetes renews it). */
+  /** Sent as a bearer token with each request, read before each request (Kubernetes renews it). */
   readonly readBearerToken?: (() => string) | undefined;
   readonly httpClient: Pick<HttpClient, 'send'>;
 }
