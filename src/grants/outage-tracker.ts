@@ -50,7 +50,7 @@ function getLapseTime({ until, lease, elapsed }: Renewal, now: Epoch): Epoch {
  *
  * An outage never starts later than the lease expires, so a retry window that had closed before stays closed; an open
  * window loses at most the lease. Times are by the store's clock. A running process also measures with its own clocks
- * how long it could not renew, so that a step of the store's clock is not taken for an outage.
+ * how long it could not renew, so that a step of the store's clock is not mistaken for an outage.
  */
 export class OutageTracker {
   readonly #options: OutageTrackerOptions;

@@ -108,7 +108,7 @@ function handleUpgrades(
   });
 }
 
-/** For each pending response anew: pipelined requests are probed as often as the first one. */
+/** Restarted for each pending response, so that pipelined requests are probed as often as the first one. */
 function probeResponses(socket: Socket, tracker: ConnectionTracker): void {
   const response = tracker.getActiveResponse(socket);
   if (response === undefined || socket.destroyed) return;

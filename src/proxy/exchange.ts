@@ -95,10 +95,10 @@ const OVERLOADED: ProxyRefusal = { reason: 'overloaded', retryAfter: 1 };
 
 /**
  * One request, its upstream connection and its response. It picks a target, waits for a connection slot, sends, retries,
- * keeps the deadlines and reports how it ended. An exchange is used for one request after another.
+ * enforces the deadlines and reports how it ended. An exchange serves one request after another.
  *
- * The request is framed anew from what was read; redirects are not followed; a response that breaks off breaks off for the
- * client too; when one side leaves, the other side is closed.
+ * The request is reframed from what was read. Redirects are not followed. An upstream response that is aborted is aborted for
+ * the client too, and when one side disconnects, the other side is closed.
  */
 export class Exchange
   implements ResponseHandler, SlotHolder, BodyConsumer, LiveStream, TransferStats, DeadlineEntry, Sender
@@ -425,7 +425,7 @@ export class Exchange
     }
   }
 
-  /** There is no response, or it breaks off. */
+  /** No response was received, or only a part of it. */
   #fail(cause: Error): void {
     if (this.#stage === 'idle') return;
     if (!this.#downstream.hasStarted) {

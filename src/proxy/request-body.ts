@@ -31,7 +31,7 @@ const NOTHING = Buffer.alloc(0);
 
 /**
  * A request body that has not arrived completely: counted, compared with the length that its client declared, buffered until
- * a connection is used for it, and framed anew. Trailers are not forwarded (RFC 9110 §6.5.1).
+ * a connection is used for it, and reframed. Trailers are not forwarded (RFC 9110 §6.5.1).
  */
 export class RequestBody {
   /** Bytes that have arrived. */

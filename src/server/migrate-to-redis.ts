@@ -16,7 +16,7 @@ export interface MigrationOptions {
   readonly settings: Settings;
   /** A backup of the embedded store. */
   readonly from: string;
-  /** Ignores the MAC of the backup; the MACs of its records are verified all the same. */
+  /** Ignores the MAC of the backup; the MACs of its records are still verified. */
   readonly unauthenticated?: boolean;
   readonly onProgress?: (records: number) => void;
 }

@@ -13,7 +13,7 @@ import { TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
 
 type IssuerSettings = Settings['trustedIssuers'][string];
 
-/** What the keys of an issuer are fetched with. The keys are fetched anew when one of these changes. */
+/** How the keys of an issuer are fetched. A change of any of these fetches them again. */
 interface KeySource
   extends Pick<
     IssuerSettings,

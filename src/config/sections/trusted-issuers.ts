@@ -103,7 +103,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
     bearerTokenFile: path
       .exactOptional()
       .describe(
-        'A file with a bearer token for fetching, read anew each time: for a Kubernetes API server, the token of the pod.',
+        'A file with a bearer token for fetching, read before each request: for a Kubernetes API server, the token of the pod.',
       ),
   });
 

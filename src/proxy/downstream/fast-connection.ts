@@ -251,7 +251,7 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
     this.#forwarded.body?.fail('client_disconnected');
   }
 
-  /** For each request anew, and never between two: nothing is sent while the next one is authorized. */
+  /** Restarted for each request, and stopped between two: nothing is sent while the next one is authorized. */
   #probe(): void {
     this.#stopProbe?.();
     this.#stopProbe = probeHalfClosed(this.socket, this.#getAwaitedPart);

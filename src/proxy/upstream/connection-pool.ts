@@ -118,7 +118,7 @@ function readAddress(target: string, { serverName, secureContext }: TargetTls): 
   const headStart = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: `;
   return {
     connectOptions: socketPath === undefined ? { host: name, port } : { path: socketPath },
-    // RFC 6066 §3: an address is no server name; it is compared with the certificate all the same.
+    // RFC 6066 §3: an address is not sent as a server name, but it is still compared with the certificate.
     tls:
       protocol === 'https:'
         ? {

@@ -15,7 +15,7 @@ export interface ResponseHandler {
   onReadEnd(): void;
   /** The response is complete, and the connection no longer belongs to the handler. `isKept`: it is used again. */
   onEnd(isKept: boolean): void;
-  /** There is no response, or no end of it. The connection is closed. */
+  /** No response was received, or only a part of it. The connection is closed. */
   onError(error: UpstreamError): void;
   onInternalError(error: unknown): void;
 }
@@ -75,7 +75,7 @@ const readBuffer = Buffer.allocUnsafeSlow(65_536);
 
 /**
  * One HTTP/1.1 connection to a target, plain or over TLS. It belongs to one exchange from the first byte of the request to
- * the last byte of the response, and is used again only where the end of that response is beyond doubt.
+ * the last byte of the response, and is reused only if that response is known to be complete.
  */
 export class UpstreamConnection {
   /** Responses it has delivered. */
@@ -92,7 +92,7 @@ export class UpstreamConnection {
   #isHead = false;
   #isRequestSent = false;
   #isUsedUp = false;
-  /** Something of the response has been received. */
+  /** A part of the response has been received. */
   #hasReceived = false;
   #interim = 0;
   /** The beginning of a head that arrives in parts. */
@@ -132,7 +132,7 @@ export class UpstreamConnection {
       .on('close', () => this.#guard(() => this.#onClose()));
   }
 
-  /** An error in the handler ends its exchange, and not the process. */
+  /** An error in the handler ends its exchange, but not the process. */
   #guard(handle: () => void): void {
     const handler = this.#handler;
     try {
@@ -247,7 +247,7 @@ export class UpstreamConnection {
 
   #onBytes(bytes: Buffer, count: number): boolean {
     const handler = this.#handler;
-    // Bytes without a request must not be taken for the response to the next one.
+    // Bytes without a request must not be mistaken for the response to the next one.
     if (handler === undefined) {
       this.#socket.destroy();
       return false;
@@ -276,7 +276,7 @@ export class UpstreamConnection {
     for (let at = 0; at < end; ) {
       const headEnd = message.indexOf(HEAD_END, at);
       if (headEnd < 0 || headEnd + 4 > end) {
-        // A head with other line ends would be waited for until the timeout.
+        // Otherwise a head with other line endings would occupy the connection until the timeout.
         if (end - at > MAX_HEAD_BYTES || hasBareLf(message, at, end)) return 'a malformed head';
         this.#partialHead = Buffer.from(message.subarray(at, end));
         return undefined;
@@ -287,7 +287,7 @@ export class UpstreamConnection {
       at = headEnd + 4;
       this.#partialHead = undefined;
       if (head.status >= 200) return this.#startResponse(head, message, at, end);
-      // `Upgrade` and `Expect` are never sent; 100 may be received all the same (RFC 9110 §15.2).
+      // `Upgrade` and `Expect` are never sent; 100 may still be received (RFC 9110 §15.2).
       if (head.status === 101) return 'an unexpected 101';
       this.#interim += 1;
       if (this.#interim > MAX_INTERIM) return 'too many interim responses';

@@ -66,7 +66,7 @@ export function createEmbeddedRevocations(env: Env, now: () => Epoch, isSoleProc
       try {
         await writeEntry(env, key, requested);
       } catch (error) {
-        // It may have been written all the same, or be written later.
+        // It may have been written nevertheless, or be written later.
         isCacheReliable = false;
         throw error;
       } finally {
