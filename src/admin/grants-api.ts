@@ -17,7 +17,9 @@ export interface AdminApiDeps {
   readonly now: () => number;
   /** Seconds that a revocation of a client or an identity must be kept. */
   readonly longestGrant: () => number;
+  /** An integration, or a client of a trusted issuer: `<issuer>/<client id>`. */
   readonly hasClient: (clientId: string) => boolean;
+  readonly hasIssuer: (name: string) => boolean;
   /** All identities with this user name. Throws a `Fault` when a directory is unreachable. */
   readonly findIdentities: (name: string) => Promise<readonly string[]>;
 }
@@ -171,16 +173,13 @@ async function revokeMany(deps: AdminApiDeps, { request, by }: AdminRequest): Pr
     throw error;
   });
   await revokeAllGrants(deps, holder, deps.longestGrant());
-  const { of: _, ...subject } = holder;
-  deps.log.audit('admin_action', {
-    act: `revoke_all_of_${holder.of}`,
-    by,
-    ...('clientId' in subject ? { client: subject.clientId } : { identity: subject.identity }),
-  });
+  const { of: kind, ...subject } = holder;
+  const ended = 'clientId' in subject ? { client: subject.clientId } : subject;
+  deps.log.audit('admin_action', { act: `revoke_all_of_${kind}`, by, ...ended });
   return {
     status: 200,
     body: {
-      ended: holder.of === 'client' ? { client: holder.clientId } : subject,
+      ended,
       ...(live !== undefined && { live_grants: live }),
     },
   };
@@ -190,7 +189,7 @@ const MAX_PAGES = 100;
 
 /** The number of affected live grants, which reveals a mistyped name; undefined where counting takes too long. */
 async function countLiveGrants(deps: AdminApiDeps, holder: GrantHolder): Promise<number | undefined> {
-  if (holder.of === 'client') return undefined;
+  if (holder.of !== 'identity') return undefined;
   const live = new Set<string>();
   let after: string | undefined;
   for (let pages = 0; pages < MAX_PAGES; pages += 1) {
@@ -214,15 +213,19 @@ async function readHolder(deps: AdminApiDeps, request: IncomingMessage): Promise
   const entries = Object.entries(parseJsonObject(body.bytes));
   const [[field, value] = []] = entries;
   if (entries.length !== 1 || typeof value !== 'string' || value === '' || !HOLDER_FIELDS.has(field ?? ''))
-    throw badRequest('The body must have exactly one of "client", "identity" and "name".');
+    throw badRequest('The body must have exactly one of "client", "identity", "issuer" and "name".');
   if (field === 'identity') return { of: 'identity', identity: value };
   if (field === 'name') return { of: 'identity', identity: await resolveIdentity(deps, value) };
+  if (field === 'issuer') {
+    if (!deps.hasIssuer(value)) throw notFound('No such trusted issuer.');
+    return { of: 'issuer', issuer: value };
+  }
   // Tokens of an integration that is not in the configuration are rejected anyway.
   if (!deps.hasClient(value)) throw notFound('No such integration.');
   return { of: 'client', clientId: value };
 }
 
-const HOLDER_FIELDS: ReadonlySet<string> = new Set(['client', 'identity', 'name']);
+const HOLDER_FIELDS: ReadonlySet<string> = new Set(['client', 'identity', 'issuer', 'name']);
 const MAX_NAME_LENGTH = 256;
 
 /** The only user with this name; if there are several, the caller must use the identity. */

@@ -37,6 +37,7 @@ export const command: Command = {
     'gatehouse grants revoke --client ID --yes',
     'gatehouse grants revoke --identity IDENTITY --yes',
     'gatehouse grants revoke --name USER --yes',
+    'gatehouse grants revoke --issuer ISSUER --yes',
   ],
   options: {
     ...CONFIG_OPTIONS,
@@ -60,13 +61,21 @@ export const command: Command = {
       value: 'USER',
       help: 'only grants of the user with this name, looked up in the directories',
     },
+    issuer: {
+      type: 'string',
+      value: 'ISSUER',
+      help: 'revoke: all tokens of this trusted issuer, by its name in trustedIssuers',
+    },
     all: { type: 'boolean', help: 'list: also expired and revoked grants that are still stored' },
-    yes: { type: 'boolean', help: 'revoke: required to revoke all grants of a client or an identity' },
+    yes: {
+      type: 'boolean',
+      help: 'revoke: required to revoke everything of a client, an identity or an issuer',
+    },
   },
   positionals: { min: 1, max: 101 },
   positionalPattern: /^-[A-Za-z0-9_-]{21}$/,
   notes: [
-    'Revoking a client or an identity revokes all tokens issued until now, on every replica; new grants work.',
+    'Revoking a client, an identity or an issuer revokes all tokens issued until now, on every replica; new ones work.',
     'Every action is recorded in the audit log.',
   ],
   async run(context) {
@@ -85,6 +94,10 @@ const ACTIONS: Readonly<Record<string, Action>> = {
   async list(context, target, ids) {
     if (ids.length > 0)
       throw new UsageError('gatehouse grants list: takes no grant id; use --client, --identity or --name');
+    if (context.option('issuer') !== undefined)
+      throw new UsageError(
+        'gatehouse grants list: --issuer is for revoke; tokens of other issuers are not grants',
+      );
     const { grants, cut } = await fetchGrants(context, target);
     if (context.json) writeJson(context, { grants, ...(cut && { cut }) });
     else printTable(context, grants);
@@ -108,7 +121,7 @@ const ACTIONS: Readonly<Record<string, Action>> = {
     const [holder] = holders;
     if ((ids.length === 0) === (holder === undefined) || holders.length > 1)
       throw new UsageError(
-        'gatehouse grants revoke: takes grant ids, or one of --client, --identity and --name',
+        'gatehouse grants revoke: takes grant ids, or one of --client, --identity, --name and --issuer',
       );
     if (holder !== undefined) return revokeHolder(context, target, holder);
     for (const id of ids) {
@@ -176,7 +189,7 @@ const isGrantView = (value: unknown): value is GrantView =>
   typeof value === 'object' && value !== null && typeof (value as Partial<GrantView>).id === 'string';
 
 const listHolderOptions = (context: CommandContext): (readonly [string, string])[] =>
-  ['client', 'identity', 'name'].flatMap((name) => {
+  ['client', 'identity', 'name', 'issuer'].flatMap((name) => {
     const value = context.option(name);
     return value === undefined ? [] : [[name, value] as const];
   });

@@ -54,10 +54,11 @@ const MIN_RETENTION = 10 * 365 * 86_400;
 /** The holder whose grants are revoked. */
 export type GrantHolder =
   | { readonly of: 'identity'; readonly identity: string }
-  | { readonly of: 'client'; readonly clientId: string };
+  | { readonly of: 'client'; readonly clientId: string }
+  | { readonly of: 'issuer'; readonly issuer: string };
 
 /**
- * Revokes all grants of an identity or a client. Tokens have a resolution of one second, so those issued in the current
+ * Revokes all grants of an identity or a client, or all tokens of a trusted issuer. Tokens have a resolution of one second, so those issued in the current
  * second are revoked too. The entry is kept longer than `longestGrant` (seconds), because the records are not updated
  * and older settings may have allowed longer grants. The caller writes the audit event.
  */

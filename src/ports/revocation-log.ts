@@ -2,18 +2,19 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 
 /**
- * Revokes the tokens of a grant below a generation (`Infinity`: all of them), or the tokens of a client or identity that were
- * issued before a time. Revocations only become stricter, so replicas can merge them in any order.
+ * Revokes the tokens of a grant below a generation (`Infinity`: all of them), or the tokens of a client, an identity or a
+ * trusted issuer that were issued before a time. Revocations only become stricter, so replicas can merge them in any order.
  */
 export type Revocation = { readonly keepUntil: Epoch } & (
   | { readonly of: 'grant'; readonly grantId: string; readonly belowGeneration: number }
   | { readonly of: 'client'; readonly clientId: string; readonly notBefore: Epoch }
   | { readonly of: 'identity'; readonly identity: string; readonly notBefore: Epoch }
+  | { readonly of: 'issuer'; readonly issuer: string; readonly notBefore: Epoch }
 );
 
 export type RevocationSubject = Pick<
   VerifiedToken,
-  'grantId' | 'generation' | 'clientId' | 'identity' | 'issuedAt'
+  'grantId' | 'generation' | 'clientId' | 'identity' | 'issuedAt' | 'issuer'
 >;
 
 export interface RevocationLog {

@@ -5,8 +5,15 @@ import { createUserDirectory } from '../identity/user-directory.ts';
 /** Lookups of the admin API in the current configuration. */
 export const createAdminLookups = (
   settings: () => Settings,
-): Pick<AdminApiDeps, 'hasClient' | 'findIdentities'> => ({
-  hasClient: (id) => settings().integrations.some(({ clientId }) => clientId === id),
+): Pick<AdminApiDeps, 'hasClient' | 'hasIssuer' | 'findIdentities'> => ({
+  hasClient(id) {
+    const { integrations, trustedIssuers } = settings();
+    const [issuer = '', foreignId] = id.split('/', 2);
+    return foreignId === undefined
+      ? integrations.some(({ clientId }) => clientId === id)
+      : Object.hasOwn(trustedIssuers, issuer);
+  },
+  hasIssuer: (name) => Object.hasOwn(settings().trustedIssuers, name),
   async findIdentities(name) {
     const { directories } = settings();
     // Opened per request: lookups are rare, and a supervisor has no directory of its own.

@@ -10,6 +10,12 @@ export function createRevocationView() {
   const otherGrants = new Map<string, RevocationEntry>();
   const clients = new Map<string, RevocationEntry>();
   const identities = new Map<string, RevocationEntry>();
+  const issuers = new Map<string, RevocationEntry>();
+  const maps: Readonly<Record<string, Map<string, RevocationEntry>>> = {
+    c: clients,
+    i: identities,
+    t: issuers,
+  };
 
   const merge = (map: Map<string, RevocationEntry>, name: string, entry: RevocationEntry): void =>
     void map.set(name, mergeEntries(map.get(name), entry));
@@ -26,24 +32,25 @@ export function createRevocationView() {
     entry !== undefined && now < entry.keepUntil ? entry.limit : 0;
 
   return {
-    /** The key as in `revocation-rules.ts`: `g:<grant>`, `c:<client>`, `i:<identity>`. */
+    /** The key as in `revocation-rules.ts`: `g:<grant>`, `c:<client>`, `i:<identity>`, `t:<trusted issuer>`. */
     add(key: string, entry: RevocationEntry): void {
       const name = key.slice(2);
       if (key.startsWith('g:')) addGrant(name, entry);
-      else merge(key.startsWith('c:') ? clients : identities, name, entry);
+      else merge(maps[key.charAt(0)] ?? identities, name, entry);
     },
     isRevoked: (
-      { grantId, generation, clientId, identity, issuedAt }: RevocationSubject,
+      { grantId, generation, clientId, identity, issuedAt, issuer }: RevocationSubject,
       now: Epoch,
     ): boolean =>
       generation < getActiveLimit(grants.get(grantId), now) ||
       (otherGrants.size > 0 && generation < getActiveLimit(otherGrants.get(grantId), now)) ||
       (clients.size > 0 && issuedAt < getActiveLimit(clients.get(clientId), now)) ||
-      (identities.size > 0 && issuedAt < getActiveLimit(identities.get(identity), now)),
+      (identities.size > 0 && issuedAt < getActiveLimit(identities.get(identity), now)) ||
+      (issuers.size > 0 && issuer !== undefined && issuedAt < getActiveLimit(issuers.get(issuer), now)),
     /** Removes expired entries, those of a part of the grants at a time; returns how many. */
     sweep(now: Epoch): number {
       let removed = grants.sweep(now);
-      for (const map of [otherGrants, clients, identities])
+      for (const map of [otherGrants, clients, identities, issuers])
         for (const [name, { keepUntil }] of map)
           if (keepUntil <= now) {
             map.delete(name);
@@ -56,8 +63,9 @@ export function createRevocationView() {
       for (const [id, entry] of otherGrants) yield [`g:${id}`, entry];
       for (const [name, entry] of clients) yield [`c:${name}`, entry];
       for (const [name, entry] of identities) yield [`i:${name}`, entry];
+      for (const [name, entry] of issuers) yield [`t:${name}`, entry];
     },
-    size: (): number => grants.size() + otherGrants.size + clients.size + identities.size,
+    size: (): number => grants.size() + otherGrants.size + clients.size + identities.size + issuers.size,
     /** Memory used by the compact map of grants. */
     bytes: (): number => grants.bytes(),
   };

@@ -5,6 +5,7 @@ import {
   clientKey,
   grantKey,
   identityKey,
+  issuerKey,
   mergeEntries,
   type RevocationEntry,
   toKeyedEntry,
@@ -16,13 +17,13 @@ import { createInitialVersion, PLACEHOLDER } from './records.ts';
  * Revocations are read synchronously from the memory map on every request. If no other process writes to the store
  * (`isSoleProcess`), a subject that is not revoked is looked up again only after an announcement.
  *
- * Clients and identities are seldom revoked. A stamp in the table changes in the same transaction as such an entry, so that
+ * Clients, identities and trusted issuers are seldom revoked. A stamp in the table changes in the same transaction as such an entry, so that
  * all processes know which of them have entries.
  */
 export function createEmbeddedRevocations(env: Env, now: () => Epoch, isSoleProcess: boolean): RevocationLog {
   const table = env.tables.revocations;
   /** Which kinds of entries there are, as of a stamp. */
-  let stamped = { stamp: -1, hasClients: true, hasIdentities: true };
+  let stamped = { stamp: -1, hasClients: true, hasIdentities: true, hasIssuers: true };
   let announceCount = 0;
   /** The cache cannot be used after a write with an unknown outcome. */
   let isCacheReliable = isSoleProcess;
@@ -48,16 +49,29 @@ export function createEmbeddedRevocations(env: Env, now: () => Epoch, isSoleProc
   const refreshStamp = (): void => {
     const stamp = table.getBinaryFast(STAMP)?.readDoubleLE(1) ?? 0;
     if (stamp === stamped.stamp) return;
-    stamped = { stamp, hasClients: hasEntries('c'), hasIdentities: hasEntries('i') };
+    stamped = {
+      stamp,
+      hasClients: hasEntries('c'),
+      hasIdentities: hasEntries('i'),
+      hasIssuers: hasEntries('t'),
+    };
   };
 
-  const lookup: RevocationLog['isRevoked'] = ({ grantId, generation, clientId, identity, issuedAt }) =>
+  const lookup: RevocationLog['isRevoked'] = ({
+    grantId,
+    generation,
+    clientId,
+    identity,
+    issuedAt,
+    issuer,
+  }) =>
     env.readFresh(() => {
       if (generation < readLimit(grantKey(grantId))) return true;
       refreshStamp();
       return (
         (stamped.hasClients && issuedAt < readLimit(clientKey(clientId))) ||
-        (stamped.hasIdentities && issuedAt < readLimit(identityKey(identity)))
+        (stamped.hasIdentities && issuedAt < readLimit(identityKey(identity))) ||
+        (stamped.hasIssuers && issuer !== undefined && issuedAt < readLimit(issuerKey(issuer)))
       );
     });
 

@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createForeignKey } from '../../support/foreign-issuer.ts';
 import { type ForeignIssuerServer, startForeignIssuer } from '../../support/foreign-issuer-server.ts';
@@ -119,6 +121,33 @@ describe.each([true, false])('tokens of a trusted issuer, fast path %s', (fastPa
     onTestFinished(() => void (issuer.published = first === undefined ? [] : [first]));
     const token = await issuer.sign({}, next);
     await until('the cool-down is over', async () => (await call('/files/1', token)) === 200);
+  });
+
+  // Last: later tokens must be newer than the revocation.
+  test.each([
+    ['client', { client: 'corp/to-revoke' }, { azp: 'to-revoke' }],
+    ['issuer', { issuer: 'corp' }, {}],
+  ])('are revoked by %s through the admin API, and later ones are accepted', async (_, body, claims) => {
+    const token = await issuer.sign(claims);
+    const { access_token: own } = await gateway.grant();
+    expect(await call('/files/1', token)).toBe(200);
+    const adminToken = readFileSync(join(gateway.folder, 'data/admin-token'), 'utf8').trim();
+    const revoke = (revocation: object): Promise<Response> =>
+      fetch(`http://127.0.0.1:${gateway.adminPort}/admin/v1/revoke`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${adminToken}`, 'content-type': 'application/json' },
+        body: JSON.stringify(revocation),
+      });
+    const response = await revoke(body);
+    expect([response.status, await response.json()]).toEqual([200, { ended: body }]);
+    expect(await call('/files/1', token)).toBe(401);
+    expect(await call('/files/1', own)).toBe(200);
+    gateway.clock.advance(2);
+    const later = await issuer.sign({ ...claims, iat: Math.floor(gateway.clock.now()) });
+    expect(await call('/files/1', later)).toBe(200);
+    expect((await revoke({ issuer: 'unknown' })).status).toBe(404);
+    expect((await revoke({ client: 'unknown/x' })).status).toBe(404);
+    expect(gateway.auditEvents('admin_action').at(-1)).toMatchObject(body);
   });
 });
 
