@@ -9,13 +9,19 @@ import { closeUnassignedResponse } from './node-quirks/http1.ts';
 /** How long idle connections stay open when draining starts: a request may be in flight, and is served as the last one. */
 const GRACE_SECONDS = 1;
 const NONE: readonly ServerResponse[] = [];
+/**
+ * Pipelined requests of one connection. Node parses and queues them without a limit, and its time to discard the queue is
+ * quadratic in its length.
+ */
+const MAX_PIPELINED = 128;
 
 /**
  * The pending responses of a connection are stored on its socket. In a table of all connections thousands would come and go,
  * and each resized table would keep the responses of that moment alive until a full garbage collection.
  */
 const RESPONSES = Symbol('pending responses');
-type TrackedSocket = Duplex & { [RESPONSES]?: ServerResponse[] };
+const IGNORED = Symbol('ignored requests');
+type TrackedSocket = Duplex & { [RESPONSES]?: ServerResponse[]; [IGNORED]?: number };
 const getResponses = (socket: TrackedSocket): readonly ServerResponse[] => socket[RESPONSES] ?? NONE;
 
 /**
@@ -70,9 +76,17 @@ export class ConnectionTracker {
     this.#intercepted.delete(socket);
   }
 
-  beginRequest(socket: Socket & TrackedSocket, response: ServerResponse): void {
+  /** False: the request is ignored, because the connection is about to close or has too many requests. */
+  beginRequest(socket: Socket & TrackedSocket, response: ServerResponse): boolean {
+    const responses = (socket[RESPONSES] ??= []);
+    // RFC 9112 §9.6: requests after a response with `Connection: close` are ignored.
+    const isIgnored = isClosing(responses);
+    if (isIgnored) socket[IGNORED] = (socket[IGNORED] ?? 0) + 1;
+    if (responses.length + (socket[IGNORED] ?? 0) >= MAX_PIPELINED) socket.destroy();
+    if (isIgnored || socket.destroyed) return false;
     if (this.#phase !== 'open') response.shouldKeepAlive = false;
-    (socket[RESPONSES] ??= []).push(response);
+    responses.push(response);
+    return true;
   }
 
   endRequest(socket: Socket & TrackedSocket, response: ServerResponse): void {
@@ -94,9 +108,7 @@ export class ConnectionTracker {
 
   /** Whether a response on this connection has announced `Connection: close`. */
   isClosing(socket: Duplex): boolean {
-    for (const response of getResponses(socket))
-      if (response.headersSent && !response.shouldKeepAlive) return true;
-    return false;
+    return isClosing(getResponses(socket));
   }
 
   /** The response to the oldest pending request. */
@@ -142,4 +154,9 @@ export class ConnectionTracker {
   #isIdle(socket: Socket): boolean {
     return getResponses(socket).length === 0 && this.#intercepted.get(socket)?.isBusy() !== true;
   }
+}
+
+function isClosing(responses: readonly ServerResponse[]): boolean {
+  for (const response of responses) if (response.headersSent && !response.shouldKeepAlive) return true;
+  return false;
 }

@@ -64,8 +64,7 @@ export function createHttp1Server(options: Http1Options): Server {
 
 function handleRequests(server: Server, { tracker, onRequest }: Http1Options): void {
   const reject = (status: number, request: IncomingMessage, response: ServerResponse): void => {
-    if (tracker.isClosing(request.socket)) return;
-    tracker.beginRequest(request.socket, response);
+    if (!tracker.beginRequest(request.socket, response)) return;
     response.once('close', () => tracker.endRequest(request.socket, response));
     rejectAndClose(response, status);
   };

@@ -46,8 +46,7 @@ export class RequestReceiver {
   ): void {
     const { options, tracker, registry } = this.#deps;
     const isHttp2 = request instanceof Http2Request;
-    // RFC 9112 §9.6: requests after a response with `Connection: close` are ignored.
-    if (!isHttp2 && tracker.isClosing(request.socket)) return;
+    if (!isHttp2 && !tracker.beginRequest(request.socket, response)) return;
     const connection = registry.get(request.socket, certificateRequested);
     const { peer } = connection;
     const { rawHeaders } = request;
@@ -58,7 +57,6 @@ export class RequestReceiver {
       { request, response, id, arrivedAt: options.now(), clientAddress, upgrade },
       connection,
     );
-    if (!isHttp2) tracker.beginRequest(request.socket, response);
     options.onRequestStart?.();
     response.once('close', () => {
       if (!isHttp2) this.#endHttp1(request, response);

@@ -132,12 +132,13 @@ export class Exchange
     this.#downstream = downstream;
   }
 
-  start(upstream: Upstream, request: ForwardRequest): void {
+  /** `hasWaited`: since the request was authorized. */
+  start(upstream: Upstream, request: ForwardRequest, hasWaited = false): void {
     const { config, allowed, body } = request;
     this.#upstream = upstream;
     this.#request = request;
     this.#isRetry = false;
-    this.#hasWaited = allowed.isDelayed === true;
+    this.#hasWaited = hasWaited || allowed.isDelayed === true;
     this.bytesOut = 0;
     this.upstreamSeconds = undefined;
     this.#startedAt = performance.now();
@@ -228,7 +229,7 @@ export class Exchange
     }
     this.#slot.addBytes(bytes);
     if (body.isSent) this.#slot.markUploaded();
-    if (this.#stage === 'sending') this.#sent();
+    this.#bodyMoved();
   }
 
   onBodyError(error: BodyError): void {
@@ -322,7 +323,13 @@ export class Exchange
     this.#pace?.restartIdle();
     body.drained();
     body.flow(true);
+    this.#bodyMoved();
+  }
+
+  #bodyMoved(): void {
     if (this.#stage === 'sending') this.#sent();
+    // The response has begun before the request was complete: both sides may take their time.
+    else if (this.#stage === 'responding') this.#wait(this.#upstream.timeouts.idle);
   }
 
   #sent(): void {

@@ -46,6 +46,10 @@ export class WebSocketForward {
     const { response, upgrade } = this.#context;
     const { rule, target } = this.#allowed;
     if (upgrade === undefined) return;
+    // The token may have expired or been revoked while its signature was verified.
+    const bearer = this.#allowed.isDelayed === true ? getEnforcedBearer(this.#allowed) : undefined;
+    const ended = bearer && this.#config.streams.getEndReason(bearer);
+    if (ended !== undefined) return this.#refuse(refusalFor(new TokenEndedError(ended)));
     // From the beginning: the token may be revoked while the upstream handles the handshake.
     this.#watch(true);
     response.once('close', () => this.#unwatch());

@@ -162,8 +162,11 @@ async function parseFixedKeys(
   { name, keySet }: KeySource,
   { jwksFile }: IssuerSettings,
 ): Promise<readonly IssuerKey[] | undefined> {
+  if (keySet === undefined) return undefined;
   try {
-    return keySet === undefined ? undefined : await parseKeySet(keySet);
+    const keys = await parseKeySet(keySet);
+    if (keys.length === 0) throw new Error('it has no key that verifies signatures');
+    return keys;
   } catch (error) {
     const { message } = error as Error;
     throw new StartError([`trustedIssuers.${name}.jwksFile: ${jwksFile}: ${message}`], { cause: error });

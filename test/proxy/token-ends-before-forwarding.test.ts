@@ -1,8 +1,9 @@
 import { connect, createServer, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
+import type { VerifiedToken } from '../../src/domain/verified-token.ts';
 import { RequestReader } from '../../src/proxy/downstream/request-reader.ts';
 import { eventLoopTurns } from '../support/event-loop-turns.ts';
-import { bearer, type HarnessOptions, NOW, startProxyHarness } from '../support/proxy-harness.ts';
+import { bearer, type HarnessOptions, NOW, rule, startProxyHarness } from '../support/proxy-harness.ts';
 import { connectRaw, parseRawResponse, type RawClient } from '../support/raw-client.ts';
 import { type RecordingUpstream, startRecordingUpstream } from '../support/recording-upstream.ts';
 import { listenTcp } from '../support/tcp-server.ts';
@@ -155,4 +156,21 @@ describe('a chunked body that arrives in parts on the fast path', () => {
     setup.client.send('0\r\n\r\n');
     await expectRefused(setup, how);
   });
+});
+
+test('a WebSocket handshake whose token expires while it is verified is not forwarded', async () => {
+  const lookup = Promise.withResolvers<VerifiedToken>();
+  const readAccessToken = vi.fn(() => lookup.promise);
+  const setup = await setUp(await startRecordingUpstream(), {
+    rules: [rule('/files/**', 'files:read', { websocket: true })],
+    endStreams: 'none',
+    readAccessToken,
+  });
+  setup.client.send(
+    `GET /files/1 HTTP/1.1\r\n${AUTH}Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n`,
+  );
+  await until('the token is being verified', () => readAccessToken.mock.calls.length > 0);
+  setup.end('expired');
+  lookup.resolve(bearer());
+  await expectRefused(setup, 'expired');
 });

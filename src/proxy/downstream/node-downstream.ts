@@ -67,13 +67,16 @@ export class NodeDownstream implements Downstream {
 
   forward(upstream: Upstream): void {
     const { response } = this.#context;
-    this.request.notes.transfer = this.#exchange;
-    response.on('close', () => this.#exchange.clientClosed());
-    if (this.request.body !== undefined || !this.#isPipelined)
-      return this.#exchange.start(upstream, this.request);
-    // RFC 9112 §9.3.2: it must not overtake the request before it on this connection, whose body is read a moment later.
-    setImmediate(() => {
-      if (!this.isClosed) this.#exchange.start(upstream, this.request);
+    const start = (hasWaited: boolean): void => {
+      this.request.notes.transfer = this.#exchange;
+      response.on('close', () => this.#exchange.clientClosed());
+      this.#exchange.start(upstream, this.request, hasWaited);
+    };
+    if (!this.#isPipelined) return start(false);
+    // RFC 9112 §9.3.2: one request of a connection at a time. Otherwise one client could make gatehouse hold any number of
+    // responses that it does not read.
+    response.once('socket', () => {
+      if (!this.isClosed) start(true);
     });
   }
 

@@ -297,9 +297,12 @@ function getIdentityValues(caller: Caller): readonly [string, string, string] {
   return values;
 }
 
-/** Everything but printable ASCII is percent-encoded, and the percent sign: no name can end a header line. */
+/**
+ * Everything but printable ASCII is percent-encoded, and the percent sign: no name can end a header line. So are spaces at the
+ * ends, which recipients remove (RFC 9110 §5.5).
+ */
 const encodeHeaderValue = (text: string): string =>
-  text.replace(/[^\x20-\x24\x26-\x7e]+/g, (run) =>
+  text.replace(/[^\x20-\x24\x26-\x7e]+|^ +| +$/g, (run) =>
     [...Buffer.from(run, 'utf8')]
       .map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`)
       .join(''),

@@ -36,9 +36,13 @@ export function readClaim(claims: JsonObject, path: string): Json | undefined {
   return value;
 }
 
-/** Control characters never become part of an identity, a log line or a header. */
+/** Control characters never become part of an identity, a log line or a header. Stores refuse text that is not well-formed. */
 const isUsableText = (value: Json | undefined): value is string =>
-  typeof value === 'string' && value !== '' && value.length <= MAX_CLAIM_LENGTH && !/\p{Cc}/u.test(value);
+  typeof value === 'string' &&
+  value !== '' &&
+  value.length <= MAX_CLAIM_LENGTH &&
+  value.isWellFormed() &&
+  !/\p{Cc}/u.test(value);
 
 export function readText(claims: JsonObject, path: string): string | undefined {
   const value = readClaim(claims, path);
@@ -54,7 +58,8 @@ function readWords(value: Json | undefined): readonly string[] {
 export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile {
   const name = readText(claims, mapping.name);
   // Users can enter any address in their profile.
-  const email = claims['email_verified'] === false ? undefined : readText(claims, mapping.email);
+  const isUnverified = claims['email_verified'] !== undefined && claims['email_verified'] !== true;
+  const email = isUnverified ? undefined : readText(claims, mapping.email);
   const groupClaim = readClaim(claims, mapping.groups);
   const groups = Array.isArray(groupClaim) ? groupClaim.filter(isUsableText).slice(0, MAX_GROUPS) : [];
   return {

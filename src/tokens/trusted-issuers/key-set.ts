@@ -1,3 +1,4 @@
+import { createPublicKey } from 'node:crypto';
 import { calculateJwkThumbprint } from 'jose/jwk/thumbprint';
 import { importJWK } from 'jose/key/import';
 import { isJsonObject, type Json, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
@@ -61,7 +62,10 @@ export class IssuerKey {
   }
 }
 
-/** The keys of a JWK Set (RFC 7517 §5) that can verify signatures. Throws an `Error` if it is not a JWK Set. */
+/**
+ * The keys of a JWK Set (RFC 7517 §5) that can verify signatures: none, if the issuer has withdrawn them. Throws an `Error` if
+ * it is not a JWK Set.
+ */
 export async function parseKeySet(text: string): Promise<readonly IssuerKey[]> {
   let parsed: Json;
   try {
@@ -77,11 +81,12 @@ export async function parseKeySet(text: string): Promise<readonly IssuerKey[]> {
     // RFC 7517 §5: keys that are not understood are ignored.
     if (!isJsonObject(jwk) || !isVerificationKey(jwk)) continue;
     try {
+      // Throws if the key is not valid, such as a point that is not on its curve.
+      createPublicKey({ key: jwk, format: 'jwk' });
       const id = await calculateJwkThumbprint(jwk);
       keys.set(`${id} ${jwk['kid'] as string} ${jwk['alg'] as string}`, new IssuerKey(id, jwk));
     } catch {}
   }
-  if (keys.size === 0) throw new Error('the key set has no key that verifies signatures');
   return [...keys.values()];
 }
 

@@ -25,6 +25,7 @@ beforeAll(async () => {
     rules: [...RULES, rule('/keeps/**', 'any-token', { forwardAuthorization: true })],
     tokens: {
       A: bearer(),
+      'spaces-at-the-ends': bearer({ identity: ' corp:alice  b  ' }),
       'odd-name': bearer({ identity: 'wl:a\r\nX-Evil: 1ü%', scope: scope('files:read,write;admin:manage') }),
     },
     isTrustedPeer: (peer) => peer === '10.0.0.1',
@@ -67,6 +68,11 @@ const spoofedHeaders = (value: string): string[] =>
     `${name.replace('-', '_')}: ${value}`,
     `${name.replaceAll('-', '.')}: ${value}`,
   ]);
+
+test('spaces at the ends of an identity are encoded: a recipient would remove them', async () => {
+  await send('/files/1', [], 'spaces-at-the-ends');
+  expect(headerValues(upstream.requests[0], 'x-forwarded-user')).toEqual(['%20corp:alice  b%20%20']);
+});
 
 describe('only the gateway sets the identity headers', () => {
   test('I01 a spoofed identity header is replaced by the gateway’s', async () => {

@@ -19,6 +19,7 @@ test('keys that do not verify signatures are ignored', async () => {
     { ...jwk, kid: 6 },
     { ...(await exportJWK(shortRsa.publicKey)), kid: 'g' },
     { kty: 'EC', kid: 'h' },
+    { ...jwk, kid: 'i', x: jwk.y, y: jwk.x },
     'text',
     null,
   ];
@@ -30,10 +31,13 @@ test.each([
   ['HTML', '<html></html>', 'not valid JSON'],
   ['repeated names', `{"keys":[],"keys":[${JSON.stringify(jwk)}]}`, 'not valid JSON'],
   ['a list', JSON.stringify([jwk]), 'no "keys"'],
-  ['no keys', format(), 'no key that verifies signatures'],
   ['too many keys', format(...Array.from({ length: 129 }, () => jwk)), 'more than 128 keys'],
 ])('%s instead of a key set is refused', async (_, text, problem) => {
   await expect(parseKeySet(text)).rejects.toThrow(problem);
+});
+
+test('an issuer that has withdrawn its keys has none', async () => {
+  expect(await parseKeySet(format())).toEqual([]);
 });
 
 test('a key that is listed twice is one key', async () => {

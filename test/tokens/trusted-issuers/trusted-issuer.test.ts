@@ -107,10 +107,14 @@ describe('a token of a trusted issuer', () => {
     expect(verified && formatScope(verified.scope)).toBe('files:read');
   });
 
-  test('keeps an unverified e-mail address to itself', async () => {
-    expect((await read(await sign({ email: 'ceo@example.com', email_verified: false })))?.profile).toEqual(
-      {},
-    );
+  test('has an e-mail address only if the issuer does not call it unverified', async () => {
+    const readProfile = async (claims: object): Promise<unknown> =>
+      (await read(await sign({ ...claims })))?.profile;
+    const email = 'ceo@example.com';
+    for (const email_verified of [false, 'false', 0, null, 'no', 'true'])
+      expect(await readProfile({ email, email_verified })).toEqual({});
+    expect(await readProfile({ email, email_verified: true })).toEqual({ email });
+    expect(await readProfile({ email })).toEqual({ email });
   });
 
   test('bound to a certificate stays bound; bound to anything else is refused', async () => {
@@ -167,6 +171,7 @@ describe('refused', () => {
     ['an empty subject', { sub: '' }],
     ['a line break in the subject', { sub: 'a\r\nX-Admin: 1' }],
     ['a subject that is a list', { sub: ['f3c1'] }],
+    ['a subject that is not well-formed', { sub: 'a\ud800' }],
     ['a very long subject', { sub: 'a'.repeat(257) }],
   ])('%s', async (_, changes) => {
     expect(await read(await sign())).toBeDefined();
