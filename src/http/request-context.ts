@@ -15,6 +15,8 @@ export interface RequestContext {
   readonly sourceUnknown?: boolean;
   /** The peer, or the address that trusted proxies forward. */
   readonly clientAddress: string;
+  /** Pipelined requests of the same connection whose responses are sent first. */
+  readonly pendingBefore: number;
   /** The client's leaf certificate (DER), whose key it proved to hold in the handshake of this connection. */
   readonly certificate: () => Buffer | undefined;
   /** For a WebSocket handshake: the unread connection, and the bytes received after the header section. */

@@ -76,17 +76,19 @@ export class ConnectionTracker {
     this.#intercepted.delete(socket);
   }
 
-  /** False: the request is ignored, because the connection is about to close or has too many requests. */
-  beginRequest(socket: Socket & TrackedSocket, response: ServerResponse): boolean {
+  /**
+   * How many responses are pending before this one. Undefined: the request is ignored, because the connection is about to
+   * close or has too many requests.
+   */
+  beginRequest(socket: Socket & TrackedSocket, response: ServerResponse): number | undefined {
     const responses = (socket[RESPONSES] ??= []);
     // RFC 9112 §9.6: requests after a response with `Connection: close` are ignored.
     const isIgnored = isClosing(responses);
     if (isIgnored) socket[IGNORED] = (socket[IGNORED] ?? 0) + 1;
     if (responses.length + (socket[IGNORED] ?? 0) >= MAX_PIPELINED) socket.destroy();
-    if (isIgnored || socket.destroyed) return false;
+    if (isIgnored || socket.destroyed) return undefined;
     if (this.#phase !== 'open') response.shouldKeepAlive = false;
-    responses.push(response);
-    return true;
+    return responses.push(response) - 1;
   }
 
   endRequest(socket: Socket & TrackedSocket, response: ServerResponse): void {

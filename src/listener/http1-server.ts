@@ -64,7 +64,7 @@ export function createHttp1Server(options: Http1Options): Server {
 
 function handleRequests(server: Server, { tracker, onRequest }: Http1Options): void {
   const reject = (status: number, request: IncomingMessage, response: ServerResponse): void => {
-    if (!tracker.beginRequest(request.socket, response)) return;
+    if (tracker.beginRequest(request.socket, response) === undefined) return;
     response.once('close', () => tracker.endRequest(request.socket, response));
     rejectAndClose(response, status);
   };

@@ -3,7 +3,10 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { RequestContext, RequestNotes } from '../http/request-context.ts';
 import { type ConnectionInfo, getPeerCertificate } from './connection-registry.ts';
 
-type ContextInit = Pick<RequestContext, 'request' | 'response' | 'id' | 'arrivedAt' | 'clientAddress'> & {
+type ContextInit = Pick<
+  RequestContext,
+  'request' | 'response' | 'id' | 'arrivedAt' | 'clientAddress' | 'pendingBefore'
+> & {
   readonly upgrade: RequestContext['upgrade'] | undefined;
 };
 
@@ -19,12 +22,13 @@ export class ListenerRequestContext implements RequestContext {
   readonly peer: string;
   readonly sourceUnknown: boolean;
   readonly clientAddress: string;
+  readonly pendingBefore: number;
   readonly upgrade?: NonNullable<RequestContext['upgrade']>;
   readonly notes: RequestNotes = {};
   readonly #connection: ConnectionInfo;
 
   constructor(
-    { request, response, id, arrivedAt, clientAddress, upgrade }: ContextInit,
+    { request, response, id, arrivedAt, clientAddress, pendingBefore, upgrade }: ContextInit,
     connection: ConnectionInfo,
   ) {
     this.request = request;
@@ -34,6 +38,7 @@ export class ListenerRequestContext implements RequestContext {
     this.peer = connection.peer;
     this.sourceUnknown = connection.sourceUnknown;
     this.clientAddress = clientAddress;
+    this.pendingBefore = pendingBefore;
     this.#connection = connection;
     if (upgrade !== undefined) this.upgrade = upgrade;
   }

@@ -46,7 +46,8 @@ export class RequestReceiver {
   ): void {
     const { options, tracker, registry } = this.#deps;
     const isHttp2 = request instanceof Http2Request;
-    if (!isHttp2 && !tracker.beginRequest(request.socket, response)) return;
+    const pendingBefore = isHttp2 ? 0 : tracker.beginRequest(request.socket, response);
+    if (pendingBefore === undefined) return;
     const connection = registry.get(request.socket, certificateRequested);
     const { peer } = connection;
     const { rawHeaders } = request;
@@ -54,7 +55,7 @@ export class RequestReceiver {
     const id = resolveRequestId(peer, rawHeaders, trusted);
     const clientAddress = resolveClientAddress(peer, rawHeaders, trusted);
     const context = new ListenerRequestContext(
-      { request, response, id, arrivedAt: options.now(), clientAddress, upgrade },
+      { request, response, id, arrivedAt: options.now(), clientAddress, pendingBefore, upgrade },
       connection,
     );
     options.onRequestStart?.();

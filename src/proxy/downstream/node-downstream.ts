@@ -13,6 +13,8 @@ import { MessageBody } from './node-request-body.ts';
 
 /** Up to this size, a body that is sent with its head is sent as text: Node then writes both at once. */
 const TEXT_BODY = 16_384;
+/** Pipelined requests of one connection that are forwarded at the same time; later ones wait for the responses before them. */
+const MAX_PARALLEL = 8;
 
 /** A request and a response of Node's HTTP servers, over HTTP/1.1 or HTTP/2: the full path. */
 export class NodeDownstream implements Downstream {
@@ -72,12 +74,14 @@ export class NodeDownstream implements Downstream {
       response.on('close', () => this.#exchange.clientClosed());
       this.#exchange.start(upstream, this.request, hasWaited);
     };
-    if (!this.#isPipelined) return start(false);
-    // RFC 9112 §9.3.2: one request of a connection at a time. Otherwise one client could make gatehouse hold any number of
-    // responses that it does not read.
-    response.once('socket', () => {
+    const startLater = (): void => {
       if (!this.isClosed) start(true);
-    });
+    };
+    // A client could make gatehouse hold any number of responses that it does not read.
+    if (this.#context.pendingBefore >= MAX_PARALLEL) response.once('socket', startLater);
+    // RFC 9112 §9.3.2: it must not overtake the request before it on this connection, whose body is read a moment later.
+    else if (this.#isPipelined && this.request.body === undefined) setImmediate(startLater);
+    else start(false);
   }
 
   get #isPipelined(): boolean {
