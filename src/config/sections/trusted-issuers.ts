@@ -23,7 +23,10 @@ const claim = z
   .string()
   .min(1)
   .max(128)
-  .regex(/^(?!\/$)/, 'must be the name of a claim, or a JSON pointer such as /realm_access/roles');
+  .refine(
+    (text) => text !== '/',
+    'must be the name of a claim, or a JSON pointer such as /realm_access/roles',
+  );
 
 /** `trustedIssuers.<name>`: whose access tokens are accepted beside those of gatehouse. */
 export const trustedIssuerSection = (path: PathSchema) =>
