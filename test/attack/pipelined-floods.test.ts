@@ -46,6 +46,17 @@ describe.each([false, true])('pipelined requests on the full path, TLS %s', (tls
     );
   });
 
+  test('are reported as disconnected when the client leaves before it is their turn', async () => {
+    const { proxy, upstream, client } = await setUp();
+    upstream.respondWith(() => {});
+    client.send(get('/files/1').repeat(20));
+    await until('all of them were read', () => proxy.notes.length === 20 && upstream.requests.length > 0);
+    client.destroy();
+    await until('each of them has ended', () =>
+      proxy.notes.every(({ reason }) => reason === 'client_disconnected'),
+    );
+  });
+
   test('close the connection when there are too many, while their token is looked up', async () => {
     const { proxy, client } = await setUp({ readAccessToken: () => new Promise(() => {}) });
     client.send(get('/files/1').repeat(20_000));

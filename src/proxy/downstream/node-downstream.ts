@@ -68,17 +68,22 @@ export class NodeDownstream implements Downstream {
   }
 
   forward(upstream: Upstream): void {
-    const { response } = this.#context;
+    const { response, pendingBefore } = this.#context;
+    let hasStarted = false;
     const start = (hasWaited: boolean): void => {
+      hasStarted = true;
       this.request.notes.transfer = this.#exchange;
-      response.on('close', () => this.#exchange.clientClosed());
       this.#exchange.start(upstream, this.request, hasWaited);
     };
     const startLater = (): void => {
       if (!this.isClosed) start(true);
     };
+    response.on('close', () => {
+      if (hasStarted) this.#exchange.clientClosed();
+      else this.request.notes.reason = 'client_disconnected';
+    });
     // A client could make gatehouse hold any number of responses that it does not read.
-    if (this.#context.pendingBefore >= MAX_PARALLEL) response.once('socket', startLater);
+    if (pendingBefore >= MAX_PARALLEL) response.once('socket', startLater);
     // RFC 9112 §9.3.2: it must not overtake the request before it on this connection, whose body is read a moment later.
     else if (this.#isPipelined && this.request.body === undefined) setImmediate(startLater);
     else start(false);
