@@ -10,8 +10,8 @@ export default defineConfig({
     // How long a test may wait on a busy machine before it counts as hanging; nothing is asserted about speed.
     testTimeout: 180_000,
     hookTimeout: 180_000,
-    // Twice the cores of a small machine: workers often wait for processes to start.
-    maxWorkers: 4,
+    // More than the cores of a small machine: workers often wait for processes to start.
+    maxWorkers: 5,
     // Node runs TypeScript itself, and each worker loads the sources once: with vite's module runner and a process for
     // each file, loading took more than half of the run.
     isolate: false,
