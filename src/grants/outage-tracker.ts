@@ -25,7 +25,7 @@ const MAX_OUTAGES = 32;
 /** A concurrent write of another process renews the lease as well. */
 const MAX_ATTEMPTS = 8;
 
-/** Monotonic time stands still while the machine sleeps; wall time does not. */
+/** Monotonic time does not advance while the machine sleeps; wall time does. */
 const startRealStopwatch = (): (() => number) => {
   const [monotonic, wall] = [performance.now(), Date.now()];
   return () => Math.max(performance.now() - monotonic, Date.now() - wall) / 1_000;

@@ -96,7 +96,7 @@ export function createRegistry() {
       return found;
     },
   };
-  // Metrics without labels exist from the start, at zero: a missing series could not be told from an idle one.
+  // Metrics without labels exist from the start, at zero: a missing series could not be distinguished from an idle one.
   for (const name of METRIC_NAMES) {
     const { type, labels } = METRICS[name];
     if (labels.length > 0) continue;

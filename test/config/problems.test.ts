@@ -345,7 +345,7 @@ describe('each problem is reported with its location and the remedy', () => {
 
 describe('text that is not YAML is reported with its line', () => {
   test.each([
-    ['a key that stands twice', 'log: {}\nlisten: { behindTls: true }\nlog: {}\n', 3, /keys must be unique/],
+    ['a repeated key', 'log: {}\nlisten: { behindTls: true }\nlog: {}\n', 3, /keys must be unique/],
     ['a broken mapping', 'listen:\n  port: 1\n  host: a: b\n', 3, /not valid YAML/],
     ['an unknown tag', 'listen:\n  port: !!js/function 1\n', 2, /not valid YAML: unresolved tag/],
     ['two documents', 'listen: {}\n---\nlisten: {}\n', 2, /not valid YAML/],

@@ -18,7 +18,7 @@ import { startUpstream, testPasswordHash, type Upstream } from '../support/test-
  * runtime configuration reading the setting, or be reported as needing a restart.
  */
 
-/** Stands for any entry of a list or record in a path. */
+/** Matches any entry of a list or record in a path. */
 const ANY = '*';
 /** A path in the schema, such as `['routes', '*', 'path']`. */
 type SchemaPath = readonly string[];

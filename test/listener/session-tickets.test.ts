@@ -47,7 +47,11 @@ async function openListener(
     onRequest(context) {
       const certificate = context.certificate();
       const whose =
-        certificate === undefined ? 'nobody' : certificate.equals(alice.der) ? 'alice' : 'somebody';
+        certificate === undefined
+          ? 'no certificate'
+          : certificate.equals(alice.der)
+            ? 'alice'
+            : 'another client';
       context.response.end(JSON.stringify({ whose }));
     },
     onHandshake: (isResumed) => resumed.push(isResumed),
@@ -67,7 +71,7 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
   test('C02 resumes at every listener with the same secret, and keeps the proven certificate, or its absence', async () => {
     const [listener, otherListener] = [await openListener(), await openListener()];
     for (const as of [alice, undefined]) {
-      const whose = as === undefined ? 'nobody' : 'alice';
+      const whose = as === undefined ? 'no certificate' : 'alice';
       const first = await requestAt(listener, { version, as });
       expect(summarize(first)).toEqual(['full handshake', whose]);
       // The client does not present the certificate again: it comes from the ticket.
@@ -92,7 +96,7 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
     ]);
     expect(summarize(await requestAt(listener, { version, as: bob }))).toEqual([
       'full handshake',
-      'somebody',
+      'another client',
     ]);
   });
 
@@ -108,7 +112,10 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
     const listener = await openListener();
     const { session } = await requestAt(listener, { version, as: alice });
     listener.setTicketSecret(randomBytes(32));
-    expect(summarize(await requestAt(listener, { version, session }))).toEqual(['full handshake', 'nobody']);
+    expect(summarize(await requestAt(listener, { version, session }))).toEqual([
+      'full handshake',
+      'no certificate',
+    ]);
     const renewed = await requestAt(listener, { version, session, as: alice });
     expect(summarize(renewed)).toEqual(['full handshake', 'alice']);
     expect(summarize(await requestAt(listener, { version, session: renewed.session }))).toEqual([
@@ -118,7 +125,7 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
     listener.setTicketSecret(SECRET);
     expect(summarize(await requestAt(listener, { version, session: renewed.session }))).toEqual([
       'full handshake',
-      'nobody',
+      'no certificate',
     ]);
   });
 
@@ -126,11 +133,14 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
     const listener = await openListener();
     const { session } = await requestAt(listener, { version, as: alice });
     listener.setSecureContext(createTlsOptions({ secret: SECRET, scope: 'another' }));
-    expect(summarize(await requestAt(listener, { version, session }))).toEqual(['full handshake', 'nobody']);
+    expect(summarize(await requestAt(listener, { version, session }))).toEqual([
+      'full handshake',
+      'no certificate',
+    ]);
     const otherListener = await openListener(createTlsOptions({ secret: SECRET, scope: 'another' }));
     expect(summarize(await requestAt(otherListener, { version, session }))).toEqual([
       'full handshake',
-      'nobody',
+      'no certificate',
     ]);
     listener.setSecureContext(createTlsOptions());
     expect(summarize(await requestAt(listener, { version, session }))).toEqual(['resumed', 'alice']);
@@ -148,7 +158,7 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
       ...more,
     });
     const withoutRequest = await requestAt(listener, withServerName('open.example.test', { as: alice }));
-    expect(summarize(withoutRequest)).toEqual(['full handshake', 'nobody']);
+    expect(summarize(withoutRequest)).toEqual(['full handshake', 'no certificate']);
     const withRequest = await requestAt(listener, withServerName('strict.example.test', { as: alice }));
     expect(summarize(withRequest)).toEqual(['full handshake', 'alice']);
     for (const next of [listener, otherListener]) {
@@ -163,10 +173,10 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
         summarize(
           await requestAt(next, withServerName('open.example.test', { session: withRequest.session })),
         ),
-      ).toEqual(['full handshake', 'nobody']);
+      ).toEqual(['full handshake', 'no certificate']);
       expect(
         summarize(await requestAt(next, withServerName('open.example.test', { session: openListeners }))),
-      ).toEqual(['resumed', 'nobody']);
+      ).toEqual(['resumed', 'no certificate']);
       expect(
         summarize(
           await requestAt(next, withServerName('strict.example.test', { session: withRequest.session })),
@@ -196,18 +206,21 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
     for (const offset of offsets)
       expect(
         summarize(await requestAt(listener, { version, session: flipTicketBit(session, offset) })),
-      ).toEqual(['full handshake', 'nobody']);
+      ).toEqual(['full handshake', 'no certificate']);
     expect(summarize(await requestAt(listener, { version, session }))).toEqual(['resumed', 'alice']);
   });
 
   test('is not issued when tickets are disabled', async () => {
     const listener = await openListener({ ...createTlsOptions(), tickets: undefined });
     const { session } = await requestAt(listener, { version, as: alice });
-    expect(summarize(await requestAt(listener, { version, session }))).toEqual(['full handshake', 'nobody']);
+    expect(summarize(await requestAt(listener, { version, session }))).toEqual([
+      'full handshake',
+      'no certificate',
+    ]);
     const resumable = await requestAt(await openListener(), { version, as: alice });
     expect(summarize(await requestAt(listener, { version, session: resumable.session }))).toEqual([
       'full handshake',
-      'nobody',
+      'no certificate',
     ]);
     // Also when tickets are enabled and disabled at run time.
     listener.setSecureContext(createTlsOptions());
@@ -219,7 +232,7 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
     listener.setTicketSecret(SECRET);
     expect(summarize(await requestAt(listener, { version, session: resumable.session }))).toEqual([
       'full handshake',
-      'nobody',
+      'no certificate',
     ]);
   });
 

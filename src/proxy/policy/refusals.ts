@@ -287,7 +287,7 @@ const MAX_DISCARD_BYTES = 1_048_576;
 const DISCARD_MS = 2_000;
 
 /**
- * Reads and discards the rest of a body, within a size and a time. `done` is told whether all of it arrived; it is not called
+ * Reads and discards the rest of a body, within a size and a time. `done` gets whether all of it arrived; it is not called
  * when the client closes the connection.
  */
 export function discardBody(request: IncomingMessage, done: (isComplete: boolean) => void): void {

@@ -18,7 +18,7 @@ export interface ResponseHead {
   readonly framing: 'none' | 'length' | 'chunked' | 'close';
   /**
    * Only the close of a TLS connection ends it. Node does not report whether a close_notify was received, so that a
-   * truncated response cannot be told from a complete one (RFC 9112 §9.8).
+   * truncated response cannot be distinguished from a complete one (RFC 9112 §9.8).
    */
   readonly isEndUncertain: boolean;
   /** With framing `length`. */

@@ -38,7 +38,7 @@ describe.each([true, false])('tokens of a trusted issuer, fast path %s', (fastPa
   const call = async (path: string, token: string): Promise<number> =>
     (await gateway.api(path, token)).status;
 
-  test('are accepted on the routes that list it, and the upstream is told who the caller is', async () => {
+  test('are accepted on the routes that list it, and the upstream receives the identity of the caller', async () => {
     const token = await issuer.sign();
     expect(await call('/files/1', token)).toBe(200);
     expect(await call('/files/2', token)).toBe(200);
