@@ -1,8 +1,6 @@
 import { Redis } from 'ioredis';
-import { expect, onTestFinished, test, vi } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { atIndex, gatewayFleets, rates } from '../support/gateway-fleet.ts';
-import { jsonPostInit, sendRequest } from '../support/https-client.ts';
-import { createServeFolder, startServe } from '../support/serve-process.ts';
 import type { Reply, TestGateway } from '../support/test-gateway.ts';
 
 const { redis: common, fleet } = gatewayFleets();
@@ -97,25 +95,4 @@ test('D18 pending device requests are limited over two gateways, in all, per cli
   expect(await requestDevice(0, 'report-runner', '203.0.113.90')).toBe(429);
   const evicted = all.flatMap((gateway) => gateway.auditEvents('device_evicted'));
   expect(evicted.map(({ from }) => String(from)).every((from) => from.startsWith('203.0.113.'))).toBe(true);
-});
-
-test('the workers of one machine share one limit', async () => {
-  const folder = await createServeFolder((settings) => ({
-    ...settings,
-    ...rates({ token: '20/h' }),
-    trustedProxies: ['127.0.0.1'],
-  }));
-  onTestFinished(() => folder.remove());
-  const serving = await startServe(folder, { set: ['listen.workers=3'] });
-  expect(serving.workers).toHaveLength(3);
-  const isWorkerRequestLimited = async (from: string): Promise<boolean> => {
-    const body = jsonPostInit('/Authorize/Token', { client_id: 'report-runner', refresh_token: 'none' });
-    const headers = { ...body.headers, host: 'localhost', 'x-forwarded-for': from };
-    return isLimited(await sendRequest({ ...body, port: serving.port, ca: folder.ca.pem, headers }));
-  };
-  const rejected: boolean[] = [];
-  for (let index = 0; index < 45; index += 1) rejected.push(await isWorkerRequestLimited('203.0.113.7'));
-  expect(rejected).toEqual(rejected.map((_, index) => index >= 20));
-  expect(await isWorkerRequestLimited('203.0.113.8')).toBe(false);
-  expect(await serving.stop()).toBe(0);
 });
