@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
-import { type Grant, getGrantState } from '../domain/grant.ts';
+import { type Grant, getGrantState, normalizeSerial } from '../domain/grant.ts';
+import { certificateFields } from '../grants/issue.ts';
 import { type GrantHolder, isGrantRevoked, revokeAllGrants, revokeGrant } from '../grants/revoke.ts';
 import type { JsonResponse } from '../http/json-response.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
@@ -7,6 +8,7 @@ import { readBody } from '../http/read-body.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
 import type { Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
+import type { GrantFilter, GrantQuery } from '../ports/grant-index.ts';
 import type { StoredRecord } from '../ports/record-store.ts';
 import type { Store } from '../ports/store.ts';
 import { createErrorResponse } from './responses.ts';
@@ -20,8 +22,8 @@ export interface AdminApiDeps {
   /** An integration, or a client of a trusted issuer: `<issuer>/<client id>`. */
   readonly hasClient: (clientId: string) => boolean;
   readonly hasIssuer: (name: string) => boolean;
-  /** All identities with this user name. Throws a `Fault` when a directory is unreachable. */
-  readonly findIdentities: (name: string) => Promise<readonly string[]>;
+  /** All identities with this user name or email address. Throws a `Fault` when a directory is unreachable. */
+  readonly findIdentities: (attribute: 'userName' | 'email', value: string) => Promise<readonly string[]>;
 }
 
 /** An authenticated request. */
@@ -34,6 +36,14 @@ export interface AdminRequest {
   /** The operator's name for the audit log. */
   readonly by: string;
 }
+
+/** What grants can be found by. */
+const SELECTORS = ['identity', 'name', 'email', 'serial', 'fingerprint', 'subject'] as const;
+interface GrantSelector {
+  readonly field: (typeof SELECTORS)[number];
+  readonly value: string;
+}
+const MAX_SELECTOR_LENGTH = 1_024;
 
 const MAX_LIMIT = 1_000;
 const DEFAULT_LIMIT = 100;
@@ -92,15 +102,17 @@ async function listGrants(deps: AdminApiDeps, query: URLSearchParams): Promise<J
   const limit = readSingle('limit') ?? String(DEFAULT_LIMIT);
   if (!/^[1-9]\d{0,3}$/.test(limit) || Number(limit) > MAX_LIMIT)
     throw badRequest(`limit must be a number from 1 to ${MAX_LIMIT}.`);
-  const [name, clientId, after] = [readSingle('name'), readSingle('client'), readSingle('after')];
+  const [clientId, after] = [readSingle('client'), readSingle('after')];
   if (after !== undefined && !CURSOR.test(after))
     throw badRequest('after must be the next of a previous page.');
-  if (name !== undefined && readSingle('identity') !== undefined)
-    throw badRequest('Use either name or identity, not both.');
-  const identity = name === undefined ? readSingle('identity') : await resolveIdentity(deps, name);
+  const [selector, ...otherSelectors] = SELECTORS.flatMap((field) => {
+    const value = readSingle(field);
+    return value === undefined ? [] : [{ field, value }];
+  });
+  if (otherSelectors.length > 0) throw badRequest(`Use only one of ${SELECTORS.join(', ')}.`);
   const page = await deps.store.grantIndex.list({
     limit: Number(limit),
-    ...(identity !== undefined && { identity }),
+    ...(selector && (await resolveSelector(deps, selector))),
     ...(clientId !== undefined && { clientId }),
     ...(after !== undefined && { after }),
   });
@@ -114,14 +126,42 @@ async function listGrants(deps: AdminApiDeps, query: URLSearchParams): Promise<J
   };
 }
 
-const QUERY_PARAMETERS: ReadonlySet<string> = new Set([
-  'identity',
-  'name',
-  'client',
-  'state',
-  'limit',
-  'after',
-]);
+const QUERY_PARAMETERS: ReadonlySet<string> = new Set([...SELECTORS, 'client', 'state', 'limit', 'after']);
+
+/** The indexed query for an identity, a name or an address that a directory knows; otherwise a filter on all grants. */
+async function resolveSelector(
+  deps: AdminApiDeps,
+  { field, value }: GrantSelector,
+): Promise<Pick<GrantQuery, 'identity' | 'filter'>> {
+  if (value === '' || value.length > MAX_SELECTOR_LENGTH)
+    throw badRequest(`${field} must have 1 to ${MAX_SELECTOR_LENGTH} characters.`);
+  switch (field) {
+    case 'identity':
+      return { identity: value };
+    case 'name':
+    case 'email': {
+      const identities = await deps.findIdentities(field === 'name' ? 'userName' : 'email', value);
+      const [identity] = identities;
+      if (identities.length > 1) throw ambiguous(identities);
+      return identity === undefined ? { filter: { [field]: value } } : { identity };
+    }
+    case 'serial':
+      if (!/^[0-9A-Fa-f:]+$/.test(value)) throw badRequest('serial must be hexadecimal.');
+      return { filter: { serial: normalizeSerial(value) } };
+    case 'fingerprint':
+      return { filter: { fingerprint: parseFingerprint(value) } };
+    case 'subject':
+      return { filter: { subject: value } };
+  }
+}
+
+/** Hexadecimal, as programs print it, or base64url, as in `x5t#S256`. */
+function parseFingerprint(text: string): string {
+  const hex = text.replaceAll(':', '');
+  if (/^[0-9A-Fa-f]{64}$/.test(hex)) return Buffer.from(hex, 'hex').toString('base64url');
+  if (/^[A-Za-z0-9_-]{43}$/.test(text)) return text;
+  throw badRequest('fingerprint must be a SHA-256 digest, hexadecimal or base64url.');
+}
 
 async function showGrant(deps: AdminApiDeps, id: string): Promise<JsonResponse> {
   const found = await deps.store.grants.read(id);
@@ -150,6 +190,7 @@ async function revokeOne(deps: AdminApiDeps, id: string, by: string): Promise<Js
     grant: id,
     client: record.clientId,
     identity: record.identity,
+    name: record.profile?.name,
   });
   return { status: 200, body: { ended: id } };
 }
@@ -166,7 +207,9 @@ async function revokeUnread(deps: AdminApiDeps, id: string, by: string): Promise
 }
 
 async function revokeMany(deps: AdminApiDeps, { request, by }: AdminRequest): Promise<JsonResponse> {
-  const holder = await readHolder(deps, request);
+  const selection = await readSelection(deps, request);
+  if ('filter' in selection) return revokeFiltered(deps, selection.filter, by);
+  const { holder } = selection;
   // Only the count reads records: an unreadable record must not prevent the revocation.
   const live = await countLiveGrants(deps, holder).catch((error: unknown) => {
     if (error instanceof Fault) return undefined;
@@ -183,6 +226,52 @@ async function revokeMany(deps: AdminApiDeps, { request, by }: AdminRequest): Pr
       ...(live !== undefined && { live_grants: live }),
     },
   };
+}
+
+/** The grants that were issued for a certificate, one by one. Its identity may have others. */
+async function revokeFiltered(deps: AdminApiDeps, filter: GrantFilter, by: string): Promise<JsonResponse> {
+  const grants = await findLiveGrants(deps, { filter });
+  for (const grant of grants) {
+    await revokeGrant(deps, grant);
+    deps.log.audit('admin_action', {
+      act: 'revoke_grant',
+      by,
+      grant: grant.id,
+      client: grant.clientId,
+      identity: grant.identity,
+      name: grant.profile?.name,
+      ...(grant.certificate && certificateFields(grant.certificate)),
+    });
+  }
+  return { status: 200, body: { ended: filter, live_grants: grants.length } };
+}
+
+/** Of a scan through all grants: at least two thousand grants each, or a few hundred on Redis. */
+const MAX_SCAN_PAGES = 100_000;
+
+async function findLiveGrants(
+  deps: AdminApiDeps,
+  query: Pick<GrantQuery, 'filter'>,
+): Promise<readonly Grant[]> {
+  const live = new Map<string, Grant>();
+  let after: string | undefined;
+  for (let pages = 0; pages < MAX_SCAN_PAGES; pages += 1) {
+    const page = await deps.store.grantIndex.list({
+      ...query,
+      limit: MAX_LIMIT,
+      ...(after !== undefined && { after }),
+    });
+    for (const grant of page.grants) if (formatGrant(deps, grant).state === 'live') live.set(grant.id, grant);
+    if (page.next === undefined) return [...live.values()];
+    after = page.next;
+  }
+  throw new AdminResponseError(
+    createErrorResponse(
+      503,
+      'temporarily_unavailable',
+      'There are too many grants to search; nothing was revoked.',
+    ),
+  );
 }
 
 const MAX_PAGES = 100;
@@ -202,7 +291,9 @@ async function countLiveGrants(deps: AdminApiDeps, holder: GrantHolder): Promise
   return undefined;
 }
 
-async function readHolder(deps: AdminApiDeps, request: IncomingMessage): Promise<GrantHolder> {
+type Selection = { readonly holder: GrantHolder } | { readonly filter: GrantFilter };
+
+async function readSelection(deps: AdminApiDeps, request: IncomingMessage): Promise<Selection> {
   const type = (getSingleHeader(request.rawHeaders, 'content-type') ?? '')
     .split(';', 1)[0]
     ?.trim()
@@ -212,36 +303,52 @@ async function readHolder(deps: AdminApiDeps, request: IncomingMessage): Promise
   if (body.kind !== 'complete') throw badRequest('The body is too large, too slow or incomplete.');
   const entries = Object.entries(parseJsonObject(body.bytes));
   const [[field, value] = []] = entries;
-  if (entries.length !== 1 || typeof value !== 'string' || value === '' || !HOLDER_FIELDS.has(field ?? ''))
-    throw badRequest('The body must have exactly one of "client", "identity", "issuer" and "name".');
-  if (field === 'identity') return { of: 'identity', identity: value };
-  if (field === 'name') return { of: 'identity', identity: await resolveIdentity(deps, value) };
+  if (entries.length !== 1 || field === undefined || typeof value !== 'string' || value === '')
+    throw badRequest(SELECTION_PROBLEM);
   if (field === 'issuer') {
     if (!deps.hasIssuer(value)) throw notFound('No such trusted issuer.');
-    return { of: 'issuer', issuer: value };
+    return { holder: { of: 'issuer', issuer: value } };
   }
-  // Tokens of an integration that is not in the configuration are rejected anyway.
-  if (!deps.hasClient(value)) throw notFound('No such integration.');
-  return { of: 'client', clientId: value };
+  if (field === 'client') {
+    // Tokens of an integration that is not in the configuration are rejected anyway.
+    if (!deps.hasClient(value)) throw notFound('No such integration.');
+    return { holder: { of: 'client', clientId: value } };
+  }
+  if (!isSelectorField(field)) throw badRequest(SELECTION_PROBLEM);
+  const { identity, filter = {} } = await resolveSelector(deps, { field, value });
+  if (identity !== undefined) return { holder: { of: 'identity', identity } };
+  if (field !== 'name' && field !== 'email') return { filter };
+  return { holder: { of: 'identity', identity: await findIdentityInGrants(deps, field, filter) } };
 }
 
-const HOLDER_FIELDS: ReadonlySet<string> = new Set(['client', 'identity', 'issuer', 'name']);
-const MAX_NAME_LENGTH = 256;
+const isSelectorField = (field: string): field is GrantSelector['field'] =>
+  (SELECTORS as readonly string[]).includes(field);
+const SELECTION_PROBLEM = `The body must have exactly one of client, issuer, ${SELECTORS.join(', ')}.`;
 
-/** The only user with this name; if there are several, the caller must use the identity. */
-async function resolveIdentity(deps: AdminApiDeps, name: string): Promise<string> {
-  if (name === '' || name.length > MAX_NAME_LENGTH)
-    throw badRequest(`name must be a user name of at most ${MAX_NAME_LENGTH} characters.`);
-  const identities = await deps.findIdentities(name);
+/** The only identity whose live grants have this name or address: a directory may not be able to find users by it. */
+async function findIdentityInGrants(
+  deps: AdminApiDeps,
+  field: 'name' | 'email',
+  filter: GrantFilter,
+): Promise<string> {
+  const grants = await findLiveGrants(deps, { filter });
+  const identities = [...new Set(grants.map(({ identity }) => identity))];
   const [identity] = identities;
-  if (identity === undefined) throw notFound('No directory has a user with this name.');
-  if (identities.length === 1) return identity;
-  const description = `Several users have this name; use the identity: ${identities.join(', ')}.`;
-  throw new AdminResponseError({
-    status: 409,
-    body: { error: 'ambiguous', error_description: description, identities },
-  });
+  if (identity === undefined) throw notFound(`No user and no live grant has this ${field}.`);
+  if (identities.length > 1) throw ambiguous(identities);
+  return identity;
 }
+
+/** The caller must choose one of them. */
+const ambiguous = (identities: readonly string[]): AdminResponseError =>
+  new AdminResponseError({
+    status: 409,
+    body: {
+      error: 'ambiguous',
+      error_description: `Several users match; use the identity: ${identities.join(', ')}.`,
+      identities,
+    },
+  });
 
 function parseJsonObject(bytes: Buffer): JsonObject {
   try {
@@ -260,6 +367,7 @@ function formatGrant(deps: AdminApiDeps, grant: Grant) {
     id: grant.id,
     client: grant.clientId,
     identity: grant.identity,
+    ...grant.profile,
     scope: grant.scope,
     by: grant.grantType,
     state: phase === 'live' && isGrantRevoked(deps, grant) ? 'revoked' : phase,
@@ -267,6 +375,10 @@ function formatGrant(deps: AdminApiDeps, grant: Grant) {
     last_refreshed: Math.floor(grant.rotatedAt),
     refreshes: grant.generation - 1,
     until: Math.floor(grant.refreshUntil),
+    ...(grant.certificate !== undefined && {
+      ...certificateFields(grant.certificate),
+      certificate_issuer: grant.certificate.issuer,
+    }),
     ...(grant.boundTo !== undefined && { bound_to_certificate: true }),
     ...(grant.revokedAt !== undefined && { revoked: Math.floor(grant.revokedAt) }),
   };

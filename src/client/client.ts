@@ -42,6 +42,8 @@ export interface Client {
   login(options?: LoginOptions): Promise<StoredGrant>;
   /** The response of Authorize/Verify. */
   whoami(): Promise<ServiceResponse>;
+  /** The response of the introspection endpoint about the token of this client. */
+  introspect(): Promise<ServiceResponse>;
   /** Revokes and deletes the grant. False: there was none. */
   logout(): Promise<boolean>;
   /** Deletes the stored grant without revoking it. */
@@ -74,6 +76,7 @@ export function createClient(options: ClientOptions): Client {
     fetch: async (input, init) => (await import('./fetch.ts')).fetchWithToken(client, input, init),
     login,
     whoami: async () => service.get('Authorize/Verify', await client.token()),
+    introspect: async () => service.introspect(await client.token()),
     logout: () =>
       store.withLock(async (stored, save) => {
         if (stored === undefined) return false;

@@ -29,6 +29,8 @@ export interface TokenService {
   agent(): Promise<Agent>;
   post(route: string, body: Readonly<Record<string, string>>, timeoutMs?: number): Promise<ServiceResponse>;
   get(route: string, accessToken: string): Promise<ServiceResponse>;
+  /** What the service says about this access token (RFC 7662). */
+  introspect(accessToken: string): Promise<ServiceResponse>;
   close(): Promise<void>;
 }
 
@@ -70,6 +72,15 @@ export function createTokenService(options: ServiceOptions): TokenService {
         timeoutMs,
       }),
     get: (route, accessToken) => send(route, { headers: { authorization: `Bearer ${accessToken}` } }),
+    introspect: (accessToken) =>
+      send('oauth2/introspect', {
+        method: 'POST',
+        headers: {
+          authorization: `Bearer ${accessToken}`,
+          'content-type': 'application/x-www-form-urlencoded',
+        },
+        body: new URLSearchParams({ token: accessToken }).toString(),
+      }),
     close: () => http.close(),
   };
 }

@@ -20,6 +20,7 @@ interface GrantView {
   readonly id: string;
   readonly client: string;
   readonly identity: string;
+  readonly name?: string;
   readonly scope: string;
   readonly by: string;
   readonly state: string;
@@ -31,12 +32,14 @@ export const command: Command = {
   name: 'grants',
   summary: 'lists, shows and revokes grants of the running gatehouse',
   usage: [
-    'gatehouse grants list [--client ID] [--identity IDENTITY] [--name USER] [--all]',
+    'gatehouse grants list [--client ID] [--identity IDENTITY | --name USER | --email ADDRESS] [--all]',
+    'gatehouse grants list --serial HEX | --fingerprint SHA256 | --subject DN',
     'gatehouse grants show GRANT',
     'gatehouse grants revoke GRANT…',
     'gatehouse grants revoke --client ID --yes',
     'gatehouse grants revoke --identity IDENTITY --yes',
-    'gatehouse grants revoke --name USER --yes',
+    'gatehouse grants revoke --name USER | --email ADDRESS --yes',
+    'gatehouse grants revoke --serial HEX | --fingerprint SHA256 | --subject DN --yes',
     'gatehouse grants revoke --issuer ISSUER --yes',
   ],
   options: {
@@ -59,7 +62,19 @@ export const command: Command = {
     name: {
       type: 'string',
       value: 'USER',
-      help: 'only grants of the user with this name, looked up in the directories',
+      help: 'only grants of the user with this name, looked up in the directories and in the grants',
+    },
+    email: { type: 'string', value: 'ADDRESS', help: 'only grants of the user with this email address' },
+    serial: {
+      type: 'string',
+      value: 'HEX',
+      help: 'only grants issued for the certificate with this serial number',
+    },
+    fingerprint: { type: 'string', value: 'SHA256', help: 'only grants issued for this certificate' },
+    subject: {
+      type: 'string',
+      value: 'DN',
+      help: 'only grants issued for certificates with this subject, as in the audit log (RFC 4514)',
     },
     issuer: {
       type: 'string',
@@ -93,7 +108,9 @@ type Action = (context: CommandContext, target: AdminTarget, ids: readonly strin
 const ACTIONS: Readonly<Record<string, Action>> = {
   async list(context, target, ids) {
     if (ids.length > 0)
-      throw new UsageError('gatehouse grants list: takes no grant id; use --client, --identity or --name');
+      throw new UsageError(
+        'gatehouse grants list: takes no grant id; use an option such as --client or --name',
+      );
     if (context.option('issuer') !== undefined)
       throw new UsageError(
         'gatehouse grants list: --issuer is for revoke; tokens of other issuers are not grants',
@@ -103,7 +120,7 @@ const ACTIONS: Readonly<Record<string, Action>> = {
     else printTable(context, grants);
     if (cut)
       context.stderr(
-        `gatehouse: stopped after ${grants.length} grants; there may be more. Use --client, --identity or --name, or page through GET /admin/v1/grants.\n`,
+        `gatehouse: stopped after ${grants.length} grants; there may be more. Use an option such as --client or --name, or page through GET /admin/v1/grants.\n`,
       );
   },
   async show(context, target, ids) {
@@ -121,7 +138,7 @@ const ACTIONS: Readonly<Record<string, Action>> = {
     const [holder] = holders;
     if ((ids.length === 0) === (holder === undefined) || holders.length > 1)
       throw new UsageError(
-        'gatehouse grants revoke: takes grant ids, or one of --client, --identity, --name and --issuer',
+        `gatehouse grants revoke: takes grant ids, or one of ${HOLDER_OPTIONS.map((name) => `--${name}`).join(', ')}`,
       );
     if (holder !== undefined) return revokeHolder(context, target, holder);
     for (const id of ids) {
@@ -139,12 +156,16 @@ async function revokeHolder(
 ): Promise<void> {
   if (!context.flag('yes'))
     throw new UsageError(
-      `gatehouse grants revoke: this revokes all grants and tokens of this ${option === 'name' ? 'user' : option}; add --yes to confirm`,
+      `gatehouse grants revoke: this revokes all grants and tokens of this ${HOLDER_NAMES[option] ?? option}; add --yes to confirm`,
     );
   const { ended, live_grants: live } = await requestJson(target, 'POST', '/revoke', { [option]: value });
   if (context.json) return writeJson(context, { ended, ...(live !== undefined && { live_grants: live }) });
   const [[kind, name] = [option, value]] = Object.entries(ended ?? {}) as [string, unknown][];
-  context.stdout(`Revoked: everything issued to ${printable(kind)} ${printable(name)} until now.\n`);
+  context.stdout(
+    CERTIFICATE_OPTIONS.has(option)
+      ? `Revoked: the grants issued for certificates with ${option} ${printable(value)}.\n`
+      : `Revoked: everything issued to ${printable(kind)} ${printable(name)} until now.\n`,
+  );
   if (typeof live === 'number')
     context.stdout(
       live === 0 ? 'There was no live grant; check the name.\n' : `Live grants revoked: ${live}.\n`,
@@ -188,8 +209,27 @@ async function fetchGrants(
 const isGrantView = (value: unknown): value is GrantView =>
   typeof value === 'object' && value !== null && typeof (value as Partial<GrantView>).id === 'string';
 
+const HOLDER_OPTIONS = [
+  'client',
+  'identity',
+  'name',
+  'email',
+  'serial',
+  'fingerprint',
+  'subject',
+  'issuer',
+] as const;
+const CERTIFICATE_OPTIONS: ReadonlySet<string> = new Set(['serial', 'fingerprint', 'subject']);
+const HOLDER_NAMES: Readonly<Record<string, string>> = {
+  name: 'user',
+  email: 'user',
+  serial: 'certificate',
+  fingerprint: 'certificate',
+  subject: 'certificate',
+};
+
 const listHolderOptions = (context: CommandContext): (readonly [string, string])[] =>
-  ['client', 'identity', 'name', 'issuer'].flatMap((name) => {
+  HOLDER_OPTIONS.flatMap((name) => {
     const value = context.option(name);
     return value === undefined ? [] : [[name, value] as const];
   });
@@ -272,9 +312,9 @@ function formatTime(seconds: unknown): string {
 function printTable(context: CommandContext, grants: readonly GrantView[]): void {
   if (grants.length === 0) return context.stdout('No grants.\n');
   printColumns(context, [
-    ['grant', 'client', 'identity', 'scope', 'by', 'state', 'last refreshed', 'until'],
-    ...grants.map(({ id, client, identity, scope, by, state, last_refreshed, until }) => [
-      ...[id, client, identity, scope, by, state].map((value) => printable(value)),
+    ['grant', 'client', 'name', 'identity', 'scope', 'by', 'state', 'last refreshed', 'until'],
+    ...grants.map(({ id, client, name = '-', identity, scope, by, state, last_refreshed, until }) => [
+      ...[id, client, name, identity, scope, by, state].map((value) => printable(value)),
       formatTime(last_refreshed),
       formatTime(until),
     ]),

@@ -1,5 +1,6 @@
 import type { Epoch } from './epoch.ts';
 import { type Outcome, ok, refused } from './outcome.ts';
+import type { Profile } from './profile.ts';
 import type { Refusal } from './refusal.ts';
 
 interface DeviceRequestBase {
@@ -31,6 +32,8 @@ export type DeviceRequest =
       readonly identity: string;
       /** Missing in records of earlier versions. */
       readonly decidedAt?: Epoch;
+      /** Of the user, when they confirmed. */
+      readonly profile?: Profile;
     })
   | (DeviceRequestBase & { readonly state: 'denied' })
   | (DeviceRequestBase & { readonly state: 'closed' });
@@ -54,12 +57,23 @@ export function checkDecidable(request: DeviceRequest, now: Epoch): Outcome<Pend
 }
 
 /** Idempotent for the same user (a double click). */
-export function confirm(request: DeviceRequest, identity: string, now: Epoch): Outcome<ConfirmedRequest> {
+export function confirm(
+  request: DeviceRequest,
+  identity: string,
+  now: Epoch,
+  profile?: Profile,
+): Outcome<ConfirmedRequest> {
   if (request.state === 'confirmed' && request.identity === identity && now < request.expires)
     return ok(request);
   const decidable = checkDecidable(request, now);
   return decidable.ok
-    ? ok({ ...decidable.value, state: 'confirmed', identity, decidedAt: Math.floor(now) })
+    ? ok({
+        ...decidable.value,
+        state: 'confirmed',
+        identity,
+        decidedAt: Math.floor(now),
+        ...(profile !== undefined && { profile }),
+      })
     : decidable;
 }
 

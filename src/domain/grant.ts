@@ -1,5 +1,6 @@
 import type { Epoch } from './epoch.ts';
 import type { GrantType, TokenFormat } from './integration.ts';
+import type { Profile } from './profile.ts';
 import type { Refusal } from './refusal.ts';
 
 /**
@@ -28,12 +29,39 @@ export interface Grant {
   /** SHA-256 of the certificate that the grant is bound to (RFC 8705). */
   readonly boundTo?: string;
   readonly revokedAt?: Epoch;
+  /** As of the latest refresh. */
+  readonly profile?: Profile;
+  /** The certificate that the grant was issued for. */
+  readonly certificate?: GrantCertificate;
+}
+
+/** Leads an auditor from a certificate to its grants and back. */
+export interface GrantCertificate {
+  /** SHA-256, base64url (RFC 8705, `x5t#S256`). */
+  readonly fingerprint: string;
+  /** Hexadecimal, without leading zeros. */
+  readonly serial: string;
+  /** RFC 4514. */
+  readonly subject: string;
+  /** The name of the issuer in the configuration. */
+  readonly issuer: string;
 }
 
 export interface KeyIds {
   readonly signing: string;
   readonly sealing: string;
 }
+
+/** As programs print fingerprints, from base64url. */
+export const formatFingerprint = (fingerprint: string): string =>
+  Buffer.from(fingerprint, 'base64url').toString('hex');
+
+/** Programs print serial numbers with and without colons and leading zeros, in either letter case. */
+export const normalizeSerial = (hex: string): string =>
+  hex
+    .replaceAll(':', '')
+    .toLowerCase()
+    .replace(/^0+(?=.)/, '');
 
 type GrantState = 'live' | 'expired' | 'revoked';
 

@@ -3,6 +3,9 @@ export interface User {
   /** `<label>:<id>`, with a braced GUID or a hex string as id. */
   readonly identity: string;
   readonly displayName: string;
+  /** What the user signs in with, or the name in the certificate; undefined if it is not known. */
+  readonly userName?: string;
+  readonly email?: string;
   readonly directory: string;
   readonly groups: ReadonlySet<string>;
   readonly disabled: boolean;

@@ -1,12 +1,14 @@
-import { getGrantRecordExpiry } from '../domain/grant.ts';
+import { type GrantCertificate, getGrantRecordExpiry } from '../domain/grant.ts';
 import { checkGrantAllowed, getAllowedScope, type Integration, matchesUser } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { createUserProfile } from '../domain/profile.ts';
 import { formatScope, intersectScopes, parseScope, type ScopeSyntax } from '../domain/scope.ts';
 import type { User } from '../domain/user.ts';
 import type { ValidatedCertificate } from '../ports/certificate-validator.ts';
 import type { GrantDeps } from './deps.ts';
 import {
   assertAuditAvailable,
+  certificateFields,
   createGrant,
   grantFields,
   type IssuedTokens,
@@ -41,10 +43,18 @@ export async function identifyByCertificate(
     deps.log.audit('certificate_names_differ', {
       identity: user.identity,
       source,
+      ...certificateFields(validated.value),
       issuer: validated.value.issuer,
     });
   return ok({ user, certificate: validated.value });
 }
+
+const toGrantCertificate = ({
+  fingerprint,
+  serial,
+  subject,
+  issuer,
+}: ValidatedCertificate): GrantCertificate => ({ fingerprint, serial, subject, issuer });
 
 /** Undefined if the user is allowed nothing. */
 function getDefaultScope(integration: Integration, user: User): string | undefined {
@@ -90,11 +100,17 @@ export async function grantByCertificate(
     scope: requestedScope,
     refreshable: params.accessOnly !== true,
     now,
+    profile: createUserProfile(user),
+    certificate: toGrantCertificate(certificate),
     ...(integration.bindToCertificate && { boundTo: certificate.fingerprint }),
   });
   if ((await deps.store.grants.create(grant.id, grant, getGrantRecordExpiry(grant))) === 'taken')
     throw new Error('a random grant id is already in use');
   const issued = await issueTokens(deps, grant, now);
-  deps.log.audit('grant_issued', { ...grantFields(grant), issuer: certificate.issuer });
+  deps.log.audit('grant_issued', {
+    ...grantFields(grant),
+    ...certificateFields(certificate),
+    issuer: certificate.issuer,
+  });
   return ok(issued);
 }

@@ -1,5 +1,6 @@
 import type { Epoch } from '../domain/epoch.ts';
 import type { Integration } from '../domain/integration.ts';
+import type { RequestContext } from '../http/request-context.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { CertificateValidator } from '../ports/certificate-validator.ts';
 import type { UserDirectory } from '../ports/directory.ts';
@@ -43,6 +44,18 @@ export interface GrantPolicy {
     readonly interval: number;
   };
 }
+
+/** The same, with the id and the client of a request in every audit event. */
+export const forRequest = (
+  deps: GrantDeps,
+  { id, clientAddress }: Pick<RequestContext, 'id' | 'clientAddress'>,
+): GrantDeps => ({
+  ...deps,
+  log: {
+    ...deps.log,
+    audit: (event, fields) => deps.log.audit(event, { request_id: id, from: clientAddress, ...fields }),
+  },
+});
 
 /** The id where the integration is no longer configured. */
 export const getIntegrationName = (

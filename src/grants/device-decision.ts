@@ -9,6 +9,7 @@ import {
 import type { Epoch } from '../domain/epoch.ts';
 import { checkGrantAllowed } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Profile, updateProfile } from '../domain/profile.ts';
 import { parseScope, type Scope } from '../domain/scope.ts';
 import type { User } from '../domain/user.ts';
 import { Fault } from '../ports/fault.ts';
@@ -70,6 +71,8 @@ export async function confirmDevice(
   deps: GrantDeps,
   requestId: string,
   user: User,
+  /** As of the sign-in; used if the directory cannot find the name by the identity. */
+  signInProfile?: Profile,
 ): Promise<Outcome<DeviceApprovalRequest>> {
   assertAuditAvailable(deps);
   const approval = await readApprovalRequest(deps, requestId);
@@ -79,8 +82,9 @@ export async function confirmDevice(
     const allowed = await mayConfirm(deps, approval.value, user);
     if (!allowed.ok) return allowed;
   }
+  const profile = updateProfile(signInProfile, user);
   const decided = await updateDeviceRequest(deps, requestId, (request, now) =>
-    confirm(request, user.identity, now),
+    confirm(request, user.identity, now, profile),
   );
   if (!decided.ok) return decided;
   if (decided.value.changed)
@@ -88,6 +92,7 @@ export async function confirmDevice(
       request: requestId,
       client: decided.value.request.clientId,
       identity: user.identity,
+      name: profile?.name,
     });
   return approval.ok ? approval : toApprovalRequest(deps, decided.value.request);
 }
@@ -99,6 +104,7 @@ export async function denyDevice(deps: GrantDeps, requestId: string, user: User)
       request: requestId,
       client: decided.value.request.clientId,
       identity: user.identity,
+      name: user.userName,
     });
   return decided;
 }

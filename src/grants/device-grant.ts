@@ -9,6 +9,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import { getGrantRecordExpiry } from '../domain/grant.ts';
 import type { Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { updateProfile } from '../domain/profile.ts';
 import { findExcess, formatScope, parseScope, type ScopeSyntax } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDeps } from './deps.ts';
@@ -197,7 +198,7 @@ export async function exchangeDeviceCode(
     return confirmed;
   }
 
-  const { identity, scope, askedAt, decidedAt = askedAt } = confirmed.value;
+  const { identity, scope, askedAt, decidedAt = askedAt, profile: confirmedProfile } = confirmed.value;
   // Revoking everything of a user or client includes approvals that were not exchanged yet.
   if (isGrantRevoked(deps, { id, clientId: params.clientId, identity, issuedAt: decidedAt }))
     return refused({ reason: 'device_denied' });
@@ -205,7 +206,16 @@ export async function exchangeDeviceCode(
   const allowed = await checkStillAllowed(deps, integration.value, { identity, grantType, scope });
   if (!allowed.ok) return allowed;
 
-  const grant = createGrant(deps, { id, integration: integration.value, identity, grantType, scope, now });
+  const profile = updateProfile(confirmedProfile, allowed.value);
+  const grant = createGrant(deps, {
+    id,
+    integration: integration.value,
+    identity,
+    grantType,
+    scope,
+    profile,
+    now,
+  });
   if (
     (await deps.store.grants.create(id, grant, getGrantRecordExpiry(grant, keepRequestUntil(record)))) ===
     'taken'

@@ -15,9 +15,10 @@ import {
   toAuditFields,
 } from '../http/service-response.ts';
 import { getRateLimitKey, type RateLimiter } from '../lib/rate-limiter.ts';
-import { errorFields } from '../observability/logger.ts';
+import { errorFields, type LogFields } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import type { GrantDeps } from './deps.ts';
+import { forRequest, type GrantDeps } from './deps.ts';
+import { certificateFields } from './issue.ts';
 import type { RateLimitKey } from './rate-limit-key.ts';
 
 /** What the token API (`Authorize/…`) and the OAuth endpoints (`oauth2/…`) have in common. */
@@ -132,9 +133,10 @@ export async function handleEndpoint<Name extends string, Service extends Endpoi
 async function runEndpoint<Name extends string, Service extends EndpointService<Name>>(
   api: EndpointSet<Name, Service>,
   endpoint: Endpoint<Name, Service>,
-  service: Service,
+  sharedService: Service,
   context: RequestContext,
 ): Promise<JsonResponse> {
+  const service = { ...sharedService, grantDeps: forRequest(sharedService.grantDeps, context) };
   const { name } = endpoint;
   let parameters = NO_PARAMETERS;
   const refuse = (refusal: Refusal): JsonResponse => {
@@ -143,10 +145,9 @@ async function runEndpoint<Name extends string, Service extends EndpointService<
     context.note({ decision: 'refused', reason: refusal.reason });
     if (isDenial(refusal))
       service.grantDeps.log.audit('grant_denied', {
-        request_id: context.id,
         operation: api.getAuditName(name),
-        from: context.clientAddress,
         ...toAuditFields(refusal),
+        ...describePresentedCertificate(service, context, refusal),
       });
     return createErrorResponse(api, status, code, description, {
       ...(retryAfter !== undefined && { 'retry-after': String(retryAfter) }),
@@ -180,6 +181,19 @@ async function runEndpoint<Name extends string, Service extends EndpointService<
   if (!outcome.ok) return refuse(outcome.refusal);
   context.note({ decision: 'allowed' });
   return outcome.value;
+}
+
+/** Names the certificate that was refused, and its issuer. */
+function describePresentedCertificate<Name extends string>(
+  { grantDeps, getCertificate }: EndpointService<Name>,
+  context: RequestContext,
+  { reason }: Refusal,
+): LogFields {
+  const der = /^(?:certificate|identity)_/.test(reason) ? getCertificate(context)?.der : undefined;
+  const description = der && grantDeps.certificateValidator.describe(der);
+  return description === undefined
+    ? {}
+    : { ...certificateFields(description), certificate_issuer: description.issuer };
 }
 
 /** Temporary, and never reported as an error of the client. */

@@ -1,9 +1,16 @@
 import { randomBytes } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
-import { computeAccessExpiry, type Grant } from '../domain/grant.ts';
+import {
+  computeAccessExpiry,
+  formatFingerprint,
+  type Grant,
+  type GrantCertificate,
+} from '../domain/grant.ts';
 import { checkGrantAllowed, type GrantType, type Integration } from '../domain/integration.ts';
-import { type Outcome, refused } from '../domain/outcome.ts';
+import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import type { Profile } from '../domain/profile.ts';
 import { parseScope } from '../domain/scope.ts';
+import type { User } from '../domain/user.ts';
 import { Fault } from '../ports/fault.ts';
 import type { TokenPair } from '../ports/token-issuer.ts';
 import type { GrantDeps } from './deps.ts';
@@ -23,6 +30,8 @@ export interface NewGrant {
   readonly grantType: GrantType;
   readonly scope: string;
   readonly boundTo?: string;
+  readonly profile?: Profile | undefined;
+  readonly certificate?: GrantCertificate;
   /** False: no refresh token is returned, so the grant ends with its access token. */
   readonly refreshable?: boolean;
   readonly now: Epoch;
@@ -41,7 +50,7 @@ export const getIssueTime = (
 
 export function createGrant(
   deps: GrantDeps,
-  { integration, now, refreshable = true, ...rest }: NewGrant,
+  { integration, now, refreshable = true, profile, ...rest }: NewGrant,
 ): Grant {
   const lifetime = refreshable
     ? integration.grantLifetime
@@ -50,6 +59,7 @@ export function createGrant(
   const issuedAt = getIssueTime(deps, now);
   return {
     ...rest,
+    ...(profile !== undefined && { profile }),
     clientId: integration.clientId,
     issuedAt: Math.floor(issuedAt),
     refreshUntil,
@@ -66,12 +76,14 @@ export async function checkStillAllowed(
   deps: GrantDeps,
   integration: Integration,
   { identity, grantType, scope }: Pick<Grant, 'identity' | 'grantType' | 'scope'>,
-): Promise<Outcome<unknown>> {
+): Promise<Outcome<User>> {
   const user = await deps.users.findByIdentity(identity);
   if (user === undefined) return refused({ reason: 'identity_unknown', subject: identity });
   if (user.disabled) return refused({ reason: 'identity_disabled', identity: user.identity });
   const parsed = parseScope(scope, { allowSpaces: true });
-  return parsed.ok ? checkGrantAllowed(integration, user, grantType, parsed.value) : parsed;
+  if (!parsed.ok) return parsed;
+  const allowed = checkGrantAllowed(integration, user, grantType, parsed.value);
+  return allowed.ok ? ok(user) : allowed;
 }
 
 /** Where the settings require an audit record, nothing is issued without it. Revocation is always possible. */
@@ -88,11 +100,23 @@ export async function issueTokens(deps: GrantDeps, grant: Grant, now: Epoch): Pr
   };
 }
 
+/** The fields of a client certificate in audit events. */
+export const certificateFields = ({
+  serial,
+  subject,
+  fingerprint,
+}: Pick<GrantCertificate, 'serial' | 'subject' | 'fingerprint'>) => ({
+  certificate_serial: serial,
+  certificate_subject: subject,
+  certificate_fingerprint: formatFingerprint(fingerprint),
+});
+
 /** The fields of a grant in audit events. */
 export const grantFields = (grant: Grant) => ({
   grant: grant.id,
   client: grant.clientId,
   identity: grant.identity,
+  name: grant.profile?.name,
   scope: grant.scope,
   grantType: grant.grantType,
   generation: grant.generation,

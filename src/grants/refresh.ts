@@ -1,6 +1,7 @@
 import type { Epoch } from '../domain/epoch.ts';
 import { decideRefresh, type Grant, getGrantRecordExpiry, markRevoked } from '../domain/grant.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Profile, updateProfile } from '../domain/profile.ts';
 import { findExcess, formatScope, parseScope } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDeps } from './deps.ts';
@@ -73,7 +74,10 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
       if (!validated.ok) return validated;
     }
 
-    const { grant } = verdict;
+    const grant =
+      verdict.kind === 'rotated'
+        ? withProfile(verdict.grant, updateProfile(record.profile, allowed.value))
+        : verdict.grant;
     if (verdict.kind === 'retried') {
       // The write of the first response may not be durable yet.
       await deps.store.waitUntilDurable();
@@ -97,6 +101,10 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
     return ok(issued);
   }
   throw new Fault('overloaded', `grant ${token.grantId} has too many concurrent refreshes`);
+}
+
+function withProfile({ profile: _, ...grant }: Grant, profile: Profile | undefined): Grant {
+  return { ...grant, ...(profile !== undefined && { profile }) };
 }
 
 function checkScopeWithinGrant(grant: Grant, requestedScope: string | undefined): Outcome<unknown> {

@@ -44,6 +44,8 @@ export interface RequestNotes {
   decision?: string;
   reason?: string;
   identity?: string;
+  /** The user name of the identity. */
+  name?: string;
   clientId?: string;
   grantId?: string;
   upstream?: string;

@@ -31,6 +31,8 @@ export function createConfiguredDirectory(
     user && {
       identity: `${label}:${user.id}`,
       displayName: user.displayName ?? user.name,
+      userName: user.name,
+      ...(user.email !== undefined && { email: user.email }),
       directory: name,
       groups: new Set(user.groups),
       disabled: user.disabled,

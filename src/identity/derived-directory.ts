@@ -19,9 +19,11 @@ export const deriveSubjectId = (issuer: string, value: string): string =>
 
 /** A directory without a list of users: every name in a trusted certificate is a user. For workloads. */
 export function createDerivedDirectory(name: string, label: string): Directory {
-  const createUser = (id: string, displayName: string): User => ({
+  const createUser = (id: string, userName?: string): User => ({
     identity: `${label}:${id}`,
-    displayName,
+    // The name cannot be derived from the digest: show the id.
+    displayName: userName ?? id,
+    ...(userName !== undefined && { userName }),
     directory: name,
     groups: new Set(),
     disabled: false,
@@ -33,8 +35,7 @@ export function createDerivedDirectory(name: string, label: string): Directory {
     findByCertificateName: async (source, text) => createUser(deriveId(source, text), text),
     findByClaim: async ({ issuer, attribute, value }) =>
       attribute === 'subject' ? createUser(deriveSubjectId(issuer, value), value) : undefined,
-    // The name cannot be derived from the digest: show the id.
-    findById: async (id) => (/^[0-9a-f]{64}$/.test(id) ? createUser(id, id) : undefined),
+    findById: async (id) => (/^[0-9a-f]{64}$/.test(id) ? createUser(id) : undefined),
     signIn: async () => undefined,
     close: async () => {},
   };

@@ -117,13 +117,17 @@ function createUserLookup({ name, label, settings, entries, onGroupsTruncated }:
   const toUser = async (entry: Entry | undefined, reportTruncated: boolean): Promise<User | undefined> => {
     const id = entry && readId(entry, settings.id);
     if (entry === undefined || id === undefined) return undefined;
-    const { displayName, commonName } = settings.attributes;
+    const { displayName, commonName, userName, email } = settings.attributes;
+    const [loginName] = readValues(entry, userName);
+    const [address] = readValues(entry, email);
     const disabled = await entries.isDisabled(entry);
     const groups = await entries.readGroups(entry);
     if (reportTruncated && groups.length > MAX_GROUPS) onGroupsTruncated(name, MAX_GROUPS);
     return {
       identity: `${label}:${id}`,
       displayName: readValues(entry, displayName)[0] ?? readValues(entry, commonName)[0] ?? id,
+      ...(loginName !== undefined && { userName: loginName }),
+      ...(address !== undefined && { email: address }),
       directory: name,
       groups: new Set(groups.slice(0, MAX_GROUPS).flat()),
       disabled,

@@ -1,5 +1,6 @@
 import type { Configuration, CustomFetch } from 'openid-client';
 import type { LocalizedText } from '../domain/language.ts';
+import { createProfile, type Profile } from '../domain/profile.ts';
 import { IDENTITY_ENCODING, readResponseText, UnusableResponse } from '../http/read-response.ts';
 import { createHttpClient, type HttpClient } from '../lib/http-client.ts';
 import { singleFlight } from '../lib/promises.ts';
@@ -14,7 +15,12 @@ interface AuthorizationChecks {
 }
 
 type OpenIdResult =
-  | { readonly kind: 'authenticated'; readonly claim: Claim; readonly displayName?: string }
+  | {
+      readonly kind: 'authenticated';
+      readonly claim: Claim;
+      readonly displayName?: string;
+      readonly profile?: Profile;
+    }
   /** An error response of the provider: the user cancelled, or may not sign in. */
   | { readonly kind: 'cancelled' }
   /** The response is not valid; `reason` is for the log. */
@@ -134,11 +140,24 @@ function toResult(
   const displayName = ['name', 'preferred_username', 'email']
     .map((key) => claims[key])
     .find((text) => typeof text === 'string' && text !== '');
+  const profile = readProfile(claims);
   return {
     kind: 'authenticated',
     claim: { issuer, attribute: means, value },
+    ...(profile !== undefined && { profile }),
     ...(typeof displayName === 'string' && { displayName: displayName.slice(0, MAX_CLAIM_LENGTH) }),
   };
+}
+
+function readProfile({
+  preferred_username: name,
+  email,
+  email_verified: isVerified,
+}: Readonly<Record<string, unknown>>): Profile | undefined {
+  return createProfile({
+    ...(typeof name === 'string' && { name }),
+    ...(typeof email === 'string' && isVerified === true && { email }),
+  });
 }
 
 type Client = typeof import('openid-client');

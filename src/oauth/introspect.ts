@@ -29,9 +29,9 @@ export const introspect: OAuthEndpoint = {
       : undefined;
   },
   async handle(service, context, parameters) {
-    const caller = await authorizeCaller(service, context);
-    if (!caller.ok) return caller;
     const token = parameters.get('token');
+    const caller = await authorizeCaller(service, context, token);
+    if (!caller.ok) return caller;
     if (token === undefined) return refused({ reason: 'request_malformed', detail: 'token is required.' });
     const { grantDeps } = service;
     const bearer = await grantDeps.tokenIssuer.readAccessToken(token, grantDeps.now());
@@ -50,6 +50,9 @@ export const introspect: OAuthEndpoint = {
         exp: bearer.expires,
         iat: bearer.issuedAt,
         sub: bearer.identity,
+        ...(bearer.profile?.name !== undefined && { username: bearer.profile.name }),
+        ...(bearer.profile?.email !== undefined && { email: bearer.profile.email }),
+        ...(bearer.profile?.groups !== undefined && { groups: [...bearer.profile.groups] }),
         aud: service.publicUrl,
         iss: service.publicUrl,
         jti: `${bearer.grantId}.${bearer.generation}`,
@@ -80,8 +83,12 @@ function getEffectiveScope(
   return ok(intersectScopes(bearer.scope, integration.scope));
 }
 
-/** RFC 7662 §2.1: the caller authenticates with an access token or a client certificate. */
-async function authorizeCaller(service: OAuthService, context: RequestContext): Promise<Outcome<unknown>> {
+/** RFC 7662 §2.1: the caller authenticates with an access token or a client certificate. Any valid token may introspect itself. */
+async function authorizeCaller(
+  service: OAuthService,
+  context: RequestContext,
+  token: string | undefined,
+): Promise<Outcome<unknown>> {
   const { grantDeps, introspection } = service;
   const presented = readBearerToken(context.request);
   if (!presented.ok && presented.refusal.reason !== 'token_missing') return presented;
@@ -91,6 +98,7 @@ async function authorizeCaller(service: OAuthService, context: RequestContext): 
     context.note({ identity: bearer.identity, clientId: bearer.clientId });
     const effectiveScope = getEffectiveScope(service, bearer, () => service.getPresentedCertificate(context));
     if (!effectiveScope.ok) return effectiveScope;
+    if (presented.value === token) return ok(undefined);
     const { requires } = introspection;
     if (requires !== undefined && covers(effectiveScope.value, requires)) return ok(undefined);
     return refused({

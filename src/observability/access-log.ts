@@ -27,6 +27,7 @@ export interface RequestRecord {
   decision: string | undefined;
   reason: string | undefined;
   identity: string | undefined;
+  name: string | undefined;
   clientId: string | undefined;
   grantId: string | undefined;
   upstream: string | undefined;
@@ -49,8 +50,10 @@ const MAX_CLIENT_ID = 256;
 export function createAccessLog(output: LogOutput, options: AccessLogOptions): AccessLog {
   if (!output.isEnabled('info')) return () => {};
   const json = output.format === 'json';
-  const excluded = new Set<string>(options.exclude);
   const pseudonymised = new Set<string>(options.pseudonymise);
+  const excluded = new Set<string>(options.exclude);
+  // The name would reveal whose pseudonym it is.
+  if (pseudonymised.has('identity') || excluded.has('identity')) excluded.add('name');
   const pseudonymise = createPseudonymiser(options.pseudonymKey ?? '');
   /** Text before a value; empty for an excluded field. */
   const prefixes = Object.fromEntries(
@@ -82,6 +85,7 @@ export function createAccessLog(output: LogOutput, options: AccessLogOptions): A
   const rule = createField('rule', quoteText);
   const decision = createField('decision', quoteText);
   const identity = createField('identity', quoteRedacted);
+  const userName = createField('name', quoteRedacted);
   const client = createField('client', quoteRedacted);
   const grant = createField('grant', quoteText);
   const upstream = createField('upstream', quoteText);
@@ -94,6 +98,7 @@ export function createAccessLog(output: LogOutput, options: AccessLogOptions): A
     if (record.decision !== undefined) text += decision(record.decision);
     if (reason !== undefined && prefixes.reason !== '') text += prefixes.reason + quoteRedacted(reason);
     if (record.identity !== undefined) text += identity(record.identity);
+    if (record.name !== undefined) text += userName(record.name);
     if (record.clientId !== undefined) text += client(record.clientId.slice(0, MAX_CLIENT_ID));
     if (record.grantId !== undefined) text += grant(record.grantId);
     if (record.upstream !== undefined) text += upstream(record.upstream);
@@ -147,6 +152,7 @@ interface CachedDecision {
   readonly rule: string | undefined;
   readonly decision: string | undefined;
   readonly identity: string | undefined;
+  readonly name: string | undefined;
   readonly clientId: string | undefined;
   readonly upstream: string | undefined;
   text: string;
@@ -159,7 +165,7 @@ const MAX_CACHED_LENGTH = 1_024;
 function cacheByGrant(write: (record: RequestRecord) => string): (record: RequestRecord) => string {
   const grants = new TwoGenerationCache<CachedDecision>(CACHE_SIZE, MAX_KEY_LENGTH);
   return (record) => {
-    const { rule, grantId, reason, decision, identity, clientId, upstream } = record;
+    const { rule, grantId, reason, decision, identity, name, clientId, upstream } = record;
     if (grantId === undefined || reason !== undefined) return write(record);
     const cached = grants.get(grantId);
     if (
@@ -167,6 +173,7 @@ function cacheByGrant(write: (record: RequestRecord) => string): (record: Reques
       cached.rule === rule &&
       cached.decision === decision &&
       cached.identity === identity &&
+      cached.name === name &&
       cached.clientId === clientId &&
       cached.upstream === upstream
     ) {
@@ -179,7 +186,7 @@ function cacheByGrant(write: (record: RequestRecord) => string): (record: Reques
     const text = write(record);
     const size = text.length + (identity?.length ?? 0) + (clientId?.length ?? 0);
     if (size <= MAX_CACHED_LENGTH)
-      grants.set(grantId, { rule, decision, identity, clientId, upstream, text, isFlat: false });
+      grants.set(grantId, { rule, decision, identity, name, clientId, upstream, text, isFlat: false });
     return text;
   };
 }

@@ -1,5 +1,6 @@
 import { formatUserCode } from '../domain/device-request.ts';
 import type { Language } from '../domain/language.ts';
+import { forRequest } from '../grants/deps.ts';
 import { getQuery } from '../http/query.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { OpenIdProvider } from '../identity/openid-provider.ts';
@@ -88,9 +89,10 @@ export function createPages(options: PagesOptions) {
     redirectUri: (provider) => `${url}${basePath}/openid/${provider}`,
   };
   const sender = createPageSender(theme);
-  const selectDeps = ({ request }: RequestContext, language?: Language): PageDeps => {
-    const selected = language ?? negotiateLanguage(request.headers['accept-language']) ?? theme.language;
-    return { ...baseDeps, messages: MESSAGES[selected] };
+  const selectDeps = (context: RequestContext, language?: Language): PageDeps => {
+    const selected =
+      language ?? negotiateLanguage(context.request.headers['accept-language']) ?? theme.language;
+    return { ...baseDeps, grantDeps: forRequest(grantDeps, context), messages: MESSAGES[selected] };
   };
 
   return {

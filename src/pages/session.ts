@@ -17,6 +17,10 @@ export const Session = z.strictObject({
   since: z.number().exactOptional(),
   /** Display name from the OpenID provider, for users without one in the directory. */
   shownAs: z.string().exactOptional(),
+  /** As of the sign-in. */
+  profile: z
+    .strictObject({ name: z.string().exactOptional(), email: z.string().exactOptional() })
+    .exactOptional(),
   /** The device request and its code as typed. */
   request: z.strictObject({ id: z.string(), clientId: z.string(), code: z.string() }).exactOptional(),
   /** The decision about that request. */

@@ -6,6 +6,10 @@ import type { NameSource } from './directory.ts';
 export interface ValidatedCertificate {
   /** SHA-256 of the certificate, base64url (RFC 8705, `x5t#S256`). */
   readonly fingerprint: string;
+  /** Hexadecimal, without leading zeros. */
+  readonly serial: string;
+  /** RFC 4514. */
+  readonly subject: string;
   /** Fingerprint of the issuer's key, and the issuer's name in the configuration. */
   readonly issuerKey: string;
   readonly issuer: string;
@@ -18,10 +22,18 @@ export interface ValidatedCertificate {
   readonly validUntil: Epoch;
 }
 
+/** `issuer`: the name of the issuer in the certificate. */
+export type CertificateDescription = Pick<
+  ValidatedCertificate,
+  'fingerprint' | 'serial' | 'subject' | 'issuer'
+>;
+
 /**
  * Validates a client certificate on every request: TLS proves only possession of the key, and the result of the handshake
  * may be out of date.
  */
 export interface CertificateValidator {
+  /** What any certificate says about itself, for audit events; undefined if it cannot be read. */
+  describe(der: Uint8Array): CertificateDescription | undefined;
   validate(der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate>;
 }

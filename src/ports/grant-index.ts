@@ -15,10 +15,23 @@ export interface GrantQuery {
   readonly identity?: string;
   /** Only grants of this client; scans all grants. */
   readonly clientId?: string;
+  /** Only grants with all of these; scans all grants. */
+  readonly filter?: GrantFilter;
   /** `next` of the previous page. */
   readonly after?: string;
   /** Approximate page size: a page may be shorter, even empty, and still not be the last. */
   readonly limit: number;
+}
+
+export interface GrantFilter {
+  /** Compared without letter case, like `email`. */
+  readonly name?: string;
+  readonly email?: string;
+  /** Normalized (`normalizeSerial`). */
+  readonly serial?: string;
+  /** SHA-256, base64url. */
+  readonly fingerprint?: string;
+  readonly subject?: string;
 }
 
 export interface GrantPage {
@@ -27,6 +40,20 @@ export interface GrantPage {
   readonly next?: string;
 }
 
-export const matchesQuery = (grant: Grant, { identity, clientId }: GrantQuery): boolean =>
+export const matchesQuery = (grant: Grant, { identity, clientId, filter = {} }: GrantQuery): boolean =>
   (identity === undefined || grant.identity === identity) &&
-  (clientId === undefined || grant.clientId === clientId);
+  (clientId === undefined || grant.clientId === clientId) &&
+  matchesFilter(grant, filter);
+
+const matchesFilter = (
+  { profile, certificate, boundTo }: Grant,
+  { name, email, serial, fingerprint, subject }: GrantFilter,
+): boolean =>
+  (name === undefined || isSameText(profile?.name, name)) &&
+  (email === undefined || isSameText(profile?.email, email)) &&
+  (serial === undefined || certificate?.serial === serial) &&
+  (fingerprint === undefined || (certificate?.fingerprint ?? boundTo) === fingerprint) &&
+  (subject === undefined || certificate?.subject === subject);
+
+const isSameText = (one: string | undefined, other: string): boolean =>
+  one?.normalize('NFC').toLowerCase() === other.normalize('NFC').toLowerCase();

@@ -14,14 +14,14 @@ export const createAdminLookups = (
       : Object.hasOwn(trustedIssuers, issuer);
   },
   hasIssuer: (name) => Object.hasOwn(settings().trustedIssuers, name),
-  async findIdentities(name) {
+  async findIdentities(attribute, value) {
     const { directories } = settings();
     // Opened per request: lookups are rare, and a supervisor has no directory of its own.
     const users = createUserDirectory(directories);
     try {
       const matches = await Promise.all(
         Object.keys(directories).map((directory) =>
-          users.findByClaim(directory, { issuer: '', attribute: 'userName', value: name }),
+          users.findByClaim(directory, { issuer: '', attribute, value }),
         ),
       );
       return [...new Set(matches.flatMap((user) => (user === undefined ? [] : [user.identity])))];

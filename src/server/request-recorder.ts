@@ -70,6 +70,7 @@ const createEmptyRecord = (): RequestRecord => ({
   decision: undefined,
   reason: undefined,
   identity: undefined,
+  name: undefined,
   clientId: undefined,
   grantId: undefined,
   upstream: undefined,
@@ -95,6 +96,7 @@ function fillRecord(record: RequestRecord, context: CompletedRequest, outcome: R
   record.decision = notes.decision;
   record.reason = notes.reason;
   record.identity = notes.identity;
+  record.name = notes.name;
   record.clientId = notes.clientId;
   record.grantId = notes.grantId;
   record.upstream = notes.upstream;

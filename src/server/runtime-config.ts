@@ -182,6 +182,7 @@ function createBuildContext(
       keyring,
       publicUrl: settings.publicUrl,
       cacheSize: settings.tokens.cacheSize,
+      claims: new Set(settings.tokens.claims),
       grants: store.grants,
     }),
     sealer,
@@ -253,10 +254,16 @@ function createTokenReader({
   return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
 }
 
-const buildHeaderSettings = (settings: Settings) => ({
-  ...settings.headers,
-  cookie: sessionCookieName(getPagesOrigin(settings).url),
-});
+const buildHeaderSettings = (settings: Settings) => {
+  const { name, email, groups, ...headers } = settings.headers;
+  return {
+    ...headers,
+    name: name === false ? undefined : name,
+    email: email === false ? undefined : email,
+    groups: groups === false ? undefined : groups,
+    cookie: sessionCookieName(getPagesOrigin(settings).url),
+  };
+};
 
 function createRequestProxy(buildContext: BuildContext): ReverseProxy {
   const { settings, processState, keyring, certificates, grantDeps } = buildContext;

@@ -1,18 +1,25 @@
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
+import { type ProfileClaim, selectClaims } from '../domain/profile.ts';
 import { formatScope, parseScope } from '../domain/scope.ts';
 import { CLOCK_TOLERANCE, type VerifiedToken } from '../domain/verified-token.ts';
 import { isJsonObject, type Json, parseStrictJson } from '../lib/strict-json.ts';
 import { isCanonicalBase64url } from './base64url.ts';
 import { signJwt, verifyJws } from './jwt.ts';
 import { ACCESS_TOKEN_TYPE, type Keyring, type SigningKey } from './keyring.ts';
+import { formatProfileClaims, readProfileClaims } from './profile-claims.ts';
 import { createTokenCache } from './token-cache.ts';
 
-/** Longer than any token gatehouse issues: the longest scope fits. */
-const MAX_LENGTH = 8_192;
+/** Longer than any token gatehouse issues: the longest scope and the longest profile fit. */
+const MAX_LENGTH = 12_288;
 
 /** RFC 9068 access token of a grant's current generation. The same record gives the same claims, and with EdDSA the same string. */
-export async function signAccessToken(key: SigningKey, issuer: string, grant: Grant): Promise<string> {
+export async function signAccessToken(
+  key: SigningKey,
+  issuer: string,
+  grant: Grant,
+  claims: ReadonlySet<ProfileClaim>,
+): Promise<string> {
   const scope = parseScope(grant.scope, { allowSpaces: true });
   if (!scope.ok) throw new Error(`grant ${grant.id} has a malformed scope`);
   return signJwt(key, ACCESS_TOKEN_TYPE, {
@@ -26,6 +33,7 @@ export async function signAccessToken(key: SigningKey, issuer: string, grant: Gr
     jti: `${grant.id}.${grant.generation}`,
     iat: Math.floor(grant.rotatedAt),
     exp: grant.accessExpires,
+    ...formatProfileClaims(selectClaims(grant.profile, claims)),
     cnf: grant.boundTo === undefined ? undefined : { 'x5t#S256': grant.boundTo },
   });
 }
@@ -75,6 +83,7 @@ function readClaims(
   if (!parsed.ok) return undefined;
   const thumbprint = cnf !== undefined && isJsonObject(cnf) ? cnf['x5t#S256'] : undefined;
   if (cnf !== undefined && typeof thumbprint !== 'string') return undefined;
+  const profile = readProfileClaims(claims);
   return {
     grantId: gid,
     generation: gen,
@@ -85,6 +94,7 @@ function readClaims(
     expires: exp,
     keyId,
     ...(typeof thumbprint === 'string' && { boundTo: thumbprint }),
+    ...(profile !== undefined && { profile }),
   };
 }
 

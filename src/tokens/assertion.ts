@@ -3,6 +3,7 @@ import { formatScope, type Scope } from '../domain/scope.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import { signJwt } from './jwt.ts';
 import type { Keyring } from './keyring.ts';
+import { formatProfileClaims } from './profile-claims.ts';
 
 /** Lets an upstream verify the caller without trusting the network between gatehouse and itself. */
 const ASSERTION_TYPE = 'gatehouse-assertion+jwt';
@@ -39,6 +40,7 @@ export function createAssertionSigner(keyring: Keyring, issuer: string) {
       client_id: bearer.clientId,
       scope: formatScope(scope),
       gid: bearer.grantId,
+      ...formatProfileClaims(bearer.profile),
       iat: issuedAt,
       exp: Math.min(issuedAt + LIFETIME, bearer.expires),
     });

@@ -1,4 +1,5 @@
 import type { Grant } from '../domain/grant.ts';
+import type { ProfileClaim } from '../domain/profile.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import type { TokenIssuer } from '../ports/token-issuer.ts';
 import { createAccessTokenReader, signAccessToken } from './access-token.ts';
@@ -12,6 +13,8 @@ export interface TokenIssuerOptions {
   readonly publicUrl: string;
   /** Verified access tokens that are cached, of each format. */
   readonly cacheSize: number;
+  /** The parts of a grant's profile that access tokens carry; omitted: none. */
+  readonly claims?: ReadonlySet<ProfileClaim>;
   readonly grants: Pick<RecordStore<Grant>, 'read'>;
 }
 
@@ -19,10 +22,11 @@ export function createTokenIssuer({
   keyring,
   publicUrl,
   cacheSize,
+  claims = new Set(),
   grants,
 }: TokenIssuerOptions): TokenIssuer {
   const jwts = createAccessTokenReader(keyring, publicUrl, cacheSize);
-  const opaqueTokens = createOpaqueTokenReader({ keyring, issuer: publicUrl, cacheSize, grants });
+  const opaqueTokens = createOpaqueTokenReader({ keyring, issuer: publicUrl, cacheSize, claims, grants });
   return {
     getCurrentKeyIds: (now) => keyring.current(now),
     async issueTokens(grant, now) {
@@ -33,7 +37,7 @@ export function createTokenIssuer({
         accessToken:
           grant.format === 'opaque'
             ? createOpaqueToken(sealing, publicUrl, grant)
-            : await signAccessToken(signing, publicUrl, grant),
+            : await signAccessToken(signing, publicUrl, grant, claims),
         refreshToken: createRefreshToken(sealing, grant.id, grant.generation),
       };
     },

@@ -9,6 +9,7 @@ import {
 } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
+import { type ProfileClaim, selectClaims } from '../domain/profile.ts';
 import { parseScope } from '../domain/scope.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
@@ -130,6 +131,8 @@ export interface OpaqueTokenReaderOptions {
   readonly keyring: SealingKeys;
   readonly issuer: string;
   readonly cacheSize: number;
+  /** As in a JWT. */
+  readonly claims?: ReadonlySet<ProfileClaim>;
   readonly grants: Pick<RecordStore<Grant>, 'read'>;
 }
 
@@ -137,7 +140,13 @@ export interface OpaqueTokenReaderOptions {
  * Reads opaque tokens. A forged handle is rejected without I/O; the first use of an authentic one reads its grant from
  * the store.
  */
-export function createOpaqueTokenReader({ keyring, issuer, cacheSize, grants }: OpaqueTokenReaderOptions) {
+export function createOpaqueTokenReader({
+  keyring,
+  issuer,
+  cacheSize,
+  claims = new Set(),
+  grants,
+}: OpaqueTokenReaderOptions) {
   /** Expired tokens whose grants are gone: the store need not be read again. */
   const expiredTokens = createBoundedCache<string, true>(cacheSize);
   const open = (token: string, now: Epoch): TokenHandle | undefined =>
@@ -150,7 +159,7 @@ export function createOpaqueTokenReader({ keyring, issuer, cacheSize, grants }: 
   ): Promise<VerifiedToken | undefined> => {
     const found = await grants.read(handle.grantId);
     if (found === undefined && now >= handle.expires) expiredTokens.set(token, true);
-    return found && toVerifiedToken(handle, found.record);
+    return found && toVerifiedToken(handle, found.record, claims);
   };
 
   const { read } = createTokenCache({
@@ -172,7 +181,9 @@ export function createOpaqueTokenReader({ keyring, issuer, cacheSize, grants }: 
 function toVerifiedToken(
   { grantId, generation, issuedAt, expires, keyId }: TokenHandle,
   grant: Grant,
+  claims: ReadonlySet<ProfileClaim>,
 ): VerifiedToken {
+  const profile = selectClaims(grant.profile, claims);
   const scope = parseScope(grant.scope, { allowSpaces: true });
   if (!scope.ok) throw new Error(`grant ${grant.id} has a malformed scope`);
   return {
@@ -185,6 +196,7 @@ function toVerifiedToken(
     expires,
     keyId,
     ...(grant.boundTo !== undefined && { boundTo: grant.boundTo }),
+    ...(profile !== undefined && { profile }),
     ...(grant.revokedAt !== undefined && { grantEnded: true as const }),
   };
 }

@@ -1,8 +1,13 @@
 import { hash, X509Certificate } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
+import { normalizeSerial } from '../domain/grant.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
-import type { CertificateValidator, ValidatedCertificate } from '../ports/certificate-validator.ts';
+import type {
+  CertificateDescription,
+  CertificateValidator,
+  ValidatedCertificate,
+} from '../ports/certificate-validator.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
 import {
   ANY_EXTENDED_KEY_USAGE,
@@ -30,6 +35,7 @@ export interface ValidatorOptions {
 /** Properties that do not change while the issuers stay the same. */
 interface VerifiedCertificate {
   readonly facts: CertificateFacts;
+  readonly subject: string;
   readonly issuers: readonly ApprovedIssuer[];
 }
 
@@ -40,6 +46,7 @@ interface VerifiedCertificate {
 export function createCertificateValidator(options: ValidatorOptions): CertificateValidator {
   const cache = createBoundedCache<string, Outcome<VerifiedCertificate>>(options.cacheSize ?? 5_000);
   return {
+    describe: describeCertificate,
     validate(der, now) {
       const fingerprint = hash('sha256', der, 'base64url');
       let verified = cache.get(fingerprint);
@@ -63,13 +70,33 @@ function verifyCertificate(
     if (approved.length === 0) return refused({ reason: 'certificate_issuer_not_approved' });
     const problem = findProblem(facts, certificate, requireClientAuth);
     return problem === undefined
-      ? ok({ facts, issuers: approved })
+      ? ok({ facts, subject: formatName(certificate.subject), issuers: approved })
       : refused({ reason: 'certificate_unusable', detail: problem });
   } catch {
     // Whatever the parsers throw for hostile input is a refusal.
     return refused({ reason: 'certificate_unusable', detail: 'it cannot be read' });
   }
 }
+
+function describeCertificate(der: Uint8Array): CertificateDescription | undefined {
+  try {
+    const certificate = new X509Certificate(der);
+    return {
+      fingerprint: hash('sha256', der, 'base64url'),
+      serial: normalizeSerial(certificate.serialNumber),
+      subject: formatName(certificate.subject),
+      issuer: formatName(certificate.issuer),
+    };
+  } catch {
+    return undefined;
+  }
+}
+
+const MAX_NAME_LENGTH = 1_024;
+
+/** RFC 4514 §2.1: the last attribute first. OpenSSL has escaped the values. A certificate may have no subject. */
+const formatName = (name: string | undefined): string =>
+  (name ?? '').split('\n').toReversed().join(',').slice(0, MAX_NAME_LENGTH);
 
 /** Identified by key: the issuer name and key identifier only select the keys to try. */
 function findSigners(
@@ -105,7 +132,7 @@ function findProblem(
 }
 
 function validateAt(
-  { facts, issuers }: VerifiedCertificate,
+  { facts, subject, issuers }: VerifiedCertificate,
   fingerprint: string,
   now: Epoch,
   { crls, requireCrl, asciiNames }: ValidatorOptions,
@@ -132,6 +159,8 @@ function validateAt(
   if (!name.ok) return name;
   return ok({
     fingerprint,
+    serial: normalizeSerial(facts.serial),
+    subject,
     issuerKey: issuer.keyFingerprint,
     issuer: issuer.name,
     source: issuer.identityFrom,

@@ -284,5 +284,5 @@ test('a user name that exists in several directories is 409 with the identities'
     all: { label: 'all', users: [], derive: true },
   };
   const { findIdentities } = createAdminLookups(() => ({ directories }) as unknown as Settings);
-  expect(await findIdentities('Bob')).toEqual(['one:00ff00ff', 'two:00ff00ff']);
+  expect(await findIdentities('userName', 'Bob')).toEqual(['one:00ff00ff', 'two:00ff00ff']);
 });

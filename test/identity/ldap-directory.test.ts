@@ -44,6 +44,8 @@ function createDirectory(changes: Partial<LdapSettings> = {}): Directory {
 const ALICE = {
   identity: 'corp:{5f0c2a52-6d0e-4d0c-9c3e-000000000001}',
   displayName: 'Alice Example',
+  userName: 'alice',
+  email: 'alice@Example.test',
   directory: 'corp',
   groups: new Set(['operators']),
   disabled: false,

@@ -27,6 +27,7 @@ const someRecord: fc.Arbitrary<RequestRecord> = fc.record({
   decision: optional('forwarded', 'refused'),
   reason: optional('insufficient_scope', 'client_disconnected'),
   identity: optional('alice', 'Bärbel', '李雷', 'x'.repeat(300)),
+  name: optional('alice', 'Bärbel'),
   clientId: optional('runner', 'c'.repeat(400)),
   grantId: optional('grant-1', 'grant-2'),
   upstream: optional('default', 'other'),

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { TOKEN_FORMATS } from '../../domain/integration.ts';
+import { PROFILE_CLAIMS } from '../../domain/profile.ts';
 import { checkWith } from '../cross-check.ts';
 import { codeLifetime, count, duration, durationBetween, lifetime, type PathSchema } from '../units.ts';
 
@@ -47,6 +48,12 @@ export const tokensSection = () =>
           .describe('A refresh revokes the previous access token immediately, on every replica.'),
       })
       .prefault({}),
+    claims: z
+      .array(z.enum(PROFILE_CLAIMS))
+      .default(['name'])
+      .describe(
+        'What access tokens say about the user beside the identity: `name` (`preferred_username`), `email`, `groups`. Upstreams see it in the headers of `headers`, in assertions and in forward-auth responses; clients can read it in a JWT.',
+      ),
     endStreams: z
       .enum(['all', 'upgrades-and-events', 'none'])
       .default('upgrades-and-events')

@@ -173,6 +173,20 @@ export const headersSection = () =>
     user: headerName.default('X-Forwarded-User').describe('Header of the identity.'),
     clientId: headerName.default('X-Forwarded-Client-Id').describe('Header of the client id.'),
     scope: headerName.default('X-Forwarded-Scope').describe('Header of the scope, in normal form.'),
+    name: z
+      .union([headerName, z.literal(false)])
+      .default('X-Forwarded-Preferred-Username')
+      .describe('Header of the user name, or `false`.'),
+    email: z
+      .union([headerName, z.literal(false)])
+      .default(false)
+      .describe('Header of the email address, such as `X-Forwarded-Email`, or `false`.'),
+    groups: z
+      .union([headerName, z.literal(false)])
+      .default(false)
+      .describe(
+        'Header of the groups, such as `X-Forwarded-Groups`, or `false`. Separated by commas; a comma within a name is percent-encoded. A list longer than 4 KiB is not sent.',
+      ),
   });
 
 /** Headers with a meaning in HTTP, or set by clients: an identity in one of them could be forged. */
@@ -194,11 +208,17 @@ export const headerRules = [
       if (seen.has(foldFieldName(name))) report(path, `"${name}" is used twice; choose different names`);
     };
     for (const [setting, name] of Object.entries(headers)) {
+      if (name === false) continue;
       check(['headers', setting], name);
       seen.add(foldFieldName(name));
     }
     for (const [name, upstream] of Object.entries(upstreams))
       if (upstream?.assertion) check(['upstreams', name, 'assertion', 'header'], upstream.assertion.header);
+  }),
+  crossCheck(['headers', 'tokens'], ({ headers, tokens }, report) => {
+    for (const claim of ['email', 'groups'] as const)
+      if (headers[claim] !== false && !tokens.claims.includes(claim))
+        report(['headers', claim], `has no value unless tokens.claims contains ${claim}; add it there`);
   }),
   crossCheck(['upstreams', 'publicUrl'], ({ upstreams, publicUrl }, report) => {
     for (const [name, upstream] of Object.entries(upstreams))

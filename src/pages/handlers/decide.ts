@@ -17,7 +17,15 @@ async function requireDecision(
   deps: PageDeps,
   { session }: PageRequest,
 ): Promise<Decision | { readonly response: PageResponse }> {
-  const { request, identity, since: _since, shownAs: _shownAs, goal: _goal, ...rest } = session;
+  const {
+    request,
+    identity,
+    since: _since,
+    shownAs: _shownAs,
+    profile: _profile,
+    goal: _goal,
+    ...rest
+  } = session;
   if (request === undefined) return { response: { redirect: '' } };
   if (identity === undefined) return { response: { redirect: '/sign-in' } };
   const user = await deps.grantDeps.users.findByIdentity(identity);
@@ -65,8 +73,10 @@ export async function decide(
   const decision = await requireDecision(deps, pageRequest);
   if ('response' in decision) return decision.response;
   const { user, request } = decision;
-  const recordDecision = ended === 'approved' ? confirmDevice : denyDevice;
-  const outcome = await recordDecision(deps.grantDeps, request.id, user);
+  const outcome =
+    ended === 'approved'
+      ? await confirmDevice(deps.grantDeps, request.id, user, session.profile)
+      : await denyDevice(deps.grantDeps, request.id, user);
   context.note({ identity: user.identity, clientId: request.clientId });
   if (outcome.ok) return { redirect: '/done', session: { ...session, ended } };
   // The review page explains why the user may not approve.

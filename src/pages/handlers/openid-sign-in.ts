@@ -115,7 +115,7 @@ async function completeOpenIdSignIn(
   const session = await createSignedInSession(deps, pageRequest, {
     user,
     method: 'openid',
-    ...(hasNoDisplayName && { shownAs: result.displayName }),
+    ...(hasNoDisplayName && { shownAs: result.displayName, profile: result.profile }),
   });
   // Not a 303: the browser would treat it as cross-site and omit the `Strict` session cookie.
   return {

@@ -1,3 +1,4 @@
+import { createProfile, type Profile } from '../../domain/profile.ts';
 import type { User } from '../../domain/user.ts';
 import { identifyByCertificate } from '../../grants/certificate-grant.ts';
 import { readApprovalRequest, recordFailedSignIn } from '../../grants/device-decision.ts';
@@ -185,21 +186,33 @@ export const submitCertificate: FormHandler = async (deps, pageRequest) => {
 export async function createSignedInSession(
   deps: PageDeps,
   { context, session }: PageRequest,
-  { user, method, shownAs }: { user: User; method: string; shownAs?: string | undefined },
+  {
+    user,
+    method,
+    shownAs,
+    profile: providerProfile,
+  }: { user: User; method: string; shownAs?: string | undefined; profile?: Profile | undefined },
 ): Promise<Session> {
   const { identity } = user;
   // Drop what belongs to a user who was signed in before.
-  const { shownAs: _shownAs, ended: _ended, revoked: _revoked, ...rest } = session;
+  const { shownAs: _shownAs, profile: _profile, ended: _ended, revoked: _revoked, ...rest } = session;
+  const { name, email } = providerProfile ?? { name: user.userName, email: user.email };
+  const profile = createProfile({
+    ...(name !== undefined && { name }),
+    ...(email !== undefined && { email }),
+  });
   const signedInSession: Session = {
     ...deps.sessions.renew(rest),
     identity,
     since: Math.floor(getIssueTime(deps.grantDeps, deps.grantDeps.now())),
     ...(shownAs !== undefined && { shownAs: sanitizeText(shownAs) }),
+    ...(profile !== undefined && { profile }),
   };
   await copyWrongCodes(deps, session, signedInSession);
   context.note({ identity });
   deps.grantDeps.log.audit('sign_in', {
     identity,
+    name: profile?.name,
     by: method,
     ...(session.request && { request: session.request.id, client: session.request.clientId }),
     from: context.clientAddress,

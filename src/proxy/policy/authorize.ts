@@ -245,7 +245,9 @@ export function noteDecision(
     notes.upstream = rule.upstream;
   }
   if (caller === undefined) return;
+  const { profile } = caller.bearer;
   notes.identity = caller.bearer.identity;
+  if (profile?.name !== undefined) notes.name = profile.name;
   notes.clientId = caller.bearer.clientId;
   notes.grantId = caller.bearer.grantId;
 }

@@ -20,6 +20,10 @@ export interface HeaderPolicy {
   readonly user: string;
   readonly clientId: string;
   readonly scope: string;
+  /** Names of the fields with the caller's profile; undefined: not sent. */
+  readonly name?: string | undefined;
+  readonly email?: string | undefined;
+  readonly groups?: string | undefined;
   /** The session cookie of the confirmation pages, which is not forwarded. */
   readonly cookie: string;
   /** Other names that only gatehouse writes. */
@@ -115,8 +119,10 @@ export class HeaderRules {
   readonly #getResponseFieldKind: (name: string) => ResponseFieldKind;
 
   constructor(policy: HeaderPolicy) {
-    const { user, clientId, scope, reserved = [] } = policy;
-    const ownNames = foldFieldNames([user, clientId, scope, ...reserved]);
+    const { user, clientId, scope, name, email, groups, reserved = [] } = policy;
+    const ownNames = foldFieldNames(
+      [user, clientId, scope, name, email, groups, ...reserved].filter((field) => field !== undefined),
+    );
     this.#policy = policy;
     this.#getRequestFieldKind = memoizeByFieldName((name) => classifyRequestField(name, ownNames));
     this.#getResponseFieldKind = memoizeByFieldName((name) => classifyResponseField(name, ownNames));
@@ -161,7 +167,7 @@ export class HeaderRules {
     list.push('traceparent', trace);
     if (validParent !== undefined && traceState !== undefined) list.push('tracestate', traceState);
     pushForwarded(list, forwarded, info);
-    if (info.caller !== undefined) list.push(...createIdentityHeaders(this.#policy, info.caller));
+    if (info.caller !== undefined) pushIdentity(list, this.#policy, info.caller);
     return { list, trace };
   }
 
@@ -273,28 +279,68 @@ function pushForwarded(list: string[], forwarded: ReadonlyMap<string, string>, i
   list.push('X-Request-Id', info.requestId);
 }
 
-/** Computed once per caller. */
-const identityValues = new WeakMap<Caller, readonly [string, string, string]>();
-
-const NO_IDENTITY = ['', '', ''] as const;
-
-/** Names and values that identify the caller; the values are empty without one. */
-export function createIdentityHeaders(policy: HeaderPolicy, caller: Caller | undefined): string[] {
-  const [user, clientId, scope] = caller === undefined ? NO_IDENTITY : getIdentityValues(caller);
-  return [policy.user, user, policy.clientId, clientId, policy.scope, scope];
+interface IdentityValues {
+  readonly user: string;
+  readonly clientId: string;
+  readonly scope: string;
+  /** Empty if the profile does not have it. */
+  readonly name: string;
+  readonly email: string;
+  readonly groups: string;
 }
 
-function getIdentityValues(caller: Caller): readonly [string, string, string] {
+/** Computed once per caller. */
+const identityValues = new WeakMap<Caller, IdentityValues>();
+
+const NO_IDENTITY: IdentityValues = { user: '', clientId: '', scope: '', name: '', email: '', groups: '' };
+const PROFILE_FIELDS = ['name', 'email', 'groups'] as const;
+
+function pushIdentity(list: string[], policy: HeaderPolicy, caller: Caller): void {
+  const values = getIdentityValues(caller);
+  list.push(policy.user, values.user, policy.clientId, values.clientId, policy.scope, values.scope);
+  for (const part of PROFILE_FIELDS) {
+    const field = policy[part];
+    if (field !== undefined && values[part] !== '') list.push(field, values[part]);
+  }
+}
+
+/**
+ * Names and values that identify the caller to another gateway. Values that are not known are empty, so that the gateway
+ * overwrites what a client sent.
+ */
+export function createIdentityHeaders(policy: HeaderPolicy, caller: Caller | undefined): string[] {
+  const values = caller === undefined ? NO_IDENTITY : getIdentityValues(caller);
+  const list = [policy.user, values.user, policy.clientId, values.clientId, policy.scope, values.scope];
+  for (const part of PROFILE_FIELDS) {
+    const field = policy[part];
+    if (field !== undefined) list.push(field, values[part]);
+  }
+  return list;
+}
+
+function getIdentityValues(caller: Caller): IdentityValues {
   const known = identityValues.get(caller);
   if (known !== undefined) return known;
-  const { identity, clientId } = caller.bearer;
-  const values = [
-    encodeHeaderValue(identity),
-    encodeHeaderValue(clientId),
-    encodeHeaderValue(formatScope(caller.scope)),
-  ] as const;
+  const { identity, clientId, profile = {} } = caller.bearer;
+  const values: IdentityValues = {
+    user: encodeHeaderValue(identity),
+    clientId: encodeHeaderValue(clientId),
+    scope: encodeHeaderValue(formatScope(caller.scope)),
+    name: encodeHeaderValue(profile.name ?? ''),
+    email: encodeHeaderValue(profile.email ?? ''),
+    groups: encodeGroups(profile.groups ?? []),
+  };
   identityValues.set(caller, values);
   return values;
+}
+
+/** An upstream that accepts 8 KiB of headers must accept it among the others. */
+const MAX_GROUPS_LENGTH = 4_096;
+
+/** Commas within a name are percent-encoded. A list that is too long is omitted: part of it could be taken for all of it. */
+function encodeGroups(groups: readonly string[]): string {
+  const text = groups.map((group) => encodeHeaderValue(group).replaceAll(',', '%2C')).join(',');
+  return text.length <= MAX_GROUPS_LENGTH ? text : '';
 }
 
 /**

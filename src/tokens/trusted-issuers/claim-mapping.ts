@@ -1,4 +1,4 @@
-import type { Profile } from '../../domain/profile.ts';
+import { createProfile, type Profile } from '../../domain/profile.ts';
 import { type Scope, unionScopes } from '../../domain/scope.ts';
 import { isJsonObject, type Json, type JsonObject } from '../../lib/strict-json.ts';
 
@@ -23,7 +23,6 @@ export interface ScopeMapping {
 }
 
 const MAX_CLAIM_LENGTH = 256;
-const MAX_GROUPS = 256;
 const MAX_SCOPE_WORDS = 512;
 
 export function readClaim(claims: JsonObject, path: string): Json | undefined {
@@ -55,18 +54,18 @@ function readWords(value: Json | undefined): readonly string[] {
   return Array.isArray(value) ? value.slice(0, MAX_SCOPE_WORDS).filter(isUsableText) : [];
 }
 
-export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile {
+export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile | undefined {
   const name = readText(claims, mapping.name);
   // Users can enter any address in their profile.
   const isUnverified = claims['email_verified'] !== undefined && claims['email_verified'] !== true;
   const email = isUnverified ? undefined : readText(claims, mapping.email);
   const groupClaim = readClaim(claims, mapping.groups);
-  const groups = Array.isArray(groupClaim) ? groupClaim.filter(isUsableText).slice(0, MAX_GROUPS) : [];
-  return {
+  const groups = Array.isArray(groupClaim) ? groupClaim.filter(isUsableText) : [];
+  return createProfile({
     ...(name !== undefined && { name }),
     ...(email !== undefined && { email }),
-    ...(groups.length > 0 && { groups }),
-  };
+    groups,
+  });
 }
 
 export function mapScope(claims: JsonObject, paths: readonly string[], { map, always }: ScopeMapping): Scope {

@@ -121,6 +121,7 @@ export class TrustedIssuer {
     const clientId = mapping.clientId.map((path) => readText(claims, path)).find((id) => id !== undefined);
     const binding = readBinding(claims);
     if (subject === undefined || binding === undefined) return undefined;
+    const profile = mapProfile(claims, mapping);
     const { jti, sub, iat, exp } = claims;
     const tokenId = typeof jti === 'string' ? `jti ${jti}` : `sub ${typeof sub === 'string' ? sub : subject}`;
     return {
@@ -134,7 +135,7 @@ export class TrustedIssuer {
       issuedAt: Number(iat) - clockTolerance,
       expires: Number(exp) + clockTolerance,
       keyId,
-      profile: mapProfile(claims, mapping),
+      ...(profile !== undefined && { profile }),
       ...binding,
     };
   }

@@ -7,9 +7,10 @@ import type { IssuerKey } from '../../../src/tokens/trusted-issuers/key-set.ts';
 import { createForeignKey, formatKeySet } from '../../support/foreign-issuer.ts';
 
 const key = await createForeignKey('ES256', 'k1');
+const TIMEOUT = /timeout|abort/i;
 const JSON_TYPE = { 'content-type': 'application/json' };
 
-async function startIssuer(onRequest: (url: string) => RequestListener) {
+async function startIssuer(onRequest: (url: string) => RequestListener, timeoutMs = 30_000) {
   const requests: string[] = [];
   const server = createServer((request, response) => {
     requests.push(`${request.url} ${request.headers.authorization ?? ''}`.trim());
@@ -17,7 +18,7 @@ async function startIssuer(onRequest: (url: string) => RequestListener) {
   }).listen(0, '127.0.0.1');
   await new Promise((resolve) => server.once('listening', resolve));
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const httpClient = createHttpClient({ timeoutMs: 1_000 });
+  const httpClient = createHttpClient({ timeoutMs });
   onTestFinished(async () => {
     await httpClient.destroy();
     server.closeAllConnections();
@@ -110,16 +111,16 @@ test.each<[string, RequestListener, RegExp]>([
       response.writeHead(200, { ...JSON_TYPE, 'content-encoding': 'gzip' }).end(Buffer.alloc(100)),
     /content coding/,
   ],
-  ['nothing in time', () => {}, /timeout|abort/i],
+  ['nothing in time', () => {}, TIMEOUT],
   [
     'a body that never ends',
     (_request, response) => {
       response.writeHead(200, JSON_TYPE);
       response.write('{"keys":[');
     },
-    /timeout|abort/i,
+    TIMEOUT,
   ],
 ])('a server that responds with %s is refused', async (_, onRequest, problem) => {
-  const { fetch, origin } = await startIssuer(() => onRequest);
+  const { fetch, origin } = await startIssuer(() => onRequest, problem === TIMEOUT ? 500 : undefined);
   await expect(fetch({ jwksUri: `${origin}/keys` })).rejects.toThrow(problem);
 });
