@@ -103,7 +103,7 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
   throw new Fault('overloaded', `grant ${token.grantId} has too many concurrent refreshes`);
 }
 
-function withProfile({ profile: _, ...grant }: Grant, profile: Profile | undefined): Grant {
+function withProfile({ profile: _replaced, ...grant }: Grant, profile: Profile | undefined): Grant {
   return { ...grant, ...(profile !== undefined && { profile }) };
 }
 

@@ -105,7 +105,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
 });
 
 test('by default an access token carries the name only, and the upstream is told the name only', async () => {
-  await gateway.reload(({ headers: _, tokens: _tokens, ...settings }) => settings);
+  await gateway.reload(({ headers: _headers, tokens: _tokens, ...settings }) => settings);
   const { access_token: token } = await gateway.grant();
   const { preferred_username, email, groups } = decodeJwt(token);
   expect({ preferred_username, email, groups }).toEqual({ preferred_username: 'alice' });
@@ -180,7 +180,7 @@ describe('the operator', () => {
       ...(body !== undefined && { body: JSON.stringify(body) }),
     });
   const find = async (query: Readonly<Record<string, string>>) => {
-    const reply = await admin('GET', `/grants?${new URLSearchParams(query)}`);
+    const reply = await admin('GET', `/grants?${new URLSearchParams(query).toString()}`);
     return { status: reply.status, grants: reply.json['grants'] as Record<string, unknown>[] | undefined };
   };
   const issueFor = async (commonName: string) => {
