@@ -6,7 +6,9 @@
 -- The second line belongs to the first: HAProxy goes on after an error in Lua, and only the last line below allows.
 
 -- Copied from the response to the request. Change them together with `headers` in gatehouse's settings.
-local IDENTITY = { "x-forwarded-user", "x-forwarded-client-id", "x-forwarded-scope", "x-request-id" }
+local IDENTITY = {
+  "x-forwarded-user", "x-forwarded-client-id", "x-forwarded-scope", "x-forwarded-preferred-username", "x-request-id",
+}
 -- Copied from a refusal to the client.
 local FORWARDED_ERROR_HEADERS = { "www-authenticate", "content-type", "x-request-id", "retry-after" }
 local TIMEOUT_MS = 2000

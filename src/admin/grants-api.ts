@@ -110,9 +110,10 @@ async function listGrants(deps: AdminApiDeps, query: URLSearchParams): Promise<J
     return value === undefined ? [] : [{ field, value }];
   });
   if (otherSelectors.length > 0) throw badRequest(`Use only one of ${SELECTORS.join(', ')}.`);
+  const selection = selector && (await resolveSelector(deps, selector));
   const page = await deps.store.grantIndex.list({
     limit: Number(limit),
-    ...(selector && (await resolveSelector(deps, selector))),
+    ...selection,
     ...(clientId !== undefined && { clientId }),
     ...(after !== undefined && { after }),
   });

@@ -93,7 +93,7 @@ test('a truncated list is reported in text and JSON output', async () => {
   });
   const { code, stdout, stderr } = await list(url, '--output', 'json');
   expect(code).toBe(0);
-  expect(stderr).toMatch(/^gatehouse: stopped after 100000 grants; there may be more\. .*--identity/);
+  expect(stderr).toMatch(/^gatehouse: stopped after 100000 grants; there may be more\. .*--client or --name/);
   const reported = JSON.parse(stdout) as { grants: unknown[]; cut: boolean };
   expect([reported.grants.length, reported.cut]).toEqual([100_000, true]);
 });

@@ -42,6 +42,7 @@ describe('gatehouse grants, with two workers', () => {
       expect(head.split(/ {2,}/)).toEqual([
         'grant',
         'client',
+        'name',
         'identity',
         'scope',
         'by',
@@ -49,7 +50,7 @@ describe('gatehouse grants, with two workers', () => {
         'last refreshed',
         'until',
       ]);
-      expect(row).toContain(`report-runner  ${ALICE}  files:read  certificate  live`);
+      expect(row).toContain(`report-runner  alice  ${ALICE}  files:read  certificate  live`);
       const [id = ''] = row.split(' ', 1);
 
       const shown = await grants('show', id);

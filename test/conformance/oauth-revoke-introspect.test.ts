@@ -217,12 +217,13 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
 
     test('RFC 7662: without configured access, introspection is disabled and omitted from the metadata', async () => {
       const { access_token } = await gateway.grant({ scope: 'reports:read' });
+      const other = await gateway.grant({ scope: 'reports:read' });
       await withSettings(
         gateway,
         (settings) => ({ ...settings, introspection: {} }),
         async () => {
           expect(await oauth.introspect(access_token)).toMatchObject(refusal('invalid_client', 401));
-          const headers = { authorization: `Bearer ${access_token}` };
+          const headers = { authorization: `Bearer ${other.access_token}` };
           expect(await oauth.introspect(access_token, { headers })).toMatchObject(
             refusal('insufficient_scope', 401),
           );

@@ -27,7 +27,12 @@ export interface ForwardAuthSetup {
   readonly whenUnreachable: number;
 }
 
-const IDENTITY = ['x-forwarded-user', 'x-forwarded-client-id', 'x-forwarded-scope'] as const;
+const IDENTITY = [
+  'x-forwarded-user',
+  'x-forwarded-client-id',
+  'x-forwarded-scope',
+  'x-forwarded-preferred-username',
+] as const;
 const NOT_FOR_THE_API = [
   'x-forwarded-uri',
   'x-forwarded-method',
@@ -101,6 +106,7 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
       [ALICE],
       ['report-runner'],
       ['files:read'],
+      ['alice'],
     ]);
     expect(listValues(request, 'authorization')).toEqual([]);
     expect(listValues(request, 'x-request-id')).toHaveLength(1);
@@ -159,6 +165,8 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
     'X#Forwarded!Client*Id: root',
     'X-Forwarded_User: root',
     'X_Forwarded-Client_Id: root',
+    'X-Forwarded-Preferred-Username: root',
+    'x_forwarded_preferred_username: root',
     'X-Forwarded-Scope: root',
     'x_forwarded_scope: root',
     'X-Forwarded-Uri: /health',
@@ -191,7 +199,7 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
       expect(
         IDENTITY.map((name) => listValues(request, name)),
         context,
-      ).toEqual([[ALICE], ['report-runner'], ['files:read']]);
+      ).toEqual([[ALICE], ['report-runner'], ['files:read'], ['alice']]);
       for (const name of NOT_FOR_THE_API) expect(listValues(request, name), context).toEqual([]);
       expect(listValues(request, 'x-forwarded-host'), context).toEqual(['api.example.test']);
       expect(listValues(request, 'x-forwarded-for'), context).toEqual(['127.0.0.1']);

@@ -46,6 +46,8 @@ describe('a directory defined in the configuration', () => {
     const alice = {
       identity: `local:${ALICE}`,
       displayName: 'Alice',
+      userName: 'Alice',
+      email: 'alice@example.test',
       directory: 'staff',
       groups: new Set(['operators']),
       disabled: false,

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, X509Certificate } from 'node:crypto';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { readCertificateFacts } from '../../src/x509/certificate-facts.ts';
 import { createCrlSet, parseCrlFile } from '../../src/x509/crl-set.ts';
@@ -45,6 +45,8 @@ describe('a valid certificate', () => {
       ok: true,
       value: {
         fingerprint: createHash('sha256').update(leaf.der).digest('base64url'),
+        serial: new X509Certificate(leaf.pem).serialNumber.toLowerCase(),
+        subject: 'CN=alice',
         issuerKey: approve(ca).keyFingerprint,
         issuer: 'ca',
         source: 'commonName',
