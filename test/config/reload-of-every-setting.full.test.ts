@@ -94,6 +94,7 @@ const createBase = (upstreamPort: number): TreeObject => ({
       key: 'server-key.pem',
     },
   },
+  tokens: { claims: ['name', 'email', 'groups'] },
   introspection: { access: [{ groups: ['operators'] }] },
   integrations: [
     { clientId: 'app', scope: 'files:read,write', access: [{ groups: ['operators'] }] },
@@ -138,6 +139,10 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
   'trustedIssuers.*.audience': ['files', 'reports'],
   'trustedIssuers.*.requiredClaims': { tenant: '42' },
   'trustedIssuers.*.scopes': { reader: 'files:read' },
+  'tokens.claims': ['name'],
+  'headers.name': 'X-Name',
+  'headers.email': 'X-Email',
+  'headers.groups': 'X-Groups',
   'introspection.access.*.identities': ['local:00ff00ff00ff00ff'],
   'introspection.access.*.directory': 'staff',
   'signIn.openid.*.issuer': 'https://other.example.test',
