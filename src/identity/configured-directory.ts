@@ -7,9 +7,11 @@ import {
   normalizeUserNameLoosely,
 } from './name-normalization.ts';
 import { createDecoyHash, type PasswordHasher } from './password-hasher.ts';
+import { getUserId, toIdentityId } from './user-id.ts';
 
 export interface ConfiguredUser {
-  readonly id: string;
+  /** Any text; omitted: derived from the name. */
+  readonly id?: string;
   readonly name: string;
   readonly displayName?: string;
   readonly commonName?: string;
@@ -24,10 +26,11 @@ export interface ConfiguredUser {
 export function createConfiguredDirectory(
   name: string,
   label: string,
-  users: readonly ConfiguredUser[],
+  configuredUsers: readonly ConfiguredUser[],
   passwordHasher: PasswordHasher,
 ): Directory {
-  const toUser = (user: ConfiguredUser | undefined): User | undefined =>
+  const users = configuredUsers.map((user) => ({ ...user, id: getUserId(user) }));
+  const toUser = (user: IdentifiedUser | undefined): User | undefined =>
     user && {
       identity: `${label}:${user.id}`,
       displayName: user.displayName ?? user.name,
@@ -64,7 +67,11 @@ export function createConfiguredDirectory(
         case 'userName':
           return toUser(byUserName.get(normalizeUserName(value)));
         case 'id':
-          return toUser(byId.get(value.toLowerCase()) ?? byId.get(normalizeGuid(value) ?? ''));
+          return toUser(
+            byId.get(value.toLowerCase()) ??
+              byId.get(normalizeGuid(value) ?? '') ??
+              byId.get(toIdentityId(value).toLowerCase()),
+          );
         case 'subject':
           return undefined;
         case 'commonName':
@@ -88,11 +95,12 @@ export function createConfiguredDirectory(
   };
 }
 
-type UserIndex = ReadonlyMap<string, ConfiguredUser>;
-type KeyReader = (user: ConfiguredUser) => string | undefined;
+type IdentifiedUser = ConfiguredUser & { readonly id: string };
+type UserIndex = ReadonlyMap<string, IdentifiedUser>;
+type KeyReader = (user: IdentifiedUser) => string | undefined;
 
 /** Without users whose key is not unique. */
-function createIndex(users: readonly ConfiguredUser[], getKey: KeyReader): UserIndex {
+function createIndex(users: readonly IdentifiedUser[], getKey: KeyReader): UserIndex {
   const groups = Map.groupBy(users, getKey);
   return new Map(
     [...groups].flatMap(([key, [user, ...others]]) =>

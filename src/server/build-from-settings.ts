@@ -4,6 +4,7 @@ import { type AccessRule, parsePattern, type Requirement } from '../domain/acces
 import type { CorsPolicy } from '../domain/cors.ts';
 import type { Integration } from '../domain/integration.ts';
 import type { GrantPolicy } from '../grants/deps.ts';
+import { normalizeIdentity } from '../identity/user-id.ts';
 import type { ApprovedIssuer } from '../x509/approved-issuer.ts';
 import type { CertificateFilePaths } from '../x509/certificate-files.ts';
 
@@ -40,7 +41,7 @@ export function buildIntegrations(
 const buildAccessEntry = <T extends Settings['introspection']['access'][number]>(entry: T) => ({
   ...entry,
   groups: new Set(entry.groups),
-  identities: new Set(entry.identities),
+  identities: new Set(entry.identities.map(normalizeIdentity)),
 });
 
 export const buildIntrospection = ({ introspection }: Settings) => ({

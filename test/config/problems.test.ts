@@ -212,9 +212,9 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     /must be text, and is 12/,
   ],
   [
-    `${MINIMAL_CONFIG}directories: { a: { label: x, users: [{ id: nobody, name: a }] } }`,
+    `${MINIMAL_CONFIG}directories: { a: { label: x, users: [{ id: "", name: a }] } }`,
     'directories.a.users[0].id',
-    /braced GUID or a hex string/,
+    /must not be empty/,
   ],
   [
     `${MINIMAL_CONFIG}directories: { a: { label: x, users: [{ ${USER} }, { ${USER} }] } }`,

@@ -50,6 +50,11 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     'signIn.openid.Works',
     /lower-case letters/,
   ],
+  [
+    'directories: { a: { label: x, users: [{ name: alice, id: a-1 }] } }\nintegrations: [{ clientId: c, scope: "f:read", access: [{ identities: ["x:a-2"] }] }]',
+    'integrations[0].access[0].identities[0]',
+    /"a-2" is neither a braced GUID, nor a hex string, nor the id of a user/,
+  ],
   ['pages: { accent: blue }', 'pages.accent', /such as #1d5bb8/],
   ['pages: { language: fr }', 'pages.language', /en|de/],
   ['pages: { links: [{ text: Help, url: "javascript:alert(1)" }] }', 'pages.links[0].url', /must be an http/],

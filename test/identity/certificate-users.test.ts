@@ -10,6 +10,7 @@ import {
   parsePasswordHash,
 } from '../../src/identity/password-hasher.ts';
 import { createUserDirectory, type DirectorySettings } from '../../src/identity/user-directory.ts';
+import { normalizeIdentity } from '../../src/identity/user-id.ts';
 import { Fault } from '../../src/ports/fault.ts';
 
 /** A cheap hash, for tests that need many. */
@@ -41,6 +42,31 @@ const staff = (...users: DirectorySettings['users']) =>
   });
 
 describe('a directory defined in the configuration', () => {
+  test('an id may be any text or be omitted: the identity has a GUID that does not change', async () => {
+    const { id: _id, ...withoutId } = user();
+    const findIdentity = async (fields: Partial<typeof withoutId> & { readonly id?: string }) => {
+      const directory = staff({ ...withoutId, ...fields });
+      return (await directory.findByCertificateName('staff', 'commonName', 'alice'))?.identity;
+    };
+    const GUID = /^local:\{[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\}$/;
+    const byText = await findIdentity({ id: 'employee 4711' });
+    const byName = await findIdentity({ name: 'alice' });
+    expect(byText).toMatch(GUID);
+    expect(byName).toMatch(GUID);
+    // A store may hold grants of these identities: they never change.
+    expect([byText, byName]).toEqual([
+      'local:{dd73c772-b1a5-89aa-a1ad-805eeb114f14}',
+      'local:{a97508a4-aa46-8418-a5cc-5f1cf6a289f8}',
+    ]);
+    expect(await findIdentity({ id: 'employee 4711', name: 'renamed' })).toBe(byText);
+    expect(await findIdentity({ name: 'renamed' })).not.toBe(byName);
+    expect(await findIdentity({ id: 'alice' })).not.toBe(byName);
+    expect(await findIdentity({ id: '00FF00FF' })).toBe('local:00FF00FF');
+    const directory = staff({ ...user(), id: 'employee 4711' });
+    expect((await directory.findByIdentity(String(byText)))?.userName).toBe('Alice');
+    expect(normalizeIdentity('local:employee 4711')).toBe(byText);
+  });
+
   test('C17 finds a user only by the configured name source', async () => {
     const directory = staff(user());
     const alice = {

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
+import { isIdentityLabel } from '../../domain/user.ts';
 import { NAME_SOURCES } from '../../ports/directory.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
@@ -89,9 +89,12 @@ export function directorySection(path: PathSchema) {
   const user = z.strictObject({
     id: z
       .string()
-      .refine(isIdentityId, 'must be a braced GUID or a hex string')
+      .min(1)
+      .max(256)
+      .exactOptional()
       .meta({
-        description: 'A braced GUID or a hex string.',
+        description:
+          'What identifies the user for ever: any text, never to be reused for another user. A braced GUID or a hex string is the id in identities; from other text a GUID is derived. If omitted, the GUID is derived from `name`: then a new name makes a new identity.',
         examples: ['{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}'],
       }),
     name: shortText.describe('User name for sign-in.'),

@@ -7,10 +7,10 @@ import type { SettingPath } from '../setting-path.ts';
 import { codeLifetime, lifetime, nonEmptyText, scope, shortText } from '../units.ts';
 import { createDirectoryCheck, getIssuerName } from './identity.ts';
 
-/** `label:id`, as in tokens and logs. */
+/** `label:id`, as in tokens and logs, or with the id of a configured user as it is in the configuration. */
 function isIdentity(text: string): boolean {
   const colon = text.indexOf(':');
-  return colon > 0 && isIdentityLabel(text.slice(0, colon)) && isIdentityId(text.slice(colon + 1));
+  return colon > 0 && isIdentityLabel(text.slice(0, colon)) && colon + 1 < text.length;
 }
 
 const grantType = z.enum(GRANT_TYPES);
@@ -20,10 +20,11 @@ const accessEntry = () =>
   z.strictObject({
     groups: z.array(nonEmptyText).default([]).describe('Members of these groups.'),
     identities: z
-      .array(z.string().refine(isIdentity, 'must be label:id, the id being a braced GUID or a hex string'))
+      .array(z.string().max(512).refine(isIdentity, 'must be label:id'))
       .default([])
       .meta({
-        description: 'These identities, each as `label:id`.',
+        description:
+          'These identities, each as `label:id`: the id as in tokens and logs, or as in `directories.*.users[].id`.',
         examples: [['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']],
       }),
     directory: z.string().exactOptional().describe('All of this directory.'),
@@ -111,8 +112,16 @@ function createAccessCheck(directories: ParsedSections['directories'], report: R
     // Without the label of an invalid directory nothing can be said about the others.
     if (labels.has(undefined)) return;
     entry.identities.forEach((identity, index) => {
-      if (!labels.has(identity.slice(0, identity.indexOf(':'))))
+      const colon = identity.indexOf(':');
+      const [label, id] = [identity.slice(0, colon), identity.slice(colon + 1)];
+      const directory = Object.values(directories).find((one) => one?.label === label);
+      if (!labels.has(label))
         report([...path, 'identities', index], `no directory has the label of "${identity}"`);
+      else if (!isIdentityId(id) && directory?.users.some((user) => user.id === id) !== true)
+        report(
+          [...path, 'identities', index],
+          `"${id}" is neither a braced GUID, nor a hex string, nor the id of a user in this directory`,
+        );
     });
   };
 }
