@@ -267,6 +267,7 @@ function formatGrant(deps: AdminApiDeps, grant: Grant) {
     last_refreshed: Math.floor(grant.rotatedAt),
     refreshes: grant.generation - 1,
     until: Math.floor(grant.refreshUntil),
+    ...(grant.exchangedFrom !== undefined && { exchanged_from: grant.exchangedFrom }),
     ...(grant.boundTo !== undefined && { bound_to_certificate: true }),
     ...(grant.revokedAt !== undefined && { revoked: Math.floor(grant.revokedAt) }),
   };

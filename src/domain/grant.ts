@@ -27,6 +27,8 @@ export interface Grant {
   readonly format?: TokenFormat;
   /** SHA-256 of the certificate that the grant is bound to (RFC 8705). */
   readonly boundTo?: string;
+  /** The configured name of the trusted issuer whose token was exchanged. */
+  readonly exchangedFrom?: string;
   readonly revokedAt?: Epoch;
 }
 

@@ -5,6 +5,7 @@ import type { CertificateValidator } from '../ports/certificate-validator.ts';
 import type { UserDirectory } from '../ports/directory.ts';
 import type { Sealer } from '../ports/sealer.ts';
 import type { Store } from '../ports/store.ts';
+import type { SubjectTokenReader } from '../ports/subject-token-reader.ts';
 import type { TokenIssuer } from '../ports/token-issuer.ts';
 import type { OutageTracker } from './outage-tracker.ts';
 import type { PendingDeviceLimiter } from './pending-device-limiter.ts';
@@ -19,6 +20,8 @@ export interface GrantDeps {
   readonly users: UserDirectory;
   readonly certificateValidator: CertificateValidator;
   readonly tokenIssuer: TokenIssuer;
+  /** Omitted: there are no trusted issuers. */
+  readonly subjectTokens?: SubjectTokenReader;
   readonly sealer: Sealer;
   readonly integrations: ReadonlyMap<string, Integration>;
   readonly policy: GrantPolicy;

@@ -1,7 +1,13 @@
 import { randomBytes } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import { computeAccessExpiry, type Grant } from '../domain/grant.ts';
-import { checkGrantAllowed, type GrantType, type Integration } from '../domain/integration.ts';
+import {
+  checkExchangeAllowed,
+  checkGrantAllowed,
+  findExchangeEntries,
+  type GrantType,
+  type Integration,
+} from '../domain/integration.ts';
 import { type Outcome, refused } from '../domain/outcome.ts';
 import { parseScope } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
@@ -23,6 +29,7 @@ export interface NewGrant {
   readonly grantType: GrantType;
   readonly scope: string;
   readonly boundTo?: string;
+  readonly exchangedFrom?: string;
   /** False: no refresh token is returned, so the grant ends with its access token. */
   readonly refreshable?: boolean;
   readonly now: Epoch;
@@ -65,13 +72,32 @@ export function createGrant(
 export async function checkStillAllowed(
   deps: GrantDeps,
   integration: Integration,
-  { identity, grantType, scope }: Pick<Grant, 'identity' | 'grantType' | 'scope'>,
+  grant: Pick<Grant, 'identity' | 'grantType' | 'scope' | 'exchangedFrom'>,
 ): Promise<Outcome<unknown>> {
+  const { identity, grantType, scope } = grant;
+  if (grantType === 'exchange') return checkExchangeStillAllowed(integration, grant);
   const user = await deps.users.findByIdentity(identity);
   if (user === undefined) return refused({ reason: 'identity_unknown', subject: identity });
   if (user.disabled) return refused({ reason: 'identity_disabled', identity: user.identity });
   const parsed = parseScope(scope, { allowSpaces: true });
   return parsed.ok ? checkGrantAllowed(integration, user, grantType, parsed.value) : parsed;
+}
+
+/** The foreign token is gone, so its claims are not compared again. */
+function checkExchangeStillAllowed(
+  integration: Integration,
+  { identity, scope, exchangedFrom = '' }: Pick<Grant, 'identity' | 'scope' | 'exchangedFrom'>,
+): Outcome<unknown> {
+  const parsed = parseScope(scope, { allowSpaces: true });
+  if (!parsed.ok) return parsed;
+  const subject = identity.slice(identity.indexOf(':') + 1);
+  const entries = findExchangeEntries(integration, { issuer: exchangedFrom, subject });
+  return checkExchangeAllowed(
+    integration,
+    entries.filter((entry) => entry.refresh),
+    identity,
+    parsed.value,
+  );
 }
 
 /** Where the settings require an audit record, nothing is issued without it. Revocation is always possible. */
@@ -96,4 +122,5 @@ export const grantFields = (grant: Grant) => ({
   scope: grant.scope,
   grantType: grant.grantType,
   generation: grant.generation,
+  ...(grant.exchangedFrom !== undefined && { issuer: grant.exchangedFrom }),
 });

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { integerField, nonEmptyField, textField } from '../http/schema-fields.ts';
+import { SUBJECT_TOKEN_TYPES, type SubjectTokenType } from '../ports/subject-token-reader.ts';
 
 /** Requests and responses. The endpoints take their parameter names and types from here, and so does the OpenAPI document. */
 
@@ -15,25 +16,52 @@ export const GRANT_TYPES = [
   'urn:ietf:params:oauth:grant-type:device_code',
   'refresh_token',
   'client_credentials',
+  'urn:ietf:params:oauth:grant-type:token-exchange',
+  'urn:ietf:params:oauth:grant-type:jwt-bearer',
 ] as const;
 
+/** RFC 8693 §3. */
+const TOKEN_TYPE_PREFIX = 'urn:ietf:params:oauth:token-type:';
+export const ACCESS_TOKEN_TYPE = `${TOKEN_TYPE_PREFIX}access_token`;
+export const SUBJECT_TOKEN_TYPE_URNS: ReadonlyMap<string, SubjectTokenType> = new Map(
+  SUBJECT_TOKEN_TYPES.map((type) => [`${TOKEN_TYPE_PREFIX}${type}`, type]),
+);
+
 export const TokenRequest = z.looseObject({
-  grant_type: z.enum(GRANT_TYPES).meta({ description: 'RFC 8628 §3.4, RFC 6749 §6, RFC 6749 §4.4.' }),
+  grant_type: z
+    .enum(GRANT_TYPES)
+    .meta({ description: 'RFC 8628 §3.4, RFC 6749 §6, RFC 6749 §4.4, RFC 8693 §2.1, RFC 7523 §2.1.' }),
   client_id: clientId,
   device_code: nonEmptyField('With the device grant.').exactOptional(),
   refresh_token: nonEmptyField('With refresh_token: from the latest response.').exactOptional(),
   scope: scope.exactOptional().meta({
     description:
-      'With client_credentials; omitted: everything that integration and identity allow. With refresh_token: within the grant.',
+      'With client_credentials, token-exchange and jwt-bearer; omitted: everything that integration and identity allow. With refresh_token: within the grant.',
   }),
+  subject_token: nonEmptyField('With token-exchange: a JWT of a trusted issuer.').exactOptional(),
+  subject_token_type: z
+    .enum([...SUBJECT_TOKEN_TYPE_URNS.keys()])
+    .exactOptional()
+    .meta({ description: 'With token-exchange: the type of subject_token (RFC 8693 §3).' }),
+  requested_token_type: z
+    .literal(ACCESS_TOKEN_TYPE)
+    .exactOptional()
+    .meta({ description: 'With token-exchange: only access tokens are issued.' }),
+  actor_token: nonEmptyField('Not supported: refused.').exactOptional(),
+  actor_token_type: nonEmptyField('Not supported: refused.').exactOptional(),
+  assertion: nonEmptyField('With jwt-bearer: a JWT of a trusted issuer.').exactOptional(),
 });
 
 export const TokenResponse = z.object({
   access_token: textField('Sent as `Authorization: Bearer …`; opaque to the client.'),
   token_type: z.literal('Bearer'),
   expires_in: integerField('Seconds until the access token expires.'),
+  issued_token_type: z
+    .literal(ACCESS_TOKEN_TYPE)
+    .exactOptional()
+    .meta({ description: 'With token-exchange (RFC 8693 §2.2.1).' }),
   refresh_token: textField(
-    'Exchanged for the next pair; valid once. Not returned for client_credentials.',
+    'Exchanged for the next pair; valid once. Not returned for client_credentials, and for token-exchange and jwt-bearer only where the integration allows it.',
   ).exactOptional(),
   scope: textField('The granted scope.'),
 });

@@ -21,6 +21,10 @@ export function buildIntegrations(
         tokenFormat: settings.tokens.format,
         ...integration,
         grants: new Set(integration.grants),
+        exchange: integration.exchange.map((entry) => ({
+          ...entry,
+          claims: new Map(Object.entries(entry.claims)),
+        })),
         access: integration.access.map(({ grants, ...entry }) => ({
           ...buildAccessEntry(entry),
           ...(grants !== undefined && { grants: new Set(grants) }),

@@ -18,6 +18,7 @@ import { createAssertionSigner } from '../tokens/assertion.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import { createSealer } from '../tokens/sealer.ts';
+import { createSubjectTokenReader } from '../tokens/trusted-issuers/subject-token-reader.ts';
 import { createTrustedTokenReader, type TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
 import {
   type CertificateFiles,
@@ -184,6 +185,7 @@ function createBuildContext(
       cacheSize: settings.tokens.cacheSize,
       grants: store.grants,
     }),
+    ...(trustedIssuers !== undefined && { subjectTokens: createSubjectTokenReader(trustedIssuers) }),
     sealer,
     integrations: buildIntegrations(settings, issuers),
     policy: buildGrantPolicy(settings),

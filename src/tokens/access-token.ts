@@ -26,6 +26,7 @@ export async function signAccessToken(key: SigningKey, issuer: string, grant: Gr
     jti: `${grant.id}.${grant.generation}`,
     iat: Math.floor(grant.rotatedAt),
     exp: grant.accessExpires,
+    src: grant.exchangedFrom,
     cnf: grant.boundTo === undefined ? undefined : { 'x5t#S256': grant.boundTo },
   });
 }
@@ -66,11 +67,12 @@ function readClaims(
     return undefined;
   }
   if (!isJsonObject(claims)) return undefined;
-  const { iss, aud, sub, client_id, scope, gid, gen, iat, nbf, exp, cnf } = claims;
+  const { iss, aud, sub, client_id, scope, gid, gen, iat, nbf, exp, src, cnf } = claims;
   if (iss !== issuer || aud !== issuer) return undefined;
   if (typeof sub !== 'string' || typeof client_id !== 'string' || typeof gid !== 'string') return undefined;
   if (!isInteger(iat) || !isInteger(exp) || !isInteger(gen) || typeof scope !== 'string') return undefined;
   if (nbf !== undefined && (!isInteger(nbf) || nbf > now + CLOCK_TOLERANCE)) return undefined;
+  if (src !== undefined && typeof src !== 'string') return undefined;
   const parsed = parseScope(scope);
   if (!parsed.ok) return undefined;
   const thumbprint = cnf !== undefined && isJsonObject(cnf) ? cnf['x5t#S256'] : undefined;
@@ -84,6 +86,7 @@ function readClaims(
     issuedAt: iat,
     expires: exp,
     keyId,
+    ...(src !== undefined && { exchangedFrom: src }),
     ...(typeof thumbprint === 'string' && { boundTo: thumbprint }),
   };
 }

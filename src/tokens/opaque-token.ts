@@ -184,6 +184,7 @@ function toVerifiedToken(
     issuedAt,
     expires,
     keyId,
+    ...(grant.exchangedFrom !== undefined && { exchangedFrom: grant.exchangedFrom }),
     ...(grant.boundTo !== undefined && { boundTo: grant.boundTo }),
     ...(grant.revokedAt !== undefined && { grantEnded: true as const }),
   };

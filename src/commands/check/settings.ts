@@ -19,8 +19,8 @@ export const checkLikelyMistakes: Check = ({ hosts, integrations, routes, upstre
   const usedUpstreams = new Set(routes.map(({ upstream }) => upstream));
   return {
     warnings: [
-      ...integrations.flatMap(({ access }, index) =>
-        access.length === 0
+      ...integrations.flatMap(({ access, exchange, grants }, index) =>
+        access.length === 0 && exchange.length === 0 && !grants.includes('client')
           ? [`integrations[${index}].access: is empty, so this integration cannot be used`]
           : [],
       ),

@@ -1,11 +1,13 @@
 import { z } from 'zod';
 import { GRANT_TYPES, TOKEN_FORMATS } from '../../domain/integration.ts';
 import { findExcess, formatScope } from '../../domain/scope.ts';
+import { parseSubjectPattern } from '../../domain/subject-pattern.ts';
 import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
 import { codeLifetime, lifetime, nonEmptyText, scope, shortText } from '../units.ts';
 import { createDirectoryCheck, getIssuerName } from './identity.ts';
+import { claim } from './trusted-issuers.ts';
 
 /** `label:id`, as in tokens and logs. */
 function isIdentity(text: string): boolean {
@@ -14,6 +16,42 @@ function isIdentity(text: string): boolean {
 }
 
 const grantType = z.enum(GRANT_TYPES);
+
+/** Exact, or with `*`. */
+const subjectPattern = z
+  .string()
+  .max(512)
+  .meta({ title: 'subject pattern', examples: ['system:serviceaccount:shop:*'] })
+  .transform((text, context) => {
+    const parsed = parseSubjectPattern(text);
+    if (parsed.ok) return parsed.pattern;
+    context.addIssue({ code: 'custom', message: parsed.problem });
+    return z.NEVER;
+  });
+
+/** Tokens of trusted issuers that become grants. */
+const exchangeEntry = () =>
+  z.strictObject({
+    issuer: nonEmptyText.describe('The issuer, by its name in `trustedIssuers`.'),
+    subject: subjectPattern.describe(
+      'Whose tokens: the claim that `trustedIssuers.<name>.claims.identity` names, `sub` by default. `*` matches one or more characters other than `:` and `/`; `**` at the end matches any rest.',
+    ),
+    claims: z
+      .record(claim, z.union([z.boolean(), subjectPattern]))
+      .prefault({})
+      .describe(
+        'Claims that the token must have, by name or JSON pointer: a truth value, or a pattern like `subject`. In a list, one entry must match.',
+      ),
+    scope: scope.exactOptional().describe('Only this part of the scope of the integration.'),
+    refresh: z
+      .boolean()
+      .default(false)
+      .describe('Return a refresh token. If several entries match, all must allow it.'),
+    once: z
+      .boolean()
+      .default(false)
+      .describe('Accept each token once, by its `jti`; tokens without one are refused.'),
+  });
 
 /** Users and workloads that may use something. */
 const accessEntry = () =>
@@ -28,7 +66,11 @@ const accessEntry = () =>
       }),
     directory: z.string().exactOptional().describe('All of this directory.'),
     scope: scope.exactOptional().describe('Only this part of the scope of the integration.'),
-    grants: z.array(grantType).min(1).exactOptional().describe('Only these grant types.'),
+    grants: z
+      .array(z.enum(['certificate', 'device']))
+      .min(1)
+      .exactOptional()
+      .describe('Only these grant types.'),
   });
 
 /** `integrations[]`: a registered client. */
@@ -45,12 +87,20 @@ export const integrationSection = () =>
     grants: z
       .array(grantType)
       .min(1)
-      .default([...GRANT_TYPES])
-      .describe('Allowed grant types.'),
+      .default(['certificate', 'device', 'exchange'])
+      .describe(
+        'Allowed grant types: a client certificate, device authorization, a token of a trusted issuer (`exchange`), and the client itself with its secret or key (`client`).',
+      ),
     access: z
       .array(accessEntry())
       .default([])
       .describe('Who may use it. Entries add up; if empty, the integration cannot be used.'),
+    exchange: z
+      .array(exchangeEntry())
+      .default([])
+      .describe(
+        'Whose tokens of trusted issuers can be exchanged for a grant (RFC 8693, RFC 7523). Entries add up; if empty, none.',
+      ),
     accessLifetime: lifetime
       .exactOptional()
       .describe('Lifetime of its access tokens. Default: `tokens.accessLifetime`.'),
@@ -145,6 +195,24 @@ export const integrationRules = [
             ['integrations', index, 'access', at, 'scope'],
             `exceeds the scope of the integration by ${formatScope(excess)}`,
           );
+      });
+    });
+  }),
+  crossCheck(['integrations', 'trustedIssuers'], ({ integrations, trustedIssuers }, report) => {
+    integrations.forEach((integration, index) => {
+      if (!integration) return;
+      const path = ['integrations', index, 'exchange'];
+      if (integration.exchange.length > 0 && !integration.grants.includes('exchange'))
+        report(path, 'has no effect: grants does not include exchange');
+      integration.exchange.forEach((entry, at) => {
+        if (!Object.hasOwn(trustedIssuers, entry.issuer))
+          report(
+            [...path, at, 'issuer'],
+            `no such issuer: "${entry.issuer}"${formatKnownNames(Object.keys(trustedIssuers))}`,
+          );
+        const excess = entry.scope && findExcess(entry.scope, integration.scope);
+        if (excess)
+          report([...path, at, 'scope'], `exceeds the scope of the integration by ${formatScope(excess)}`);
       });
     });
   }),

@@ -19,7 +19,7 @@ const ALGORITHMS = [
 ] as const;
 
 /** A claim by its name, or by a JSON pointer. */
-const claim = z
+export const claim = z
   .string()
   .min(1)
   .max(128)
