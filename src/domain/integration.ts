@@ -29,11 +29,21 @@ export interface Integration {
   /** Key fingerprints of the accepted issuers; all if omitted. */
   readonly issuers?: ReadonlySet<string>;
   readonly bindToCertificate: boolean;
+  /** The APIs that its tokens can be for, the default first. Omitted: the public URL. */
+  readonly audience?: readonly string[];
+  /** SHA-256 of its client secrets, as `hash-secret` prints them. */
+  readonly secretHashes?: readonly string[];
+  /** It has keys for `private_key_jwt`. */
+  readonly hasKeys?: boolean;
   /** Whose tokens of trusted issuers can be exchanged for a grant; none if omitted. */
   readonly exchange?: readonly ExchangeEntry[];
   /** For new access tokens; others stay valid. `jwt` if omitted. */
   readonly tokenFormat?: TokenFormat;
 }
+
+/** RFC 6749 §2.1: it has credentials, and must authenticate at the OAuth endpoints. */
+export const isConfidential = ({ secretHashes = [], hasKeys = false }: Integration): boolean =>
+  secretHashes.length > 0 || hasKeys;
 
 /** An entry of an access list. Entries are additive; users without an entry have no access. */
 export interface AccessEntry {

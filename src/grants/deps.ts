@@ -15,7 +15,7 @@ import type { PollLimiter } from './poll-limiter.ts';
 export interface GrantDeps {
   readonly store: Pick<
     Store,
-    'grants' | 'grantIndex' | 'devices' | 'userCodes' | 'revocations' | 'waitUntilDurable' | 'time'
+    'grants' | 'grantIndex' | 'devices' | 'userCodes' | 'notes' | 'revocations' | 'waitUntilDurable' | 'time'
   >;
   readonly users: UserDirectory;
   readonly certificateValidator: CertificateValidator;
@@ -40,6 +40,8 @@ export interface GrantPolicy {
   readonly retryWindow: number;
   readonly reuse: 'revoke' | 'reject';
   readonly supersede: boolean;
+  /** The part before the colon of the identities of clients. */
+  readonly clientLabel: string;
   readonly device: {
     readonly enabled: boolean;
     readonly codeLifetime: number;

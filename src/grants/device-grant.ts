@@ -166,6 +166,9 @@ export interface DeviceTokenRequest {
   readonly deviceCode: string;
   /** RFC 8628 §3.5: a device that polls too early gets slow_down, and its interval grows. */
   readonly slowDown?: boolean;
+  readonly clientAuthenticated?: boolean;
+  /** One of those of the integration; omitted: its default. */
+  readonly audience?: string | undefined;
 }
 
 /**
@@ -205,7 +208,16 @@ export async function exchangeDeviceCode(
   const allowed = await checkStillAllowed(deps, integration.value, { identity, grantType, scope });
   if (!allowed.ok) return allowed;
 
-  const grant = createGrant(deps, { id, integration: integration.value, identity, grantType, scope, now });
+  const grant = createGrant(deps, {
+    id,
+    integration: integration.value,
+    identity,
+    grantType,
+    scope,
+    audience: params.audience,
+    now,
+    ...(params.clientAuthenticated === true && { clientAuthenticated: true }),
+  });
   if (
     (await deps.store.grants.create(id, grant, getGrantRecordExpiry(grant, keepRequestUntil(record)))) ===
     'taken'

@@ -26,6 +26,9 @@ export interface ExchangeRequest {
   readonly scope: string | undefined;
   readonly subjectToken: string;
   readonly subjectTokenType: SubjectTokenType;
+  readonly clientAuthenticated: boolean;
+  /** One of those of the integration; omitted: its default. */
+  readonly audience?: string | undefined;
   /** The client certificate of this connection, validated when it is called. */
   readonly getCertificate: () => PresentedCertificate | undefined;
 }
@@ -74,8 +77,10 @@ export async function grantByExchange(
     grantType: 'exchange',
     scope: requestedScope,
     exchangedFrom: subject.value.issuer,
+    audience: params.audience,
     refreshable,
     now,
+    ...(params.clientAuthenticated && { clientAuthenticated: true }),
     ...binding.value,
   });
   const keepUntil = getGrantRecordExpiry(grant, subject.value.verified.expires);

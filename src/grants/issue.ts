@@ -29,7 +29,10 @@ export interface NewGrant {
   readonly grantType: GrantType;
   readonly scope: string;
   readonly boundTo?: string;
+  /** Omitted: the default of the integration. */
+  readonly audience?: string | undefined;
   readonly exchangedFrom?: string;
+  readonly clientAuthenticated?: true;
   /** False: no refresh token is returned, so the grant ends with its access token. */
   readonly refreshable?: boolean;
   readonly now: Epoch;
@@ -48,7 +51,7 @@ export const getIssueTime = (
 
 export function createGrant(
   deps: GrantDeps,
-  { integration, now, refreshable = true, ...rest }: NewGrant,
+  { integration, now, refreshable = true, audience = integration.audience?.[0], ...rest }: NewGrant,
 ): Grant {
   const lifetime = refreshable
     ? integration.grantLifetime
@@ -57,6 +60,7 @@ export function createGrant(
   const issuedAt = getIssueTime(deps, now);
   return {
     ...rest,
+    ...(audience !== undefined && { audience }),
     clientId: integration.clientId,
     issuedAt: Math.floor(issuedAt),
     refreshUntil,

@@ -50,7 +50,7 @@ export const introspect: OAuthEndpoint = {
         exp: bearer.expires,
         iat: bearer.issuedAt,
         sub: bearer.identity,
-        aud: service.publicUrl,
+        aud: bearer.audience?.[0] ?? service.publicUrl,
         iss: service.publicUrl,
         jti: `${bearer.grantId}.${bearer.generation}`,
         ...(bearer.boundTo !== undefined && { cnf: { 'x5t#S256': bearer.boundTo } }),
@@ -91,6 +91,7 @@ async function authorizeCaller(service: OAuthService, context: RequestContext): 
     context.note({ identity: bearer.identity, clientId: bearer.clientId });
     const effectiveScope = getEffectiveScope(service, bearer, () => service.getPresentedCertificate(context));
     if (!effectiveScope.ok) return effectiveScope;
+    if (bearer.audience !== undefined) return refused({ reason: 'token_invalid', fault: 'wrong_audience' });
     const { requires } = introspection;
     if (requires !== undefined && covers(effectiveScope.value, requires)) return ok(undefined);
     return refused({

@@ -9,8 +9,22 @@ const scope = nonEmptyField('`resource:permission,permission`, with spaces (or `
   examples: ['files:read reports:read,write'],
 });
 
-/** Read only to be refused, so that no client believes its secret was checked. */
-export const CLIENT_SECRET_PARAMETERS = ['client_secret', 'client_assertion'] as const;
+/** RFC 6749 §2.3.1, RFC 7521 §4.2. */
+export const CLIENT_AUTH_PARAMETERS = ['client_secret', 'client_assertion', 'client_assertion_type'] as const;
+export const CLIENT_ASSERTION_TYPE = 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer';
+
+const clientAuthentication = {
+  client_secret: nonEmptyField('`client_secret_post`; or use HTTP Basic authentication.').exactOptional(),
+  client_assertion: nonEmptyField(
+    '`private_key_jwt`: a JWT signed by the client (RFC 7523 §2.2).',
+  ).exactOptional(),
+  client_assertion_type: z
+    .literal(CLIENT_ASSERTION_TYPE)
+    .exactOptional()
+    .meta({ description: 'With client_assertion.' }),
+};
+/** Omitted where the client authenticates with HTTP Basic or an assertion, which name it. */
+const optionalClientId = clientId.exactOptional();
 
 export const GRANT_TYPES = [
   'urn:ietf:params:oauth:grant-type:device_code',
@@ -31,7 +45,8 @@ export const TokenRequest = z.looseObject({
   grant_type: z
     .enum(GRANT_TYPES)
     .meta({ description: 'RFC 8628 §3.4, RFC 6749 §6, RFC 6749 §4.4, RFC 8693 §2.1, RFC 7523 §2.1.' }),
-  client_id: clientId,
+  client_id: optionalClientId,
+  ...clientAuthentication,
   device_code: nonEmptyField('With the device grant.').exactOptional(),
   refresh_token: nonEmptyField('With refresh_token: from the latest response.').exactOptional(),
   scope: scope.exactOptional().meta({
@@ -49,6 +64,10 @@ export const TokenRequest = z.looseObject({
     .meta({ description: 'With token-exchange: only access tokens are issued.' }),
   actor_token: nonEmptyField('Not supported: refused.').exactOptional(),
   actor_token_type: nonEmptyField('Not supported: refused.').exactOptional(),
+  resource: nonEmptyField(
+    'The API that the token is for: one of the audiences of the integration (RFC 8707). Omitted: its default.',
+  ).exactOptional(),
+  audience: nonEmptyField('With token-exchange: the same as resource (RFC 8693 §2.1).').exactOptional(),
   assertion: nonEmptyField('With jwt-bearer: a JWT of a trusted issuer.').exactOptional(),
 });
 
@@ -66,7 +85,11 @@ export const TokenResponse = z.object({
   scope: textField('The granted scope.'),
 });
 
-export const DeviceAuthorizationRequest = z.looseObject({ client_id: clientId, scope });
+export const DeviceAuthorizationRequest = z.looseObject({
+  client_id: optionalClientId,
+  ...clientAuthentication,
+  scope,
+});
 
 export const DeviceAuthorizationResponse = z.object({
   device_code: textField('Sent when polling for the token.'),
@@ -83,6 +106,7 @@ export const RevocationRequest = z.looseObject({
   client_id: clientId
     .exactOptional()
     .meta({ description: 'When sent, only a token of this integration is revoked.' }),
+  ...clientAuthentication,
 });
 
 export const RevocationResponse = z.object({});
@@ -124,7 +148,9 @@ export const Metadata = z.object({
   grant_types_supported: z.array(z.string()),
   response_types_supported: z.array(z.string()),
   token_endpoint_auth_methods_supported: z.array(z.string()),
+  token_endpoint_auth_signing_alg_values_supported: z.array(z.string()).exactOptional(),
   revocation_endpoint_auth_methods_supported: z.array(z.string()),
+  revocation_endpoint_auth_signing_alg_values_supported: z.array(z.string()).exactOptional(),
   introspection_endpoint_auth_methods_supported: z.array(z.string()).exactOptional(),
   tls_client_certificate_bound_access_tokens: z.boolean(),
 });

@@ -17,7 +17,7 @@ export async function signAccessToken(key: SigningKey, issuer: string, grant: Gr
   if (!scope.ok) throw new Error(`grant ${grant.id} has a malformed scope`);
   return signJwt(key, ACCESS_TOKEN_TYPE, {
     iss: issuer,
-    aud: issuer,
+    aud: grant.audience ?? issuer,
     sub: grant.identity,
     client_id: grant.clientId,
     scope: formatScope(scope.value),
@@ -68,7 +68,8 @@ function readClaims(
   }
   if (!isJsonObject(claims)) return undefined;
   const { iss, aud, sub, client_id, scope, gid, gen, iat, nbf, exp, src, cnf } = claims;
-  if (iss !== issuer || aud !== issuer) return undefined;
+  // Exactly one: routes compare it with theirs.
+  if (iss !== issuer || typeof aud !== 'string') return undefined;
   if (typeof sub !== 'string' || typeof client_id !== 'string' || typeof gid !== 'string') return undefined;
   if (!isInteger(iat) || !isInteger(exp) || !isInteger(gen) || typeof scope !== 'string') return undefined;
   if (nbf !== undefined && (!isInteger(nbf) || nbf > now + CLOCK_TOLERANCE)) return undefined;
@@ -86,6 +87,7 @@ function readClaims(
     issuedAt: iat,
     expires: exp,
     keyId,
+    ...(aud !== issuer && { audience: [aud] }),
     ...(src !== undefined && { exchangedFrom: src }),
     ...(typeof thumbprint === 'string' && { boundTo: thumbprint }),
   };

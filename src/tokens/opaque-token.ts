@@ -150,7 +150,7 @@ export function createOpaqueTokenReader({ keyring, issuer, cacheSize, grants }: 
   ): Promise<VerifiedToken | undefined> => {
     const found = await grants.read(handle.grantId);
     if (found === undefined && now >= handle.expires) expiredTokens.set(token, true);
-    return found && toVerifiedToken(handle, found.record);
+    return found && toVerifiedToken(handle, issuer, found.record);
   };
 
   const { read } = createTokenCache({
@@ -171,6 +171,7 @@ export function createOpaqueTokenReader({ keyring, issuer, cacheSize, grants }: 
 
 function toVerifiedToken(
   { grantId, generation, issuedAt, expires, keyId }: TokenHandle,
+  issuer: string,
   grant: Grant,
 ): VerifiedToken {
   const scope = parseScope(grant.scope, { allowSpaces: true });
@@ -184,6 +185,7 @@ function toVerifiedToken(
     issuedAt,
     expires,
     keyId,
+    ...(grant.audience !== undefined && grant.audience !== issuer && { audience: [grant.audience] }),
     ...(grant.exchangedFrom !== undefined && { exchangedFrom: grant.exchangedFrom }),
     ...(grant.boundTo !== undefined && { boundTo: grant.boundTo }),
     ...(grant.revokedAt !== undefined && { grantEnded: true as const }),

@@ -5,7 +5,16 @@ import { parseSubjectPattern } from '../../domain/subject-pattern.ts';
 import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { codeLifetime, lifetime, nonEmptyText, scope, shortText } from '../units.ts';
+import {
+  audience,
+  codeLifetime,
+  httpsOrLoopback,
+  lifetime,
+  nonEmptyText,
+  type PathSchema,
+  scope,
+  shortText,
+} from '../units.ts';
 import { createDirectoryCheck, getIssuerName } from './identity.ts';
 import { claim } from './trusted-issuers.ts';
 
@@ -28,6 +37,15 @@ const subjectPattern = z
     context.addIssue({ code: 'custom', message: parsed.problem });
     return z.NEVER;
   });
+
+/** RFC 7517 §5. */
+const jwkSet = z.strictObject({
+  keys: z
+    .array(z.record(z.string(), z.union([z.string(), z.boolean(), z.array(z.string())])))
+    .min(1)
+    .max(16)
+    .describe('The keys, as JWKs.'),
+});
 
 /** Tokens of trusted issuers that become grants. */
 const exchangeEntry = () =>
@@ -74,7 +92,7 @@ const accessEntry = () =>
   });
 
 /** `integrations[]`: a registered client. */
-export const integrationSection = () =>
+export const integrationSection = (path: PathSchema) =>
   z.strictObject({
     clientId: z
       .string()
@@ -95,6 +113,28 @@ export const integrationSection = () =>
       .array(accessEntry())
       .default([])
       .describe('Who may use it. Entries add up; if empty, the integration cannot be used.'),
+    audience: audience
+      .exactOptional()
+      .describe(
+        'The APIs that its access tokens can be for (`aud`), the default first; a client chooses with `resource` (RFC 8707). If omitted, `publicUrl`.',
+      ),
+    clientSecretHashes: z
+      .array(
+        z.string().regex(/^sha256:[A-Za-z0-9_-]{43}$/, 'must be a hash that gatehouse hash-secret prints'),
+      )
+      .max(2)
+      .default([])
+      .describe(
+        'SHA-256 of its client secrets, from `gatehouse hash-secret`: one, or two while a secret is replaced. With a secret or a key, the integration must authenticate at the OAuth endpoints.',
+      ),
+    jwks: z
+      .union([jwkSet, z.string()])
+      .transform((keySet) => (typeof keySet === 'string' ? keySet : JSON.stringify(keySet)))
+      .exactOptional()
+      .describe('Its public keys for `private_key_jwt`: a JWK Set, or its JSON text.'),
+    jwksFile: path.exactOptional().describe('File that contains these keys.'),
+    jwksUri: httpsOrLoopback.exactOptional().describe('Where these keys are fetched from.'),
+    jwksCa: path.exactOptional().describe('CA certificates for `jwksUri`, PEM.'),
     exchange: z
       .array(exchangeEntry())
       .default([])
@@ -198,6 +238,34 @@ export const integrationRules = [
       });
     });
   }),
+  crossCheck(['integrations'], ({ integrations }, report) => {
+    integrations.forEach((integration, index) => {
+      if (!integration) return;
+      const { grants, clientSecretHashes, jwks, jwksUri, jwksCa } = integration;
+      const path = ['integrations', index];
+      const hasKeys = jwks !== undefined || jwksUri !== undefined;
+      if (jwks !== undefined && jwksUri !== undefined)
+        report([...path, 'jwksUri'], 'cannot be combined with jwks or jwksFile');
+      if (jwksCa !== undefined && jwksUri === undefined)
+        report([...path, 'jwksCa'], 'has no effect without jwksUri');
+      if (grants.includes('client') && clientSecretHashes.length === 0 && !hasKeys)
+        report([...path, 'grants'], 'client needs clientSecretHashes, jwks, jwksFile or jwksUri');
+    });
+  }),
+  crossCheck(
+    ['integrations', 'directories', 'trustedIssuers', 'tokens'],
+    ({ integrations, directories, trustedIssuers, tokens }, report) => {
+      if (!integrations.some((integration) => integration?.grants.includes('client'))) return;
+      const owner =
+        Object.entries(directories).find(([, entry]) => entry?.label === tokens.clientLabel)?.[0] ??
+        Object.entries(trustedIssuers).find(
+          ([name, entry]) => (entry?.label ?? name) === tokens.clientLabel,
+        )?.[0];
+      // Otherwise one source could assert the identities of another.
+      if (owner !== undefined)
+        report(['tokens', 'clientLabel'], `"${tokens.clientLabel}" is the label of ${owner} already`);
+    },
+  ),
   crossCheck(['integrations', 'trustedIssuers'], ({ integrations, trustedIssuers }, report) => {
     integrations.forEach((integration, index) => {
       if (!integration) return;

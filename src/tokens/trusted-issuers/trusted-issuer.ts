@@ -121,7 +121,7 @@ export class TrustedIssuer {
     const clientId = mapping.clientId.map((path) => readText(claims, path)).find((id) => id !== undefined);
     const binding = readBinding(claims);
     if (subject === undefined || binding === undefined) return undefined;
-    const { jti, sub, iat, exp } = claims;
+    const { jti, sub, iat, exp, aud } = claims;
     const tokenId = typeof jti === 'string' ? `jti ${jti}` : `sub ${typeof sub === 'string' ? sub : subject}`;
     return {
       issuer: name,
@@ -134,6 +134,7 @@ export class TrustedIssuer {
       issuedAt: Number(iat) - clockTolerance,
       expires: Number(exp) + clockTolerance,
       keyId,
+      audience: [aud ?? []].flat().filter((value) => typeof value === 'string'),
       profile: mapProfile(claims, mapping),
       ...binding,
     };
