@@ -204,6 +204,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${TOKEN} 400 invalid_grant`]: () => oauth.refresh('x'),
   [`${TOKEN} 400 invalid_request`]: () => oauth.post('token', { grant_type: DEVICE_GRANT }),
   [`${TOKEN} 400 invalid_scope`]: () => oauth.clientCredentials({ scope: 'mail:send' }),
+  [`${TOKEN} 400 invalid_target`]: () => oauth.clientCredentials({ resource: 'https://other.example.test' }),
   [`${TOKEN} 400 slow_down`]: async () => {
     const { device_code } = await requestCodes();
     await oauth.poll(device_code);
