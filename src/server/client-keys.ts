@@ -52,9 +52,10 @@ async function readFixedKeys(
 ): Promise<{ readonly text: string; readonly keys: readonly IssuerKey[] } | undefined> {
   if (jwks === undefined) return undefined;
   const name = `${setting}.jwks`;
-  if (/"(?:d|k)"\s*:/.test(jwks))
+  const text = typeof jwks === 'string' ? jwks : JSON.stringify(jwks);
+  if (/"(?:d|k)"\s*:/.test(text))
     throw new StartError([`${name}: contains a private key; keep only the public keys`]);
-  return { text: jwks, keys: await parseFixedKeySet(name, jwks) };
+  return { text, keys: await parseFixedKeySet(name, text) };
 }
 
 export const createAssertionVerifier = (

@@ -254,6 +254,8 @@ const HANDED_OVER = [
   'directories.*.ldap',
   'signIn.openid.*',
   'trustedIssuers.*.claims',
+  'integrations.*.jwks',
+  'integrations.*.exchange.*',
   'upstreams.*',
   'pages',
 ];

@@ -129,7 +129,6 @@ export const integrationSection = (path: PathSchema) =>
       ),
     jwks: z
       .union([jwkSet, z.string()])
-      .transform((keySet) => (typeof keySet === 'string' ? keySet : JSON.stringify(keySet)))
       .exactOptional()
       .describe('Its public keys for `private_key_jwt`: a JWK Set, or its JSON text.'),
     jwksFile: path.exactOptional().describe('File that contains these keys.'),
