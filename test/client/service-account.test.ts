@@ -57,7 +57,7 @@ function createPodClient(more: Partial<ClientOptions> = {}): Client {
     clientId: 'jobs',
     scope: 'files:read',
     subjectToken: serviceAccountToken(join(pod.path, 'token')),
-    now: gateway.clock.now,
+    now: () => gateway.clock.now(),
     ...more,
   });
   clients.push(client);

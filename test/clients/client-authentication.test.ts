@@ -68,11 +68,7 @@ describe('openid-client', () => {
   test.each([
     ['client_secret_basic', 'billing', () => openid.ClientSecretBasic(SECRET)],
     ['client_secret_post', 'billing', () => openid.ClientSecretPost(SECRET)],
-    [
-      'private_key_jwt',
-      'signing',
-      () => openid.PrivateKeyJwt({ key: key.privateKey, kid: key.kid }),
-    ],
+    ['private_key_jwt', 'signing', () => openid.PrivateKeyJwt({ key: key.privateKey, kid: key.kid })],
   ] as const)('%s', async (method, clientId, authenticate) => {
     const config = await discover(clientId, authenticate());
     expect(config.serverMetadata().token_endpoint_auth_methods_supported).toContain(method);

@@ -52,7 +52,12 @@ beforeAll(async () => {
       jwksFile: 'signing.json',
       access: [{ groups: ['operators'] }],
     },
-    { clientId: 'other-signing', scope: 'files:read', grants: ['client'], jwks: { keys: [otherKey.jwk as Record<string, string>] } },
+    {
+      clientId: 'other-signing',
+      scope: 'files:read',
+      grants: ['client'],
+      jwks: { keys: [otherKey.jwk as Record<string, string>] },
+    },
     { clientId: 'fetching', scope: 'files:read', grants: ['client'], jwksUri: `${keyServer.url}/keys` },
   ];
   gateway = await startGateway(

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { hashClientSecret } from '../../../src/grants/client-authentication.ts';
 import { createDeviceClient } from '../../support/device-client.ts';
-import { decodeJwt } from '../../support/forged-tokens.ts';
 import { createShapedIssuers, type ShapedIssuer, writeKeySets } from '../../support/foreign-tokens.ts';
+import { decodeJwt } from '../../support/forged-tokens.ts';
 import { freezeClock } from '../../support/frozen-clock.ts';
 import { createOAuthClient, type OAuthClient } from '../../support/oauth-client.ts';
 import { withIntegration, withSettings } from '../../support/reconfigure.ts';
@@ -120,7 +120,8 @@ describe.each([
       });
     const files = await obtainToken();
     expect((await check(ROUTES.files, files)).status).toBe(200);
-    for (const path of [ROUTES.mail, ROUTES.default]) expect((await check(path, files)).status, path).toBe(401);
+    for (const path of [ROUTES.mail, ROUTES.default])
+      expect((await check(path, files)).status, path).toBe(401);
   });
 
   test('introspection shows the audience', async () => {
