@@ -23,6 +23,12 @@ const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } 
   grant_type_not_allowed: { grantType: 'certificate' },
   grant_type_unsupported: { grantType: 'password' },
   client_authentication_unsupported: {},
+  client_authentication_required: { clientId: '' },
+  client_authentication_failed: { clientId: '', method: '', detail: '' },
+  target_invalid: { target: 'https://api.example.test' },
+  subject_token_invalid: { fault: 'expired' },
+  subject_not_allowed: { identity: '' },
+  subject_token_used: { identity: '' },
   scope_missing: {},
   scope_malformed: { at: 6 },
   scope_exceeds_integration: { excess: 'files:write' },
@@ -166,7 +172,25 @@ export const TOKEN_API = [
   },
 ] as const satisfies readonly DocumentedOperation[];
 
-const OAUTH_REQUEST_REASONS = [...REQUEST_REASONS, 'client_authentication_unsupported'] as const;
+const CLIENT_AUTHENTICATION_REASONS = [
+  'client_authentication_unsupported',
+  'client_authentication_required',
+  'client_authentication_failed',
+] as const;
+const OAUTH_REQUEST_REASONS = [...REQUEST_REASONS, ...CLIENT_AUTHENTICATION_REASONS] as const;
+const EXCHANGE_REASONS = [
+  'subject_token_invalid',
+  'subject_not_allowed',
+  'subject_token_used',
+  'grant_type_not_allowed',
+  'target_invalid',
+  'scope_malformed',
+  'scope_exceeds_integration',
+  'scope_exceeds_access',
+  // With `bindToCertificate`.
+  'certificate_missing',
+  'certificate_unusable',
+] as const;
 
 /** The same for the OAuth endpoints. */
 export const OAUTH_ENDPOINTS = [
@@ -205,6 +229,18 @@ export const OAUTH_ENDPOINTS = [
     ],
   },
   {
+    title: 'POST oauth2/token, token-exchange',
+    paths: ['/oauth2/token'],
+    table: OAUTH.TOKEN_EXCHANGE_ERRORS,
+    reasons: [...OAUTH_REQUEST_REASONS, 'grant_type_unsupported', ...EXCHANGE_REASONS],
+  },
+  {
+    title: 'POST oauth2/token, jwt-bearer',
+    paths: ['/oauth2/token'],
+    table: OAUTH.TOKEN_ERRORS,
+    reasons: [...OAUTH_REQUEST_REASONS, 'grant_type_unsupported', ...EXCHANGE_REASONS],
+  },
+  {
     title: 'POST oauth2/device_authorization',
     paths: ['/oauth2/device_authorization'],
     table: OAUTH.DEVICE_AUTHORIZATION_ERRORS,
@@ -224,6 +260,7 @@ export const OAUTH_ENDPOINTS = [
       'request_malformed',
       'too_many_requests',
       'client_authentication_unsupported',
+      'client_authentication_failed',
       'token_missing',
       'client_mismatch',
     ],
@@ -285,6 +322,7 @@ const TOKEN_FAULTS = Object.keys({
   not_yet_valid: true,
   revoked: true,
   client_removed: true,
+  wrong_audience: true,
   certificate_not_presented: true,
   certificate_rejected: true,
 } satisfies Record<TokenFault, true>);

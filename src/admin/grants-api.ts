@@ -380,6 +380,7 @@ function formatGrant(deps: AdminApiDeps, grant: Grant) {
       ...certificateFields(grant.certificate),
       certificate_issuer: grant.certificate.issuer,
     }),
+    ...(grant.exchangedFrom !== undefined && { exchanged_from: grant.exchangedFrom }),
     ...(grant.boundTo !== undefined && { bound_to_certificate: true }),
     ...(grant.revokedAt !== undefined && { revoked: Math.floor(grant.revokedAt) }),
   };

@@ -42,6 +42,21 @@ export const TOKEN_ERRORS: ErrorTable = {
     ...INVALID_REQUEST,
     description: 'Client secrets are not supported: send client_id only.',
   },
+  client_authentication_required: {
+    ...INVALID_GRANT,
+    description: 'This grant was obtained with client authentication; refresh it at oauth2/token.',
+  },
+  client_authentication_failed: { ...INVALID_REQUEST, description: 'Client authentication failed.' },
+  target_invalid: {
+    ...INVALID_GRANT,
+    description: 'The API integration does not issue tokens for this audience.',
+  },
+  subject_token_invalid: { ...INVALID_GRANT, description: 'The token is not valid.' },
+  subject_not_allowed: {
+    ...UNAUTHORIZED_CLIENT,
+    description: 'The API integration no longer accepts tokens of this subject.',
+  },
+  subject_token_used: { ...INVALID_GRANT, description: 'The token was already exchanged.' },
   scope_malformed: {
     ...INVALID_SCOPE,
     description: ({ at }) =>
@@ -141,6 +156,7 @@ const TOKEN_ERROR_TEXTS = {
   not_yet_valid: 'The access token is not valid yet.',
   revoked: 'The access token was revoked.',
   client_removed: 'The API integration of this access token no longer exists.',
+  wrong_audience: 'The access token was issued for another API.',
   certificate_not_presented:
     'The access token is bound to a client certificate that was not presented on this connection.',
   certificate_rejected: 'The access token is bound to a client certificate that is no longer accepted.',

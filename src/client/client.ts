@@ -3,7 +3,14 @@ import type { Dispatcher, RequestInfo, RequestInit, Response } from 'undici';
 import { type CredentialStore, memoryCredentialStore } from './credential-store.ts';
 import { requestDeviceGrant, type ShowPrompt } from './device.ts';
 import { LoginRequiredError, OAuthError, ServiceUnavailableError } from './errors.ts';
-import { type GrantContext, isFresh, isToken, requestGrant, type StoredGrant } from './grant.ts';
+import {
+  exchangeToken,
+  type GrantContext,
+  isFresh,
+  isToken,
+  requestGrant,
+  type StoredGrant,
+} from './grant.ts';
 import {
   createTokenService,
   parseBaseUrl,
@@ -15,6 +22,11 @@ import {
 export interface ClientOptions extends ServiceOptions {
   readonly clientId: string;
   readonly scope: string;
+  /**
+   * Reads a token of an issuer that gatehouse trusts, such as `serviceAccountToken()`. It is exchanged for an access token, and
+   * read again for each one, because Kubernetes renews it.
+   */
+  readonly subjectToken?: (() => string | Promise<string>) | undefined;
   /** Where the grant is stored. Default: in memory. */
   readonly store?: CredentialStore;
   /** Shows the user code for device authorization. Omitted: only `login` with its own `onDevice` can start it. */
@@ -99,11 +111,14 @@ type IsUsable = (stored: StoredGrant) => boolean;
 function createGrantSource(
   context: GrantContext,
   store: CredentialStore,
-  options: Pick<ClientOptions, 'certificate' | 'onDevice'>,
+  options: Pick<ClientOptions, 'certificate' | 'onDevice' | 'subjectToken'>,
 ) {
-  /** Undefined without a certificate: then a user has to confirm. */
-  const loginByCertificate = async (): Promise<StoredGrant | undefined> =>
-    options.certificate && requestGrant(context, 'Authorize/Certificate', { scope: context.scope });
+  /** Undefined without a certificate and a subject token: then a user has to confirm. */
+  const loginWithoutUser = async (): Promise<StoredGrant | undefined> => {
+    const { certificate, subjectToken } = options;
+    if (subjectToken !== undefined) return exchangeToken(context, await subjectToken());
+    return certificate && requestGrant(context, 'Authorize/Certificate', { scope: context.scope });
+  };
 
   const loginByDevice = async (
     showPrompt: ShowPrompt | undefined,
@@ -115,7 +130,7 @@ function createGrantSource(
 
   const login = async ({ onDevice = options.onDevice, signal }: LoginOptions = {}): Promise<StoredGrant> => {
     // Outside the lock: a user takes minutes, in which other processes use the stored grant.
-    const grant = (await loginByCertificate()) ?? (await loginByDevice(onDevice, signal));
+    const grant = (await loginWithoutUser()) ?? (await loginByDevice(onDevice, signal));
     const previous = await store.withLock(async (stored, save) => {
       await save(grant);
       return stored;
@@ -129,7 +144,7 @@ function createGrantSource(
   const renewStored = (isUsable: IsUsable): Promise<string | undefined> =>
     store.withLock(async (stored, save) => {
       if (stored !== undefined && isUsable(stored)) return stored.accessToken;
-      const next = (stored && (await refresh(context, stored, isUsable))) ?? (await loginByCertificate());
+      const next = (stored && (await refresh(context, stored, isUsable))) ?? (await loginWithoutUser());
       if (next === stored && next !== undefined) return next.accessToken;
       await save(next);
       return next?.accessToken;
@@ -156,7 +171,7 @@ function restrictToOwner(store: CredentialStore, owner: Owner): CredentialStore 
     stored.clientId === owner.clientId &&
     stored.scope === owner.scope &&
     isToken(stored.accessToken) &&
-    isToken(stored.refreshToken)
+    (stored.refreshToken === undefined || isToken(stored.refreshToken))
       ? stored
       : undefined;
   return {
@@ -195,10 +210,11 @@ async function refresh(
   stored: StoredGrant,
   isUsable: IsUsable,
 ): Promise<StoredGrant | undefined> {
-  if (context.now() >= stored.until) return undefined;
+  const { refreshToken } = stored;
+  if (refreshToken === undefined || context.now() >= stored.until) return undefined;
   for (let attempt = 1; ; attempt += 1) {
     try {
-      const parameters = { refresh_token: stored.refreshToken };
+      const parameters = { refresh_token: refreshToken };
       const options = { previous: stored, timeoutMs: ATTEMPT_TIMEOUT_MS };
       return await requestGrant(context, 'Authorize/Token', parameters, options);
     } catch (error) {

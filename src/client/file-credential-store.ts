@@ -67,7 +67,7 @@ async function readGrant(file: string): Promise<StoredGrant | undefined> {
 
 const isStoredGrant = (grant: Partial<Record<keyof StoredGrant, unknown>> | null | undefined): boolean =>
   isToken(grant?.accessToken) &&
-  isToken(grant.refreshToken) &&
+  (grant.refreshToken === undefined || isToken(grant.refreshToken)) &&
   typeof grant.service === 'string' &&
   [grant.obtained, grant.expires, grant.until].every((time) => Number.isFinite(time));
 

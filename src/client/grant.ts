@@ -10,7 +10,8 @@ export interface StoredGrant {
   readonly service: string;
   readonly clientId: string;
   readonly accessToken: string;
-  readonly refreshToken: string;
+  /** Omitted: the grant ends with its access token. */
+  readonly refreshToken?: string;
   readonly scope: string;
   readonly identity?: string;
   /** When the access token was requested and when it expires, by the local clock. */
@@ -66,6 +67,42 @@ export async function requestGrant(
   const requestedAt = now();
   const response = await service.post(route, { client_id: clientId, ...parameters }, timeoutMs);
   return parseGrantResponse(response, { service: service.base, clientId, scope }, requestedAt, previous);
+}
+
+const EXCHANGE_GRANT = 'urn:ietf:params:oauth:grant-type:token-exchange';
+const JWT_TYPE = 'urn:ietf:params:oauth:token-type:jwt';
+
+/** Exchanges a token of an issuer that gatehouse trusts (RFC 8693). */
+export async function exchangeToken(
+  { service, clientId, scope, now }: GrantContext,
+  subjectToken: string,
+): Promise<StoredGrant> {
+  const requestedAt = now();
+  const response = await service.postForm('oauth2/token', {
+    grant_type: EXCHANGE_GRANT,
+    client_id: clientId,
+    scope,
+    subject_token: subjectToken,
+    subject_token_type: JWT_TYPE,
+  });
+  const { access_token, token_type, expires_in } = response;
+  if (
+    !isToken(access_token) ||
+    !(typeof token_type === 'string' && token_type.toLowerCase() === 'bearer') ||
+    !isIntegerBetween(expires_in, 0, HUNDRED_YEARS)
+  )
+    throw new ServiceUnavailableError('the response is not that of a gatehouse token service');
+  // A refresh token is not used: the subject token obtains the next grant as well.
+  const expires = requestedAt + expires_in;
+  return {
+    service: service.base,
+    clientId,
+    scope,
+    accessToken: access_token,
+    obtained: requestedAt,
+    expires,
+    until: expires,
+  };
 }
 
 /** All fields are validated, because they are stored, printed and sent. */

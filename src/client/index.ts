@@ -6,3 +6,4 @@ export { LoginRequiredError, OAuthError, ServiceUnavailableError } from './error
 export { fileCredentialStore } from './file-credential-store.ts';
 export type { StoredGrant } from './grant.ts';
 export { bearerInterceptor } from './interceptor.ts';
+export { SERVICE_ACCOUNT_TOKEN_FILE, serviceAccountToken } from './service-account-token.ts';

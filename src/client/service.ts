@@ -28,6 +28,8 @@ export interface TokenService {
   /** For requests to the API with the same CA and certificate. */
   agent(): Promise<Agent>;
   post(route: string, body: Readonly<Record<string, string>>, timeoutMs?: number): Promise<ServiceResponse>;
+  /** For the OAuth endpoints. */
+  postForm(route: string, fields: Readonly<Record<string, string>>): Promise<ServiceResponse>;
   get(route: string, accessToken: string): Promise<ServiceResponse>;
   /** What the service says about this access token (RFC 7662). */
   introspect(accessToken: string): Promise<ServiceResponse>;
@@ -70,6 +72,12 @@ export function createTokenService(options: ServiceOptions): TokenService {
         headers: { 'content-type': 'application/json' },
         body: JSON.stringify(body),
         timeoutMs,
+      }),
+    postForm: (route, fields) =>
+      send(route, {
+        method: 'POST',
+        headers: { 'content-type': 'application/x-www-form-urlencoded' },
+        body: new URLSearchParams(fields).toString(),
       }),
     get: (route, accessToken) => send(route, { headers: { authorization: `Bearer ${accessToken}` } }),
     introspect: (accessToken) =>

@@ -4,6 +4,7 @@ import { isAbsolute, join, resolve } from 'node:path';
 import { type Client, createClient } from '../client/client.ts';
 import { LoginRequiredError, OAuthError, ServiceUnavailableError } from '../client/errors.ts';
 import { fileCredentialStore } from '../client/file-credential-store.ts';
+import { serviceAccountToken } from '../client/service-account-token.ts';
 import { type CommandContext, CommandError, EXIT, type Option, UsageError } from './command.ts';
 import { readOptionFile } from './files.ts';
 
@@ -98,18 +99,31 @@ export async function withClient<T>(
   const cert = readOptionFile(context, 'cert', profile.cert);
   const key = readOptionFile(context, 'key', profile.key);
   const ca = readOptionFile(context, 'cacert', profile.cacert);
+  return runWithClient(
+    () =>
+      createClient({
+        url: profile.url,
+        servicePath: profile.servicePath,
+        clientId: profile.clientId,
+        scope: profile.scope,
+        ca,
+        caOption: '--cacert FILE',
+        ...(cert !== undefined && key !== undefined && { certificate: { cert, key } }),
+        store: fileCredentialStore(join(getHomeFolder(context), `${name}.token.json`)),
+      }),
+    work,
+    name,
+  );
+}
+
+async function runWithClient<T>(
+  create: () => Client,
+  work: (client: Client) => Promise<T>,
+  name: string,
+): Promise<T> {
   let client: Client;
   try {
-    client = createClient({
-      url: profile.url,
-      servicePath: profile.servicePath,
-      clientId: profile.clientId,
-      scope: profile.scope,
-      ca,
-      caOption: '--cacert FILE',
-      ...(cert !== undefined && key !== undefined && { certificate: { cert, key } }),
-      store: fileCredentialStore(join(getHomeFolder(context), `${name}.token.json`)),
-    });
+    client = create();
   } catch (error) {
     throw new CommandError((error as Error).message, EXIT.configuration);
   }
@@ -120,6 +134,26 @@ export async function withClient<T>(
   } finally {
     await client.close();
   }
+}
+
+/** Runs `work` with a client that exchanges a service-account token. Nothing is stored. */
+export async function withServiceAccount<T>(
+  context: CommandContext,
+  { tokenFile, cacert, ...options }: Omit<Profile, 'cert' | 'key'> & { readonly tokenFile: string },
+  work: (client: Client) => Promise<T>,
+): Promise<T> {
+  const ca = readOptionFile(context, 'cacert', cacert);
+  return runWithClient(
+    () =>
+      createClient({
+        ...options,
+        ca,
+        caOption: '--cacert FILE',
+        subjectToken: serviceAccountToken(resolve(context.cwd, tokenFile)),
+      }),
+    work,
+    'default',
+  );
 }
 
 function toCommandError(error: unknown, name: string): unknown {

@@ -10,6 +10,7 @@ export const COMMANDS: Readonly<Record<string, CommandLoader>> = {
   explain: () => import('./explain.ts'),
   keys: () => import('./keys.ts'),
   'hash-password': () => import('./hash-password.ts'),
+  'hash-secret': () => import('./hash-secret.ts'),
   grants: () => import('./grants.ts'),
   backup: () => import('./backup.ts'),
   restore: () => import('./restore.ts'),

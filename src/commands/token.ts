@@ -1,15 +1,57 @@
-import { type Command, EXIT, UsageError, writeJson } from './command.ts';
-import { PROFILE_OPTION, withProfile } from './profile.ts';
+import type { Client } from '../client/client.ts';
+import { SERVICE_ACCOUNT_TOKEN_FILE } from '../client/service-account-token.ts';
+import { type Command, type CommandContext, EXIT, UsageError, writeJson } from './command.ts';
+import { PROFILE_OPTION, withProfile, withServiceAccount } from './profile.ts';
+import { parseWebUrl } from './web-url.ts';
 
 export const command: Command = {
   name: 'token',
   summary: 'prints an access token of the last login, refreshed when it is about to expire',
-  usage: ['gatehouse token', 'curl -H "Authorization: Bearer $(gatehouse token)" URL'],
+  usage: [
+    'gatehouse token',
+    'gatehouse token --service-account --url URL --client ID --scope SCOPE',
+    'curl -H "Authorization: Bearer $(gatehouse token)" URL',
+  ],
   options: {
     'valid-for': { type: 'string', value: 'SECONDS', help: 'refresh it when it expires sooner than this' },
     ...PROFILE_OPTION,
+    'service-account': {
+      type: 'boolean',
+      help: 'exchange the service-account token of this pod instead of using a login',
+    },
+    'token-file': {
+      type: 'string',
+      value: 'FILE',
+      help: `that token (default: GATEHOUSE_TOKEN_FILE, or ${SERVICE_ACCOUNT_TOKEN_FILE})`,
+    },
+    url: {
+      type: 'string',
+      value: 'URL',
+      help: 'with --service-account: the URL of gatehouse (GATEHOUSE_URL)',
+    },
+    client: {
+      type: 'string',
+      value: 'ID',
+      help: 'with --service-account: the client_id of the integration (GATEHOUSE_CLIENT)',
+    },
+    scope: {
+      type: 'string',
+      value: 'SCOPE',
+      help: 'with --service-account: the scope of the token (GATEHOUSE_SCOPE)',
+    },
+    cacert: {
+      type: 'string',
+      value: 'FILE',
+      help: 'with --service-account: the CA to trust, PEM (GATEHOUSE_CACERT)',
+    },
+    service: {
+      type: 'string',
+      value: 'PATH',
+      help: 'with --service-account: the path of the token service (default: /authsvc)',
+    },
   },
   notes: [
+    'With --service-account nothing is stored: each call exchanges the token, which works in a read-only container.',
     'Concurrent calls are safe: one of them refreshes, the others use its result.',
     'Exit code 77 when there is no valid grant: run gatehouse login.',
   ],
@@ -17,7 +59,7 @@ export const command: Command = {
     const validFor = context.option('valid-for');
     if (validFor !== undefined && !/^\d{1,8}$/.test(validFor))
       throw new UsageError('gatehouse token: --valid-for must be a number of seconds');
-    await withProfile(context, async (client) => {
+    const printToken = async (client: Client): Promise<void> => {
       const token = await client.token(validFor === undefined ? {} : { validFor: Number(validFor) });
       if (!context.json) return context.stdout(`${token}\n`);
       const grant = await client.grant();
@@ -27,7 +69,34 @@ export const command: Command = {
         expires: Math.floor(grant?.expires ?? 0),
         scope: grant?.scope,
       });
-    });
+    };
+    await (context.flag('service-account')
+      ? withServiceAccount(context, readServiceAccountOptions(context), printToken)
+      : withProfile(context, printToken));
     return EXIT.ok;
   },
 };
+
+function readServiceAccountOptions(context: CommandContext) {
+  const read = (option: string, variable: string): string | undefined =>
+    context.option(option) ?? (context.env[variable] || undefined);
+  const [url, clientId, scope] = [
+    read('url', 'GATEHOUSE_URL'),
+    read('client', 'GATEHOUSE_CLIENT'),
+    read('scope', 'GATEHOUSE_SCOPE'),
+  ];
+  if (url === undefined || clientId === undefined || scope === undefined)
+    throw new UsageError('gatehouse token: --service-account needs --url, --client and --scope');
+  parseWebUrl('gatehouse token: --url', url, {
+    scheme: 'https',
+    form: 'must be a URL, such as https://api.example.test',
+  });
+  return {
+    url,
+    clientId,
+    scope,
+    servicePath: context.option('service'),
+    cacert: read('cacert', 'GATEHOUSE_CACERT'),
+    tokenFile: read('token-file', 'GATEHOUSE_TOKEN_FILE') ?? SERVICE_ACCOUNT_TOKEN_FILE,
+  };
+}

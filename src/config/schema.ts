@@ -70,7 +70,7 @@ export function createSections(folder: string) {
         'Sign-in methods on the pages, in addition to passwords of directories and client certificates.',
       ),
     pages: pagesSection(path).prefault({}).describe('The browser pages.'),
-    integrations: z.array(integrationSection()).prefault([]).describe('The registered API integrations.'),
+    integrations: z.array(integrationSection(path)).prefault([]).describe('The registered API integrations.'),
     upstreams: z
       .record(customName, upstreamSection(path))
       .prefault({})

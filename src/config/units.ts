@@ -77,6 +77,11 @@ export const scope = z
     return z.NEVER;
   });
 
+/** The `aud` of tokens: one, or a list. */
+export const audience = z
+  .union([z.string().min(1).max(512), z.array(z.string().min(1).max(512)).min(1).max(32)])
+  .transform((names): readonly string[] => [names].flat());
+
 /** Relative paths are relative to the folder of the configuration file. */
 export const pathRelativeTo = (folder: string) =>
   z

@@ -37,6 +37,14 @@ const OWN_ONLY: ReadonlySet<string> = new Set([OWN_ISSUER]);
 export const getAcceptedIssuers = ({ issuers }: Pick<AccessRule, 'issuers'>): ReadonlySet<string> =>
   issuers ?? OWN_ONLY;
 
+/** In `audiences` of a rule: the default audience, which own tokens do not name. */
+export const DEFAULT_AUDIENCE = '';
+
+const DEFAULT_ONLY: ReadonlySet<string> = new Set([DEFAULT_AUDIENCE]);
+
+export const getAcceptedAudiences = ({ audiences }: Pick<AccessRule, 'audiences'>): ReadonlySet<string> =>
+  audiences ?? DEFAULT_ONLY;
+
 /** What a rule requires of requests. */
 export type Requirement =
   | { readonly kind: 'public' }
@@ -54,6 +62,8 @@ export interface AccessRule {
   readonly clients?: ReadonlySet<string>;
   /** Whose tokens are accepted: `own`, and names of trusted issuers. Omitted: only gatehouse's own. */
   readonly issuers?: ReadonlySet<string>;
+  /** The audiences that it accepts. Omitted: the default of own tokens, and any that its trusted issuers accept. */
+  readonly audiences?: ReadonlySet<string>;
   readonly upstream: string;
   /** How the API compares paths; unknown if omitted. */
   readonly paths?: PathComparison;

@@ -28,6 +28,12 @@ export interface Grant {
   readonly format?: TokenFormat;
   /** SHA-256 of the certificate that the grant is bound to (RFC 8705). */
   readonly boundTo?: string;
+  /** The `aud` of this generation's access token, to recompute it; the public URL if omitted. */
+  readonly audience?: string;
+  /** The configured name of the trusted issuer whose token was exchanged. */
+  readonly exchangedFrom?: string;
+  /** Obtained by a client that authenticated: a refresh requires that too. */
+  readonly clientAuthenticated?: true;
   readonly revokedAt?: Epoch;
   /** As of the latest refresh. */
   readonly profile?: Profile;
@@ -79,6 +85,7 @@ export interface RefreshAttempt {
   readonly generation: number;
   /** SHA-256 of the client certificate of the connection. */
   readonly certificate?: string;
+  readonly clientAuthenticated?: boolean;
   readonly now: Epoch;
   readonly arrivedAt: Epoch;
   /** Seconds in which a lost response can be requested again; 0: never. */
@@ -88,6 +95,8 @@ export interface RefreshAttempt {
   readonly accessLifetime: number;
   readonly keys: KeyIds;
   readonly format?: TokenFormat;
+  /** Those of the integration now. */
+  readonly audiences?: readonly string[] | undefined;
 }
 
 /** A time in which gatehouse could not respond: no process was running, or the store was unreachable. */
@@ -114,6 +123,8 @@ const refuse = (refusal: Refusal): RefreshDecision => ({ kind: 'refused', refusa
 export function decideRefresh(grant: Grant, attempt: RefreshAttempt): RefreshDecision {
   const { generation, now } = attempt;
   if (grant.clientId !== attempt.clientId) return refuse({ reason: 'client_mismatch', grantId: grant.id });
+  if (grant.clientAuthenticated === true && attempt.clientAuthenticated !== true)
+    return refuse({ reason: 'client_authentication_required', clientId: grant.clientId });
   if (grant.boundTo !== undefined && grant.boundTo !== attempt.certificate)
     return refuse({ reason: 'certificate_binding_mismatch', grantId: grant.id });
 
@@ -127,12 +138,15 @@ export function decideRefresh(grant: Grant, attempt: RefreshAttempt): RefreshDec
   }
 
   // The token is authentic, so a generation above the record's means that a failover lost an update: continue from the token.
-  if (generation >= grant.generation)
+  if (generation >= grant.generation) {
+    const { audience, ...rest } = grant;
+    const nextAudience = chooseNextAudience(audience, attempt.audiences);
     return {
       kind: 'rotated',
       rolledForward: generation > grant.generation,
       grant: {
-        ...grant,
+        ...rest,
+        ...(nextAudience !== undefined && { audience: nextAudience }),
         generation: generation + 1,
         rotatedAt: now,
         accessExpires: computeAccessExpiry(now, attempt.accessLifetime, grant.refreshUntil),
@@ -140,6 +154,7 @@ export function decideRefresh(grant: Grant, attempt: RefreshAttempt): RefreshDec
         format: attempt.format ?? 'jwt',
       },
     };
+  }
 
   if (generation === grant.generation - 1) {
     if (isInRetryWindow(grant, attempt)) return { kind: 'retried', grant };
@@ -149,6 +164,15 @@ export function decideRefresh(grant: Grant, attempt: RefreshAttempt): RefreshDec
   }
   return { kind: 'reused', grant };
 }
+
+/** A grant keeps its audience for as long as its integration has it. */
+const chooseNextAudience = (
+  current: string | undefined,
+  allowed: readonly string[] | undefined,
+): string | undefined =>
+  allowed === undefined || (current !== undefined && allowed.includes(current))
+    ? allowed && current
+    : allowed[0];
 
 /** The window counts only time in which gatehouse served: an outage pauses an open window, and never reopens a closed one. */
 function isInRetryWindow(grant: Grant, { now, retryWindow, outages }: RefreshAttempt): boolean {

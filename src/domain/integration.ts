@@ -1,8 +1,13 @@
 import { type Outcome, ok, refused } from './outcome.ts';
-import { findExcess, formatScope, type Scope, uniteScopes } from './scope.ts';
+import { findExcess, formatScope, intersectScopes, type Scope, uniteScopes } from './scope.ts';
+import { matchesSubject, type SubjectPattern } from './subject-pattern.ts';
 import type { User } from './user.ts';
 
-export const GRANT_TYPES = ['certificate', 'device'] as const;
+/**
+ * How a grant was obtained: by a user or workload with a certificate, by a user in a browser, with a token of a trusted issuer,
+ * or by the client itself with its secret or key.
+ */
+export const GRANT_TYPES = ['certificate', 'device', 'exchange', 'client'] as const;
 export type GrantType = (typeof GRANT_TYPES)[number];
 
 /** Access tokens are self-contained (JWT), or opaque handles that are looked up. */
@@ -24,9 +29,21 @@ export interface Integration {
   /** Key fingerprints of the accepted issuers; all if omitted. */
   readonly issuers?: ReadonlySet<string>;
   readonly bindToCertificate: boolean;
+  /** The APIs that its tokens can be for, the default first. Omitted: the public URL. */
+  readonly audience?: readonly string[];
+  /** SHA-256 of its client secrets, as `hash-secret` prints them. */
+  readonly secretHashes?: readonly string[];
+  /** It has keys for `private_key_jwt`. */
+  readonly hasKeys?: boolean;
+  /** Whose tokens of trusted issuers can be exchanged for a grant; none if omitted. */
+  readonly exchange?: readonly ExchangeEntry[];
   /** For new access tokens; others stay valid. `jwt` if omitted. */
   readonly tokenFormat?: TokenFormat;
 }
+
+/** RFC 6749 §2.1: it has credentials, and must authenticate at the OAuth endpoints. */
+export const isConfidential = ({ secretHashes = [], hasKeys = false }: Integration): boolean =>
+  secretHashes.length > 0 || hasKeys;
 
 /** An entry of an access list. Entries are additive; users without an entry have no access. */
 export interface AccessEntry {
@@ -38,6 +55,50 @@ export interface AccessEntry {
   /** Restricts the grant types. */
   readonly grants?: ReadonlySet<GrantType>;
 }
+
+/** Tokens of a trusted issuer that can be exchanged for a grant. Entries are additive. */
+export interface ExchangeEntry {
+  /** The configured name of the trusted issuer. */
+  readonly issuer: string;
+  readonly subject: SubjectPattern;
+  /** Claims that the token must have: a pattern for a text, or a truth value. */
+  readonly claims: ReadonlyMap<string, SubjectPattern | boolean>;
+  /** Restricts the scope of the integration. */
+  readonly scope?: Scope;
+  /** Returns a refresh token. */
+  readonly refresh: boolean;
+  /** Accepts each `jti` once, and no token without one. */
+  readonly once: boolean;
+}
+
+/** What exchange entries are compared with. */
+export interface ExchangeSubject {
+  readonly issuer: string;
+  readonly subject: string;
+  /** Undefined where the claims are no longer known: at a refresh. */
+  readonly readClaim?: (path: string) => unknown;
+}
+
+function matchesClaim(expected: SubjectPattern | boolean, value: unknown): boolean {
+  if (typeof expected === 'boolean') return value === expected;
+  const values: readonly unknown[] = Array.isArray(value) ? value : [value];
+  return values.some((text) => typeof text === 'string' && matchesSubject(expected, text));
+}
+
+function matchesExchange({ issuer, subject, claims }: ExchangeEntry, presented: ExchangeSubject): boolean {
+  const { readClaim } = presented;
+  return (
+    issuer === presented.issuer &&
+    matchesSubject(subject, presented.subject) &&
+    (readClaim === undefined ||
+      claims.entries().every(([path, expected]) => matchesClaim(expected, readClaim(path))))
+  );
+}
+
+export const findExchangeEntries = (
+  { exchange = [] }: Integration,
+  presented: ExchangeSubject,
+): readonly ExchangeEntry[] => exchange.filter((entry) => matchesExchange(entry, presented));
 
 export const matchesUser = (entry: AccessEntry, user: User): boolean =>
   entry.identities.has(user.identity) ||
@@ -57,6 +118,23 @@ export function getAllowedScope(
   return uniteScopes(entries.map((entry) => entry.scope ?? integration.scope));
 }
 
+/** Checked when a token is exchanged and at every refresh of the grant. */
+export function checkExchangeAllowed(
+  integration: Integration,
+  entries: readonly ExchangeEntry[],
+  identity: string,
+  scope: Scope,
+): Outcome<Scope> {
+  if (!integration.grants.has('exchange'))
+    return refused({ reason: 'grant_type_not_allowed', grantType: 'exchange' });
+  if (entries.length === 0) return refused({ reason: 'subject_not_allowed', identity });
+  return checkScope(integration, getExchangeScope(integration, entries), scope);
+}
+
+/** The largest scope that these entries allow. */
+export const getExchangeScope = (integration: Integration, entries: readonly ExchangeEntry[]): Scope =>
+  intersectScopes(integration.scope, uniteScopes(entries.map((entry) => entry.scope ?? integration.scope)));
+
 /** Checked when a grant is issued and at every refresh. */
 export function checkGrantAllowed(
   integration: Integration,
@@ -66,6 +144,10 @@ export function checkGrantAllowed(
 ): Outcome<Scope> {
   const access = getAllowedScope(integration, user, grantType);
   if (access === undefined) return refused({ reason: 'identity_not_allowed', identity: user.identity });
+  return checkScope(integration, access, scope);
+}
+
+function checkScope(integration: Integration, access: Scope, scope: Scope): Outcome<Scope> {
   const beyondIntegration = findExcess(scope, integration.scope);
   if (beyondIntegration)
     return refused({ reason: 'scope_exceeds_integration', excess: formatScope(beyondIntegration) });

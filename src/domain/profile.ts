@@ -47,9 +47,12 @@ export const createUserProfile = ({ userName, email, groups }: User): Profile | 
     groups: [...groups].toSorted(),
   });
 
-/** A directory that derives users from certificates knows the name only when it sees the certificate. */
-export const updateProfile = (known: Profile | undefined, user: User): Profile | undefined =>
-  user.userName === undefined ? known : createUserProfile(user);
+/**
+ * A directory that derives users from certificates knows the name only when it sees the certificate; users of trusted issuers are in
+ * no directory.
+ */
+export const updateProfile = (known: Profile | undefined, user: User | undefined): Profile | undefined =>
+  user?.userName === undefined ? known : createUserProfile(user);
 
 export function selectClaims(
   profile: Profile | undefined,

@@ -13,8 +13,23 @@ export type Refusal =
   | { readonly reason: 'device_flow_disabled' }
   | { readonly reason: 'grant_type_not_allowed'; readonly grantType: string }
   | { readonly reason: 'grant_type_unsupported'; readonly grantType: string }
-  /** The client sent a secret or an assertion; all clients are public. */
+  /** The client sent a secret or an assertion, but has none in the configuration, or the endpoint supports none. */
   | { readonly reason: 'client_authentication_unsupported' }
+  | { readonly reason: 'client_authentication_required'; readonly clientId: string }
+  /** `detail`: for operators only. */
+  | {
+      readonly reason: 'client_authentication_failed';
+      readonly clientId: string;
+      readonly method: string;
+      readonly detail: string;
+    }
+  // audience
+  | { readonly reason: 'target_invalid'; readonly target: string }
+  // tokens of trusted issuers
+  /** `issuer`: its configured name, if it is known. */
+  | { readonly reason: 'subject_token_invalid'; readonly fault: TokenFault; readonly issuer?: string }
+  | { readonly reason: 'subject_not_allowed'; readonly identity: string }
+  | { readonly reason: 'subject_token_used'; readonly identity: string }
   // scope
   | { readonly reason: 'scope_missing' }
   | { readonly reason: 'scope_malformed'; readonly at: number }
@@ -64,6 +79,8 @@ export type TokenFault =
   | 'not_yet_valid'
   | 'revoked'
   | 'client_removed'
+  /** It was issued for another API. */
+  | 'wrong_audience'
   | 'certificate_not_presented'
   /** It is expired, revoked or no longer of an approved issuer. */
   | 'certificate_rejected';

@@ -1,4 +1,4 @@
-import { type AccessRule, getAcceptedIssuers } from './access-rule.ts';
+import { type AccessRule, getAcceptedAudiences, getAcceptedIssuers } from './access-rule.ts';
 import { covers } from './scope.ts';
 
 /** Whether `other` allows everything that `rule` allows. Path, host and method are not compared. */
@@ -11,6 +11,7 @@ export function isAtLeastAsStrict(rule: AccessRule, other: AccessRule): boolean 
       return false;
   }
   if (!getAcceptedIssuers(rule).isSubsetOf(getAcceptedIssuers(other))) return false;
+  if (!getAcceptedAudiences(rule).isSubsetOf(getAcceptedAudiences(other))) return false;
   const { clients } = other;
   return clients === undefined || (rule.clients !== undefined && rule.clients.isSubsetOf(clients));
 }

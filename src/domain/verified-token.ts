@@ -20,6 +20,10 @@ export interface VerifiedToken {
   readonly grantEnded?: true;
   /** The configured name of the trusted issuer; omitted for tokens of gatehouse. */
   readonly issuer?: string;
+  /** Of an own token: omitted if it is the default, otherwise one. Of a foreign token: its `aud`. */
+  readonly audience?: readonly string[];
+  /** The trusted issuer whose token was exchanged for the grant of this token. */
+  readonly exchangedFrom?: string;
   readonly profile?: Profile;
 }
 

@@ -22,6 +22,8 @@ export interface CertificateGrantRequest {
   /** The client certificate of this connection, DER. */
   readonly certificate: Uint8Array | undefined;
   readonly scopeSyntax?: ScopeSyntax;
+  /** One of those of the integration; omitted: its default. */
+  readonly audience?: string | undefined;
   /** RFC 6749 §4.4: no refresh token, and scope is optional: everything that access list and integration allow. */
   readonly accessOnly?: true;
 }
@@ -98,6 +100,7 @@ export async function grantByCertificate(
     identity: user.identity,
     grantType: 'certificate',
     scope: requestedScope,
+    audience: params.audience,
     refreshable: params.accessOnly !== true,
     now,
     profile: createUserProfile(user),

@@ -6,6 +6,7 @@ export const INVALID_REQUEST = { status: 400, code: 'invalid_request' } as const
 export const INVALID_GRANT = { status: 400, code: 'invalid_grant' } as const;
 export const INVALID_SCOPE = { status: 400, code: 'invalid_scope' } as const;
 export const UNAUTHORIZED_CLIENT = { status: 400, code: 'unauthorized_client' } as const;
+export const INVALID_TARGET = { status: 400, code: 'invalid_target' } as const;
 export const INVALID_CLIENT = { status: 401, code: 'invalid_client' } as const;
 
 const describe = <Description>(error: ErrorCode, description: Description) => ({ ...error, description });

@@ -6,6 +6,7 @@ import type { CertificateValidator } from '../ports/certificate-validator.ts';
 import type { UserDirectory } from '../ports/directory.ts';
 import type { Sealer } from '../ports/sealer.ts';
 import type { Store } from '../ports/store.ts';
+import type { SubjectTokenReader } from '../ports/subject-token-reader.ts';
 import type { TokenIssuer } from '../ports/token-issuer.ts';
 import type { OutageTracker } from './outage-tracker.ts';
 import type { PendingDeviceLimiter } from './pending-device-limiter.ts';
@@ -15,11 +16,13 @@ import type { PollLimiter } from './poll-limiter.ts';
 export interface GrantDeps {
   readonly store: Pick<
     Store,
-    'grants' | 'grantIndex' | 'devices' | 'userCodes' | 'revocations' | 'waitUntilDurable' | 'time'
+    'grants' | 'grantIndex' | 'devices' | 'userCodes' | 'notes' | 'revocations' | 'waitUntilDurable' | 'time'
   >;
   readonly users: UserDirectory;
   readonly certificateValidator: CertificateValidator;
   readonly tokenIssuer: TokenIssuer;
+  /** Omitted: there are no trusted issuers. */
+  readonly subjectTokens?: SubjectTokenReader;
   readonly sealer: Sealer;
   readonly integrations: ReadonlyMap<string, Integration>;
   readonly policy: GrantPolicy;
@@ -38,6 +41,8 @@ export interface GrantPolicy {
   readonly retryWindow: number;
   readonly reuse: 'revoke' | 'reject';
   readonly supersede: boolean;
+  /** The part before the colon of the identities of clients. */
+  readonly clientLabel: string;
   readonly device: {
     readonly enabled: boolean;
     readonly codeLifetime: number;

@@ -167,6 +167,9 @@ export interface DeviceTokenRequest {
   readonly deviceCode: string;
   /** RFC 8628 §3.5: a device that polls too early gets slow_down, and its interval grows. */
   readonly slowDown?: boolean;
+  readonly clientAuthenticated?: boolean;
+  /** One of those of the integration; omitted: its default. */
+  readonly audience?: string | undefined;
 }
 
 /**
@@ -214,7 +217,9 @@ export async function exchangeDeviceCode(
     grantType,
     scope,
     profile,
+    audience: params.audience,
     now,
+    ...(params.clientAuthenticated === true && { clientAuthenticated: true }),
   });
   if (
     (await deps.store.grants.create(id, grant, getGrantRecordExpiry(grant, keepRequestUntil(record)))) ===

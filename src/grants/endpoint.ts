@@ -82,7 +82,7 @@ export interface EndpointSet<Name extends string, Service extends EndpointServic
   /** RFC 9110 §11.6.1: the WWW-Authenticate field of a 401 response. */
   readonly formatChallenge: (name: Name, code: string, context: RequestContext) => string;
   /** Requests that no endpoint of this API accepts. */
-  readonly findRefusal?: (context: RequestContext, parameters: Parameters) => Refusal | undefined;
+  readonly findRefusal?: (name: Name, context: RequestContext, parameters: Parameters) => Refusal | undefined;
   readonly getRefusalHeaders?: (
     refusal: Refusal,
     context: RequestContext,
@@ -175,7 +175,7 @@ async function runEndpoint<Name extends string, Service extends EndpointService<
   }
   const limitResponse = await checkRateLimit(await endpoint.identifyCaller?.(service, context, parameters));
   if (limitResponse !== undefined) return limitResponse;
-  const refusal = api.findRefusal?.(context, parameters);
+  const refusal = api.findRefusal?.(name, context, parameters);
   if (refusal !== undefined) return refuse(refusal);
   const outcome = await endpoint.handle(service, context, parameters);
   if (!outcome.ok) return refuse(outcome.refusal);

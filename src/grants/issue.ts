@@ -6,7 +6,13 @@ import {
   type Grant,
   type GrantCertificate,
 } from '../domain/grant.ts';
-import { checkGrantAllowed, type GrantType, type Integration } from '../domain/integration.ts';
+import {
+  checkExchangeAllowed,
+  checkGrantAllowed,
+  findExchangeEntries,
+  type GrantType,
+  type Integration,
+} from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import type { Profile } from '../domain/profile.ts';
 import { parseScope } from '../domain/scope.ts';
@@ -32,6 +38,10 @@ export interface NewGrant {
   readonly boundTo?: string;
   readonly profile?: Profile | undefined;
   readonly certificate?: GrantCertificate;
+  /** Omitted: the default of the integration. */
+  readonly audience?: string | undefined;
+  readonly exchangedFrom?: string;
+  readonly clientAuthenticated?: true;
   /** False: no refresh token is returned, so the grant ends with its access token. */
   readonly refreshable?: boolean;
   readonly now: Epoch;
@@ -50,7 +60,7 @@ export const getIssueTime = (
 
 export function createGrant(
   deps: GrantDeps,
-  { integration, now, refreshable = true, profile, ...rest }: NewGrant,
+  { integration, now, refreshable = true, profile, audience = integration.audience?.[0], ...rest }: NewGrant,
 ): Grant {
   const lifetime = refreshable
     ? integration.grantLifetime
@@ -60,6 +70,7 @@ export function createGrant(
   return {
     ...rest,
     ...(profile !== undefined && { profile }),
+    ...(audience !== undefined && { audience }),
     clientId: integration.clientId,
     issuedAt: Math.floor(issuedAt),
     refreshUntil,
@@ -75,8 +86,10 @@ export function createGrant(
 export async function checkStillAllowed(
   deps: GrantDeps,
   integration: Integration,
-  { identity, grantType, scope }: Pick<Grant, 'identity' | 'grantType' | 'scope'>,
-): Promise<Outcome<User>> {
+  grant: Pick<Grant, 'identity' | 'grantType' | 'scope' | 'exchangedFrom'>,
+): Promise<Outcome<User | undefined>> {
+  const { identity, grantType, scope } = grant;
+  if (grantType === 'exchange') return checkExchangeStillAllowed(integration, grant);
   const user = await deps.users.findByIdentity(identity);
   if (user === undefined) return refused({ reason: 'identity_unknown', subject: identity });
   if (user.disabled) return refused({ reason: 'identity_disabled', identity: user.identity });
@@ -84,6 +97,24 @@ export async function checkStillAllowed(
   if (!parsed.ok) return parsed;
   const allowed = checkGrantAllowed(integration, user, grantType, parsed.value);
   return allowed.ok ? ok(user) : allowed;
+}
+
+/** The foreign token is gone, so its claims are not compared again. */
+function checkExchangeStillAllowed(
+  integration: Integration,
+  { identity, scope, exchangedFrom = '' }: Pick<Grant, 'identity' | 'scope' | 'exchangedFrom'>,
+): Outcome<undefined> {
+  const parsed = parseScope(scope, { allowSpaces: true });
+  if (!parsed.ok) return parsed;
+  const subject = identity.slice(identity.indexOf(':') + 1);
+  const entries = findExchangeEntries(integration, { issuer: exchangedFrom, subject });
+  const allowed = checkExchangeAllowed(
+    integration,
+    entries.filter((entry) => entry.refresh),
+    identity,
+    parsed.value,
+  );
+  return allowed.ok ? ok(undefined) : allowed;
 }
 
 /** Where the settings require an audit record, nothing is issued without it. Revocation is always possible. */
@@ -120,4 +151,5 @@ export const grantFields = (grant: Grant) => ({
   scope: grant.scope,
   grantType: grant.grantType,
   generation: grant.generation,
+  ...(grant.exchangedFrom !== undefined && { issuer: grant.exchangedFrom }),
 });

@@ -19,9 +19,13 @@ export interface RefreshRequest {
   readonly refreshToken: string;
   /** The client certificate of this connection. */
   readonly certificate?: { readonly fingerprint: string; readonly der: Uint8Array };
+  /** The client authenticated with its secret or key. */
+  readonly clientAuthenticated?: boolean;
   readonly arrivedAt: Epoch;
   /** RFC 6749 §6: must be within the scope of the grant. The new token has the full scope of the grant. */
   readonly scope?: string;
+  /** RFC 8707 §2.2: must be the audience of the grant (undefined: the default). */
+  readonly isTarget?: (audience: string | undefined) => boolean;
 }
 
 /** A race is lost only to another update of the same grant, so this many indicate another problem. */
@@ -50,6 +54,8 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
       accessLifetime: integration.accessLifetime,
       keys: deps.tokenIssuer.getCurrentKeyIds(now),
       format: integration.tokenFormat ?? 'jwt',
+      audiences: integration.audience,
+      clientAuthenticated: params.clientAuthenticated === true,
       ...(params.certificate !== undefined && { certificate: params.certificate.fingerprint }),
     });
 
@@ -78,6 +84,8 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
       verdict.kind === 'rotated'
         ? withProfile(verdict.grant, updateProfile(record.profile, allowed.value))
         : verdict.grant;
+    if (params.isTarget?.(grant.audience) === false)
+      return refused({ reason: 'target_invalid', target: 'this resource' });
     if (verdict.kind === 'retried') {
       // The write of the first response may not be durable yet.
       await deps.store.waitUntilDurable();

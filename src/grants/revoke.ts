@@ -12,7 +12,13 @@ const MAX_RACES = 64;
 /** Was the grant revoked, even if its record does not show it yet? */
 export const isGrantRevoked = (
   { store }: Pick<GrantDeps, 'store'>,
-  { id, clientId, identity, issuedAt }: Pick<Grant, 'id' | 'clientId' | 'identity' | 'issuedAt'>,
+  {
+    id,
+    clientId,
+    identity,
+    issuedAt,
+    exchangedFrom,
+  }: Pick<Grant, 'id' | 'clientId' | 'identity' | 'issuedAt' | 'exchangedFrom'>,
 ): boolean =>
   // Above every generation: an entry that supersedes older tokens does not match.
   store.revocations.isRevoked({
@@ -21,6 +27,7 @@ export const isGrantRevoked = (
     clientId,
     identity,
     issuedAt,
+    ...(exchangedFrom !== undefined && { exchangedFrom }),
   });
 
 /** Announces the revocation first, then updates the record: after a crash in between the tokens are rejected. */

@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import { ok } from '../domain/outcome.ts';
 import { authorizeDevice } from '../grants/device-authorization.ts';
+import { authenticateRequest } from './client-authentication.ts';
 import { DEVICE_AUTHORIZATION_ERRORS } from './error-tables.ts';
 import { DeviceAuthorizationRequest, type DeviceAuthorizationResponse } from './schemas.ts';
 import { formBody, type OAuthEndpoint } from './service.ts';
@@ -13,7 +14,13 @@ export const deviceAuthorization: OAuthEndpoint = {
   errors: () => DEVICE_AUTHORIZATION_ERRORS,
   body: formBody(DeviceAuthorizationRequest),
   async handle(service, context, parameters) {
-    const authorized = await authorizeDevice(service, context, parameters, { allowSpaces: true });
+    const client = await authenticateRequest(service, context, parameters, { required: true });
+    if (!client.ok) return client;
+    const named = {
+      ...parameters,
+      get: (name: string) => (name === 'client_id' ? client.value.clientId : parameters.get(name)),
+    };
+    const authorized = await authorizeDevice(service, context, named, { allowSpaces: true });
     if (!authorized.ok) return authorized;
     const body: z.output<typeof DeviceAuthorizationResponse> = authorized.value.response;
     return ok({ status: 200, body });

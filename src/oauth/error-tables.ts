@@ -7,9 +7,22 @@ import {
   INVALID_GRANT,
   INVALID_REQUEST,
   INVALID_SCOPE,
+  INVALID_TARGET,
   UNAUTHORIZED_CLIENT,
 } from '../grants/common-errors.ts';
 import { type ErrorTable, overrideError } from '../http/error-table.ts';
+
+const SUBJECT_TOKEN_FAULTS = {
+  malformed: 'it has no jti, and each token is accepted once here',
+  not_authentic: 'it is not a valid token of a trusted issuer for this service',
+  expired: 'it has expired',
+  not_yet_valid: 'it is not valid yet',
+  revoked: 'it was revoked',
+  client_removed: 'its client is not known',
+  wrong_audience: 'it was issued for another API',
+  certificate_not_presented: 'it is bound to a client certificate that was not presented',
+  certificate_rejected: 'it is bound to a client certificate that is not accepted',
+} as const satisfies Record<RefusalOf<'subject_token_invalid'>['fault'], string>;
 
 const NEW_GRANT_HINT = 'Obtain a new grant.';
 
@@ -31,7 +44,28 @@ export const TOKEN_ERRORS: ErrorTable = {
   client_authentication_unsupported: {
     ...INVALID_CLIENT,
     description:
-      'Client secrets are not supported: send client_id in the body, and a client certificate where needed.',
+      'The API integration has no such credential: send client_id in the body, and a client certificate where needed.',
+  },
+  client_authentication_required: {
+    ...INVALID_CLIENT,
+    description: 'The API integration must authenticate with its client secret or its key.',
+  },
+  client_authentication_failed: { ...INVALID_CLIENT, description: 'Client authentication failed.' },
+  target_invalid: {
+    ...INVALID_TARGET,
+    description: ({ target }) => `The API integration does not issue tokens for ${target}.`,
+  },
+  subject_token_invalid: {
+    ...INVALID_GRANT,
+    description: ({ fault }) => `assertion is not usable: ${SUBJECT_TOKEN_FAULTS[fault]}.`,
+  },
+  subject_not_allowed: {
+    ...INVALID_GRANT,
+    description: 'The API integration does not accept tokens of this subject.',
+  },
+  subject_token_used: {
+    ...INVALID_GRANT,
+    description: 'The token was already exchanged; it is valid once only.',
   },
   device_flow_disabled: {
     ...UNAUTHORIZED_CLIENT,
@@ -101,6 +135,17 @@ export const TOKEN_ERRORS: ErrorTable = {
   },
 };
 
+/** RFC 8693 §2.2.2: an unusable subject_token is invalid_request, for whatever reason. */
+export const TOKEN_EXCHANGE_ERRORS: ErrorTable = {
+  ...TOKEN_ERRORS,
+  subject_token_invalid: {
+    ...INVALID_REQUEST,
+    description: ({ fault }) => `subject_token is not usable: ${SUBJECT_TOKEN_FAULTS[fault]}.`,
+  },
+  subject_not_allowed: overrideError(TOKEN_ERRORS.subject_not_allowed, INVALID_REQUEST),
+  subject_token_used: overrideError(TOKEN_ERRORS.subject_token_used, INVALID_REQUEST),
+};
+
 /** With `grant_type=client_credentials` the certificate authenticates the client, so its identity is an authentication error. */
 export const CLIENT_CREDENTIALS_ERRORS: ErrorTable = {
   ...TOKEN_ERRORS,
@@ -148,6 +193,7 @@ const TOKEN_ERROR_TEXTS = {
   not_yet_valid: 'The access token of the caller is not valid yet.',
   revoked: 'The access token of the caller was revoked.',
   client_removed: 'The API integration of the caller no longer exists.',
+  wrong_audience: 'The access token of the caller was issued for another API.',
   certificate_not_presented:
     'The access token of the caller is bound to a client certificate that was not presented.',
   certificate_rejected:

@@ -53,7 +53,7 @@ export const introspect: OAuthEndpoint = {
         ...(bearer.profile?.name !== undefined && { username: bearer.profile.name }),
         ...(bearer.profile?.email !== undefined && { email: bearer.profile.email }),
         ...(bearer.profile?.groups !== undefined && { groups: [...bearer.profile.groups] }),
-        aud: service.publicUrl,
+        aud: bearer.audience?.[0] ?? service.publicUrl,
         iss: service.publicUrl,
         jti: `${bearer.grantId}.${bearer.generation}`,
         ...(bearer.boundTo !== undefined && { cnf: { 'x5t#S256': bearer.boundTo } }),
@@ -99,6 +99,7 @@ async function authorizeCaller(
     const effectiveScope = getEffectiveScope(service, bearer, () => service.getPresentedCertificate(context));
     if (!effectiveScope.ok) return effectiveScope;
     if (presented.value === token) return ok(undefined);
+    if (bearer.audience !== undefined) return refused({ reason: 'token_invalid', fault: 'wrong_audience' });
     const { requires } = introspection;
     if (requires !== undefined && covers(effectiveScope.value, requires)) return ok(undefined);
     return refused({

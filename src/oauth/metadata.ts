@@ -12,6 +12,12 @@ export function createMetadata(service: OAuthService, issuerPath: string): z.out
   const { publicUrl, path, grantDeps, introspection } = service;
   const endpointUrl = (subpath: string): string => `${publicUrl}${path}${subpath}`;
   const certificateAuthMethods = service.acceptsCertificates ? ['tls_client_auth'] : [];
+  const hasSecrets = grantDeps.integrations.values().some(({ secretHashes = [] }) => secretHashes.length > 0);
+  const hasKeys = grantDeps.integrations.values().some((integration) => integration.hasKeys === true);
+  const clientAuthMethods = [
+    ...(hasSecrets ? ['client_secret_basic', 'client_secret_post'] : []),
+    ...(hasKeys ? ['private_key_jwt'] : []),
+  ];
   const introspectionAuthMethods = [
     ...(introspection.access.length > 0 ? certificateAuthMethods : []),
     ...(introspection.requires === undefined ? [] : ['Bearer']),
@@ -28,8 +34,13 @@ export function createMetadata(service: OAuthService, issuerPath: string): z.out
     grant_types_supported: getSupportedGrantTypes(service),
     // There is no authorization endpoint.
     response_types_supported: [],
-    token_endpoint_auth_methods_supported: ['none', ...certificateAuthMethods],
-    revocation_endpoint_auth_methods_supported: ['none'],
+    token_endpoint_auth_methods_supported: ['none', ...certificateAuthMethods, ...clientAuthMethods],
+    revocation_endpoint_auth_methods_supported: ['none', ...clientAuthMethods],
+    // RFC 8414 §2: required with private_key_jwt.
+    ...(hasKeys && {
+      token_endpoint_auth_signing_alg_values_supported: [...service.assertionAlgorithms],
+      revocation_endpoint_auth_signing_alg_values_supported: [...service.assertionAlgorithms],
+    }),
     ...(introspectionAuthMethods.length > 0 && {
       introspection_endpoint_auth_methods_supported: introspectionAuthMethods,
     }),

@@ -1,6 +1,7 @@
 import { ok, refused } from '../domain/outcome.ts';
 import { accessTokenRateLimitKey, refreshTokenRateLimitKey } from '../grants/rate-limit-key.ts';
 import { revokeByToken } from '../grants/revoke.ts';
+import { authenticateRequest, hasClientCredential } from './client-authentication.ts';
 import { REVOCATION_ERRORS } from './error-tables.ts';
 import { RevocationRequest } from './schemas.ts';
 import { formBody, type OAuthEndpoint } from './service.ts';
@@ -23,10 +24,17 @@ export const revoke: OAuthEndpoint = {
       (await accessTokenRateLimitKey(grantDeps, token, clientAddress))
     );
   },
-  async handle({ grantDeps }, context, parameters) {
+  async handle(service, context, parameters) {
+    const { grantDeps } = service;
     const token = parameters.get('token');
     if (token === undefined) return refused({ reason: 'token_missing' });
-    const clientId = parameters.get('client_id');
+    let clientId = parameters.get('client_id');
+    // RFC 7009 §2.1. Not required, even of a client that has credentials: a holder of the token can always end it.
+    if (hasClientCredential(context, parameters)) {
+      const client = await authenticateRequest(service, context, parameters, { required: false });
+      if (!client.ok) return client;
+      ({ clientId } = client.value);
+    }
     const now = grantDeps.now();
     const refreshToken = grantDeps.tokenIssuer.openRefreshToken(token, now);
     const claims =

@@ -1,12 +1,11 @@
 import { createErrorResponse, type EndpointSet, handleEndpoint } from '../grants/endpoint.ts';
-import { getHeaderValues } from '../http/raw-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { sendResponse } from '../http/service-response.ts';
+import { hasBasicCredentials, hasClientCredential, hasSecretInQuery } from './client-authentication.ts';
 import { deviceAuthorization } from './device-authorization.ts';
 import { introspect } from './introspect.ts';
 import { createMetadata } from './metadata.ts';
 import { revoke } from './revoke.ts';
-import { CLIENT_SECRET_PARAMETERS } from './schemas.ts';
 import type { OAuthEndpoint, OAuthService } from './service.ts';
 import { token } from './token.ts';
 
@@ -25,18 +24,15 @@ const OAUTH_API: EndpointSet<OAuthEndpoint['name'], OAuthService> = {
       ? `Bearer ${REALM}, Mutual ${REALM}`
       : `Bearer ${REALM}, error="${code}"`;
   },
-  // RFC 6749 §5.2: an unsupported authentication method is an error, not a missing authentication.
-  findRefusal: (context, parameters) =>
-    hasBasicCredentials(context) ||
-    CLIENT_SECRET_PARAMETERS.some((name) => parameters.get(name) !== undefined)
+  findRefusal(name, context, parameters) {
+    if (hasSecretInQuery(context))
+      return { reason: 'request_malformed', detail: 'Send parameters in the body, not in the query.' };
+    // RFC 6749 §5.2: an unsupported authentication method is an error, not a missing authentication.
+    return name === 'introspect' && hasClientCredential(context, parameters)
       ? { reason: 'client_authentication_unsupported' }
-      : undefined,
+      : undefined;
+  },
 };
-
-const hasBasicCredentials = ({ request }: RequestContext): boolean =>
-  getHeaderValues(request.rawHeaders, 'authorization').some((credentials) =>
-    /^basic(?:\s|$)/i.test(credentials),
-  );
 
 /** RFC 6749 §5.2: printable ASCII without quotes and backslashes. */
 const formatDescription = (text: string): string =>

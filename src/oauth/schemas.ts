@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { integerField, nonEmptyField, textField } from '../http/schema-fields.ts';
+import { SUBJECT_TOKEN_TYPES, type SubjectTokenType } from '../ports/subject-token-reader.ts';
 
 /** Requests and responses. The endpoints take their parameter names and types from here, and so does the OpenAPI document. */
 
@@ -8,37 +9,87 @@ const scope = nonEmptyField('`resource:permission,permission`, with spaces (or `
   examples: ['files:read reports:read,write'],
 });
 
-/** Read only to be refused, so that no client believes its secret was checked. */
-export const CLIENT_SECRET_PARAMETERS = ['client_secret', 'client_assertion'] as const;
+/** RFC 6749 §2.3.1, RFC 7521 §4.2. */
+export const CLIENT_AUTH_PARAMETERS = ['client_secret', 'client_assertion', 'client_assertion_type'] as const;
+export const CLIENT_ASSERTION_TYPE = 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer';
+
+const clientAuthentication = {
+  client_secret: nonEmptyField('`client_secret_post`; or use HTTP Basic authentication.').exactOptional(),
+  client_assertion: nonEmptyField(
+    '`private_key_jwt`: a JWT signed by the client (RFC 7523 §2.2).',
+  ).exactOptional(),
+  client_assertion_type: z
+    .literal(CLIENT_ASSERTION_TYPE)
+    .exactOptional()
+    .meta({ description: 'With client_assertion.' }),
+};
+/** Omitted where the client authenticates with HTTP Basic or an assertion, which name it. */
+const optionalClientId = clientId.exactOptional();
 
 export const GRANT_TYPES = [
   'urn:ietf:params:oauth:grant-type:device_code',
   'refresh_token',
   'client_credentials',
+  'urn:ietf:params:oauth:grant-type:token-exchange',
+  'urn:ietf:params:oauth:grant-type:jwt-bearer',
 ] as const;
 
+/** RFC 8693 §3. */
+const TOKEN_TYPE_PREFIX = 'urn:ietf:params:oauth:token-type:';
+export const ACCESS_TOKEN_TYPE = `${TOKEN_TYPE_PREFIX}access_token`;
+export const SUBJECT_TOKEN_TYPE_URNS: ReadonlyMap<string, SubjectTokenType> = new Map(
+  SUBJECT_TOKEN_TYPES.map((type) => [`${TOKEN_TYPE_PREFIX}${type}`, type]),
+);
+
 export const TokenRequest = z.looseObject({
-  grant_type: z.enum(GRANT_TYPES).meta({ description: 'RFC 8628 §3.4, RFC 6749 §6, RFC 6749 §4.4.' }),
-  client_id: clientId,
+  grant_type: z
+    .enum(GRANT_TYPES)
+    .meta({ description: 'RFC 8628 §3.4, RFC 6749 §6, RFC 6749 §4.4, RFC 8693 §2.1, RFC 7523 §2.1.' }),
+  client_id: optionalClientId,
+  ...clientAuthentication,
   device_code: nonEmptyField('With the device grant.').exactOptional(),
   refresh_token: nonEmptyField('With refresh_token: from the latest response.').exactOptional(),
   scope: scope.exactOptional().meta({
     description:
-      'With client_credentials; omitted: everything that integration and identity allow. With refresh_token: within the grant.',
+      'With client_credentials, token-exchange and jwt-bearer; omitted: everything that integration and identity allow. With refresh_token: within the grant.',
   }),
+  subject_token: nonEmptyField('With token-exchange: a JWT of a trusted issuer.').exactOptional(),
+  subject_token_type: z
+    .enum([...SUBJECT_TOKEN_TYPE_URNS.keys()])
+    .exactOptional()
+    .meta({ description: 'With token-exchange: the type of subject_token (RFC 8693 §3).' }),
+  requested_token_type: z
+    .literal(ACCESS_TOKEN_TYPE)
+    .exactOptional()
+    .meta({ description: 'With token-exchange: only access tokens are issued.' }),
+  actor_token: nonEmptyField('Not supported: refused.').exactOptional(),
+  actor_token_type: nonEmptyField('Not supported: refused.').exactOptional(),
+  resource: nonEmptyField(
+    'The API that the token is for: one of the audiences of the integration (RFC 8707). Omitted: its default.',
+  ).exactOptional(),
+  audience: nonEmptyField('With token-exchange: the same as resource (RFC 8693 §2.1).').exactOptional(),
+  assertion: nonEmptyField('With jwt-bearer: a JWT of a trusted issuer.').exactOptional(),
 });
 
 export const TokenResponse = z.object({
   access_token: textField('Sent as `Authorization: Bearer …`; opaque to the client.'),
   token_type: z.literal('Bearer'),
   expires_in: integerField('Seconds until the access token expires.'),
+  issued_token_type: z
+    .literal(ACCESS_TOKEN_TYPE)
+    .exactOptional()
+    .meta({ description: 'With token-exchange (RFC 8693 §2.2.1).' }),
   refresh_token: textField(
-    'Exchanged for the next pair; valid once. Not returned for client_credentials.',
+    'Exchanged for the next pair; valid once. Not returned for client_credentials, and for token-exchange and jwt-bearer only where the integration allows it.',
   ).exactOptional(),
   scope: textField('The granted scope.'),
 });
 
-export const DeviceAuthorizationRequest = z.looseObject({ client_id: clientId, scope });
+export const DeviceAuthorizationRequest = z.looseObject({
+  client_id: optionalClientId,
+  ...clientAuthentication,
+  scope,
+});
 
 export const DeviceAuthorizationResponse = z.object({
   device_code: textField('Sent when polling for the token.'),
@@ -55,6 +106,7 @@ export const RevocationRequest = z.looseObject({
   client_id: clientId
     .exactOptional()
     .meta({ description: 'When sent, only a token of this integration is revoked.' }),
+  ...clientAuthentication,
 });
 
 export const RevocationResponse = z.object({});
@@ -99,7 +151,9 @@ export const Metadata = z.object({
   grant_types_supported: z.array(z.string()),
   response_types_supported: z.array(z.string()),
   token_endpoint_auth_methods_supported: z.array(z.string()),
+  token_endpoint_auth_signing_alg_values_supported: z.array(z.string()).exactOptional(),
   revocation_endpoint_auth_methods_supported: z.array(z.string()),
+  revocation_endpoint_auth_signing_alg_values_supported: z.array(z.string()).exactOptional(),
   introspection_endpoint_auth_methods_supported: z.array(z.string()).exactOptional(),
   tls_client_certificate_bound_access_tokens: z.boolean(),
 });

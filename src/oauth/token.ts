@@ -1,7 +1,10 @@
 import type { z } from 'zod';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { grantByCertificate } from '../grants/certificate-grant.ts';
+import type { AuthenticatedClient } from '../grants/client-authentication.ts';
+import { grantToClient } from '../grants/client-grant.ts';
 import { deriveRequestId, exchangeDeviceCode } from '../grants/device-grant.ts';
+import { grantByExchange } from '../grants/exchange-grant.ts';
 import type { IssuedTokens } from '../grants/issue.ts';
 import {
   certificateRateLimitKey,
@@ -10,45 +13,78 @@ import {
   refreshTokenRateLimitKey,
 } from '../grants/rate-limit-key.ts';
 import { refresh } from '../grants/refresh.ts';
+import type { ErrorTable } from '../http/error-table.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { getRateLimitKey } from '../lib/rate-limiter.ts';
-import { CLIENT_CREDENTIALS_ERRORS, TOKEN_ERRORS } from './error-tables.ts';
-import { GRANT_TYPES, TokenRequest, type TokenResponse } from './schemas.ts';
+import { authenticateRequest } from './client-authentication.ts';
+import { CLIENT_CREDENTIALS_ERRORS, TOKEN_ERRORS, TOKEN_EXCHANGE_ERRORS } from './error-tables.ts';
+import {
+  ACCESS_TOKEN_TYPE,
+  GRANT_TYPES,
+  SUBJECT_TOKEN_TYPE_URNS,
+  TokenRequest,
+  type TokenResponse,
+} from './schemas.ts';
 import { formBody, type OAuthEndpoint, type OAuthService } from './service.ts';
+import { createTargetCheck, readTarget } from './target.ts';
 
-const [DEVICE_GRANT] = GRANT_TYPES;
+const [DEVICE_GRANT, , , TOKEN_EXCHANGE, JWT_BEARER] = GRANT_TYPES;
+
+interface GrantResult extends IssuedTokens {
+  /** A refresh token is returned. */
+  readonly refreshable: boolean;
+}
 
 type GrantHandler = (
   service: OAuthService,
   context: RequestContext,
-  clientId: string,
+  client: AuthenticatedClient,
   parameters: Parameters,
-) => Promise<Outcome<IssuedTokens>>;
+  /** Undefined: the default of the integration. */
+  audience: string | undefined,
+) => Promise<Outcome<GrantResult>>;
+
+const withRefreshToken = (issued: Outcome<IssuedTokens>): Outcome<GrantResult> =>
+  issued.ok ? ok({ ...issued.value, refreshable: true }) : issued;
+
+const refuseMalformed = (detail: string): Outcome<never> => refused({ reason: 'request_malformed', detail });
 
 const refuseMissing = (name: string): Outcome<never> =>
-  refused({ reason: 'request_malformed', detail: `${name} is required with this grant_type.` });
+  refuseMalformed(`${name} is required with this grant_type.`);
 
 /** RFC 8628 §3.4. */
-const handleDeviceCode: GrantHandler = async ({ grantDeps }, _context, clientId, parameters) => {
+const handleDeviceCode: GrantHandler = async ({ grantDeps }, _context, client, parameters, audience) => {
   const deviceCode = parameters.get('device_code');
   if (deviceCode === undefined) return refuseMissing('device_code');
-  return exchangeDeviceCode(grantDeps, { clientId, deviceCode, slowDown: true });
+  return withRefreshToken(
+    await exchangeDeviceCode(grantDeps, {
+      clientId: client.clientId,
+      clientAuthenticated: client.isAuthenticated,
+      deviceCode,
+      audience,
+      slowDown: true,
+    }),
+  );
 };
 
 /** RFC 6749 §6. */
-const handleRefreshToken: GrantHandler = async (service, context, clientId, parameters) => {
+const handleRefreshToken: GrantHandler = async (service, context, client, parameters) => {
   const refreshToken = parameters.get('refresh_token');
   if (refreshToken === undefined) return refuseMissing('refresh_token');
   const scope = parameters.get('scope');
   const certificate = service.getCertificate(context);
-  return refresh(service.grantDeps, {
-    clientId,
-    refreshToken,
-    arrivedAt: context.arrivedAt,
-    ...(scope !== undefined && { scope }),
-    ...(certificate !== undefined && { certificate }),
-  });
+  return withRefreshToken(
+    await refresh(service.grantDeps, {
+      clientId: client.clientId,
+      clientAuthenticated: client.isAuthenticated,
+      refreshToken,
+      arrivedAt: context.arrivedAt,
+      isTarget: createTargetCheck(parameters.get('resource'), service.publicUrl),
+      ...(scope !== undefined && { scope }),
+      ...(certificate !== undefined && { certificate }),
+    }),
+  );
 };
 
 const identifyCertificateCaller = (
@@ -62,17 +98,76 @@ const identifyCertificateCaller = (
     parameters.get('client_id'),
   );
 
-/** RFC 6749 §4.4 with RFC 8705 §2: the client authenticates with its certificate. */
-const handleClientCredentials: GrantHandler = async (service, context, clientId, parameters) => {
+// RFC 6749 §4.4.3.
+const withoutRefreshToken = (issued: Outcome<IssuedTokens>): Outcome<GrantResult> =>
+  issued.ok ? ok({ ...issued.value, refreshable: false }) : issued;
+
+/** RFC 6749 §4.4: the client authenticates with its secret or key, or with a certificate (RFC 8705 §2). */
+const handleClientCredentials: GrantHandler = async (service, context, client, parameters, audience) => {
+  const { clientId } = client;
+  if (client.isAuthenticated)
+    return withoutRefreshToken(
+      await grantToClient(service.grantDeps, {
+        clientId,
+        scope: parameters.get('scope'),
+        audience,
+        getCertificate: () => service.getPresentedCertificate(context),
+      }),
+    );
   const caller = identifyCertificateCaller(service, context, parameters);
   const wait = await service.rateLimits.certificate.take(caller ?? getRateLimitKey(context.clientAddress));
   if (wait > 0) return refused({ reason: 'too_many_requests', retryAfter: wait });
-  return grantByCertificate(service.grantDeps, {
-    clientId,
+  return withoutRefreshToken(
+    await grantByCertificate(service.grantDeps, {
+      clientId,
+      scope: parameters.get('scope'),
+      certificate: service.getCertificate(context)?.der,
+      scopeSyntax: { allowSpaces: true },
+      audience,
+      accessOnly: true,
+    }),
+  );
+};
+
+/** RFC 8693 §2.1. */
+const handleTokenExchange: GrantHandler = async (service, context, client, parameters, audience) => {
+  const subjectToken = parameters.get('subject_token');
+  if (subjectToken === undefined) return refuseMissing('subject_token');
+  const type = parameters.get('subject_token_type');
+  if (type === undefined) return refuseMissing('subject_token_type');
+  const subjectTokenType = SUBJECT_TOKEN_TYPE_URNS.get(type);
+  if (subjectTokenType === undefined)
+    return refuseMalformed(
+      `subject_token_type must be one of ${[...SUBJECT_TOKEN_TYPE_URNS.keys()].join(', ')}.`,
+    );
+  // There is no delegation: ignoring it would issue a token that does not say who acts.
+  if (parameters.get('actor_token') !== undefined || parameters.get('actor_token_type') !== undefined)
+    return refuseMalformed('actor_token is not supported.');
+  if ((parameters.get('requested_token_type') ?? ACCESS_TOKEN_TYPE) !== ACCESS_TOKEN_TYPE)
+    return refuseMalformed(`requested_token_type must be ${ACCESS_TOKEN_TYPE}.`);
+  return grantByExchange(service.grantDeps, {
+    clientId: client.clientId,
+    clientAuthenticated: client.isAuthenticated,
     scope: parameters.get('scope'),
-    certificate: service.getCertificate(context)?.der,
-    scopeSyntax: { allowSpaces: true },
-    accessOnly: true,
+    subjectToken,
+    subjectTokenType,
+    audience,
+    getCertificate: () => service.getPresentedCertificate(context),
+  });
+};
+
+/** RFC 7523 §2.1. */
+const handleJwtBearer: GrantHandler = async (service, context, client, parameters, audience) => {
+  const assertion = parameters.get('assertion');
+  if (assertion === undefined) return refuseMissing('assertion');
+  return grantByExchange(service.grantDeps, {
+    clientId: client.clientId,
+    clientAuthenticated: client.isAuthenticated,
+    scope: parameters.get('scope'),
+    subjectToken: assertion,
+    subjectTokenType: 'jwt',
+    audience,
+    getCertificate: () => service.getPresentedCertificate(context),
   });
 };
 
@@ -80,27 +175,60 @@ const GRANT_HANDLERS: Readonly<Record<(typeof GRANT_TYPES)[number], GrantHandler
   [DEVICE_GRANT]: handleDeviceCode,
   refresh_token: handleRefreshToken,
   client_credentials: handleClientCredentials,
+  [TOKEN_EXCHANGE]: handleTokenExchange,
+  [JWT_BEARER]: handleJwtBearer,
 };
 
 /** The grant types that can succeed under this configuration. */
-export const getSupportedGrantTypes = ({ grantDeps, acceptsCertificates }: OAuthService) =>
-  GRANT_TYPES.filter(
-    (name) =>
-      (name !== DEVICE_GRANT || grantDeps.policy.device.enabled) &&
-      (name !== 'client_credentials' || acceptsCertificates),
-  );
+export function getSupportedGrantTypes({ grantDeps, acceptsCertificates }: OAuthService) {
+  const hasExchange = grantDeps.integrations.values().some(({ exchange = [] }) => exchange.length > 0);
+  const hasClientGrant = grantDeps.integrations.values().some(({ grants }) => grants.has('client'));
+  const isSupported: Readonly<Record<(typeof GRANT_TYPES)[number], boolean>> = {
+    [DEVICE_GRANT]: grantDeps.policy.device.enabled,
+    refresh_token: true,
+    client_credentials: acceptsCertificates || hasClientGrant,
+    [TOKEN_EXCHANGE]: hasExchange,
+    [JWT_BEARER]: hasExchange,
+  };
+  return GRANT_TYPES.filter((name) => isSupported[name]);
+}
+
+const ERROR_TABLES: ReadonlyMap<string | undefined, ErrorTable> = new Map([
+  ['client_credentials', CLIENT_CREDENTIALS_ERRORS],
+  [TOKEN_EXCHANGE, TOKEN_EXCHANGE_ERRORS],
+]);
+
+const acceptsCertificate = (
+  service: OAuthService,
+  context: RequestContext,
+  clientId: string | undefined,
+): boolean =>
+  service.getCertificate(context) !== undefined &&
+  service.grantDeps.integrations.get(clientId ?? '')?.grants.has('certificate') === true;
+
+/** A refresh compares the target with the grant instead; the handlers refuse an unknown client. */
+function resolveTarget(
+  { grantDeps, publicUrl }: OAuthService,
+  grantType: string,
+  { clientId }: AuthenticatedClient,
+  parameters: Parameters,
+): Outcome<string | undefined> {
+  const integration = grantDeps.integrations.get(clientId);
+  if (integration === undefined || grantType === 'refresh_token') return ok(undefined);
+  return readTarget(parameters, integration, { publicUrl, isExchange: grantType === TOKEN_EXCHANGE });
+}
 
 export const token: OAuthEndpoint = {
   name: 'token',
   method: 'POST',
   path: '/oauth2/token',
   body: formBody(TokenRequest),
-  errors: (parameters) =>
-    parameters.get('grant_type') === 'client_credentials' ? CLIENT_CREDENTIALS_ERRORS : TOKEN_ERRORS,
+  errors: (parameters) => ERROR_TABLES.get(parameters.get('grant_type')) ?? TOKEN_ERRORS,
   identifyCaller(service, context, parameters) {
     const { grantDeps } = service;
     const grantType = parameters.get('grant_type');
     if (grantType === 'client_credentials') return identifyCertificateCaller(service, context, parameters);
+    if (grantType === TOKEN_EXCHANGE || grantType === JWT_BEARER) return undefined;
     return grantType === DEVICE_GRANT
       ? deviceCodeRateLimitKey(grantDeps, deriveRequestId(parameters.get('device_code') ?? ''))
       : refreshTokenRateLimitKey(grantDeps, parameters.get('refresh_token'), context.clientAddress);
@@ -111,13 +239,25 @@ export const token: OAuthEndpoint = {
       return refused({ reason: 'request_malformed', detail: 'grant_type is required.' });
     const supportedType = getSupportedGrantTypes(service).find((name) => name === grantType);
     if (supportedType === undefined) return refused({ reason: 'grant_type_unsupported', grantType });
-    const clientId = parameters.get('client_id');
-    if (clientId === undefined) return refused({ reason: 'client_id_missing' });
-    context.note({ clientId });
+    // A certificate authenticates the client with client_credentials only: elsewhere it is that of a user or workload.
+    const required =
+      grantType !== 'client_credentials' ||
+      !acceptsCertificate(service, context, parameters.get('client_id'));
+    const client = await authenticateRequest(service, context, parameters, { required });
+    if (!client.ok) return client;
 
-    const issued = await GRANT_HANDLERS[supportedType](service, context, clientId, parameters);
+    const target = resolveTarget(service, grantType, client.value, parameters);
+    if (!target.ok) return target;
+
+    const issued = await GRANT_HANDLERS[supportedType](
+      service,
+      context,
+      client.value,
+      parameters,
+      target.value,
+    );
     if (!issued.ok) return issued;
-    const { grant, pair, expiresIn } = issued.value;
+    const { grant, pair, expiresIn, refreshable } = issued.value;
     context.note({ identity: grant.identity, grantId: grant.id });
     return ok({
       status: 200,
@@ -125,8 +265,8 @@ export const token: OAuthEndpoint = {
         access_token: pair.accessToken,
         token_type: 'Bearer',
         expires_in: expiresIn,
-        // RFC 6749 §4.4.3: none for client_credentials.
-        ...(grantType !== 'client_credentials' && { refresh_token: pair.refreshToken }),
+        ...(grantType === TOKEN_EXCHANGE && { issued_token_type: ACCESS_TOKEN_TYPE }),
+        ...(refreshable && { refresh_token: pair.refreshToken }),
         scope: grant.scope,
       } satisfies z.output<typeof TokenResponse>,
     });

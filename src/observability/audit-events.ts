@@ -24,6 +24,10 @@ export const AUDIT_EVENTS = {
     'A pending device request was replaced: a limit was reached, and its network had the most pending requests.',
   ),
   device_code_replayed: alert('A device code was presented again after it had been used.'),
+  subject_token_replayed: alert(
+    'A token of a trusted issuer was presented again for an exchange that accepts each token once.',
+  ),
+  client_assertion_replayed: alert('A client assertion was presented again after it had been used.'),
   sign_in: action('A user signed in on the confirmation page.'),
   sign_in_failed: refusal('A sign-in failed.'),
   code_guess_failed: refusal('An unknown user code was entered.'),

@@ -7,6 +7,9 @@ import type { LogValue } from './logger.ts';
 const SECRET_NAMES = new Set([
   'access_token',
   'refresh_token',
+  'subject_token',
+  'assertion',
+  'client_secret',
   'device_code',
   'user_code',
   'password',
@@ -24,10 +27,10 @@ const SECRET_PATTERNS: readonly (readonly [RegExp, string])[] = [
   [/eyJ[A-Za-z0-9_-]{8,}(?:(?:\.|%2e)[A-Za-z0-9_=-]*){0,4}/gi, '[redacted-jwt]'],
   // Opaque access tokens, also percent-encoded.
   [/(?:[A-Za-z0-9+/]|%2[bf]){62}(?:==|%3d%3d)/gi, '[redacted-token]'],
-  // Refresh tokens, device codes and sealed cookies of gatehouse, by their prefix.
+  // Refresh tokens, device codes, sealed cookies and client secrets of gatehouse, by their prefix.
   [/gh[rdsc]_(?:[A-Za-z0-9_.~-]|%2e)+/gi, '[redacted]'],
   [
-    /((?:access_token|refresh_token|device_code|user_code|password|client_secret|assertion)=)[^&\s"']+/gi,
+    /((?:access_token|refresh_token|subject_token|actor_token|device_code|user_code|password|client_secret|assertion)=)[^&\s"']+/gi,
     '$1[redacted]',
   ],
   [/(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]+/gi, '$1 [redacted]'],

@@ -1,6 +1,6 @@
 import type { Settings } from '../config/schema.ts';
 import { getIssuerName } from '../config/sections/identity.ts';
-import { type AccessRule, parsePattern, type Requirement } from '../domain/access-rule.ts';
+import { type AccessRule, DEFAULT_AUDIENCE, parsePattern, type Requirement } from '../domain/access-rule.ts';
 import type { CorsPolicy } from '../domain/cors.ts';
 import type { Integration } from '../domain/integration.ts';
 import type { GrantPolicy } from '../grants/deps.ts';
@@ -13,28 +13,37 @@ export function buildIntegrations(
   issuers: readonly ApprovedIssuer[],
 ): ReadonlyMap<string, Integration> {
   return new Map(
-    settings.integrations.map(({ issuers: issuerNames, ...integration }) => [
-      integration.clientId,
-      {
-        name: integration.clientId,
-        accessLifetime: settings.tokens.accessLifetime,
-        grantLifetime: settings.tokens.grantLifetime,
-        tokenFormat: settings.tokens.format,
-        ...integration,
-        grants: new Set(integration.grants),
-        access: integration.access.map(({ grants, ...entry }) => ({
-          ...buildAccessEntry(entry),
-          ...(grants !== undefined && { grants: new Set(grants) }),
-        })),
-        ...(issuerNames !== undefined && {
-          issuers: new Set(
-            issuers
-              .filter(({ name }) => issuerNames.includes(name))
-              .map(({ keyFingerprint }) => keyFingerprint),
-          ),
-        }),
-      },
-    ]),
+    settings.integrations.map(({ issuers: issuerNames, clientSecretHashes, ...rest }) => {
+      const { jwks, jwksFile: _file, jwksUri, jwksCa: _ca, ...integration } = rest;
+      return [
+        integration.clientId,
+        {
+          name: integration.clientId,
+          accessLifetime: settings.tokens.accessLifetime,
+          grantLifetime: settings.tokens.grantLifetime,
+          tokenFormat: settings.tokens.format,
+          ...integration,
+          secretHashes: clientSecretHashes,
+          hasKeys: jwks !== undefined || jwksUri !== undefined,
+          grants: new Set(integration.grants),
+          exchange: integration.exchange.map((entry) => ({
+            ...entry,
+            claims: new Map(Object.entries(entry.claims)),
+          })),
+          access: integration.access.map(({ grants, ...entry }) => ({
+            ...buildAccessEntry(entry),
+            ...(grants !== undefined && { grants: new Set(grants) }),
+          })),
+          ...(issuerNames !== undefined && {
+            issuers: new Set(
+              issuers
+                .filter(({ name }) => issuerNames.includes(name))
+                .map(({ keyFingerprint }) => keyFingerprint),
+            ),
+          }),
+        },
+      ];
+    }),
   );
 }
 
@@ -51,7 +60,8 @@ export const buildIntrospection = ({ introspection }: Settings) => ({
 
 export function buildRules(settings: Settings): AccessRule[] {
   return settings.routes.map((route, index) => {
-    const { path, public: isPublic, requires, methods, clients, issuers, cors, ...rest } = route;
+    const { path, public: isPublic, requires, methods, clients, issuers, audience, cors, ...rest } = route;
+    const audiences = audience ?? settings.upstreams[route.upstream]?.audience;
     const pattern = parsePattern(path);
     if (!pattern.ok) throw new Error(pattern.problem);
     return {
@@ -63,10 +73,14 @@ export function buildRules(settings: Settings): AccessRule[] {
       ...(methods !== undefined && { methods: new Set(methods) }),
       ...(clients !== undefined && { clients: new Set(clients) }),
       ...(issuers !== undefined && { issuers: new Set(issuers) }),
+      ...(audiences !== undefined && { audiences: buildAudiences(settings, audiences) }),
       ...(cors !== undefined && { cors: buildCorsPolicy(cors) }),
     };
   });
 }
+
+const buildAudiences = ({ publicUrl }: Settings, audiences: readonly string[]): ReadonlySet<string> =>
+  new Set(audiences.includes(publicUrl) ? [...audiences, DEFAULT_AUDIENCE] : audiences);
 
 function pickPathOptions({ upstreams }: Settings, name: string): Pick<AccessRule, 'paths'> {
   const paths = upstreams[name]?.paths;
@@ -98,6 +112,7 @@ export const buildGrantPolicy = ({ tokens, device }: Settings): GrantPolicy => (
   retryWindow: tokens.refresh.retryWindow,
   reuse: tokens.refresh.reuse,
   supersede: tokens.refresh.supersede,
+  clientLabel: tokens.clientLabel,
   device: { enabled: device.enabled, codeLifetime: device.codeLifetime, interval: device.interval },
 });
 

@@ -120,7 +120,8 @@ export class Reloader {
 
 /** The configuration and the files it names that are read at a reload. */
 function listWatchedFiles(settings: Settings, configFiles: readonly string[]): string[] {
-  const { listen, certificates, keys, upstreams, pages, signIn, directories, trustedIssuers } = settings;
+  const { listen, certificates, keys, upstreams, pages, signIn, directories, trustedIssuers, integrations } =
+    settings;
   return [
     ...configFiles,
     listen.tls?.certificate,
@@ -138,6 +139,7 @@ function listWatchedFiles(settings: Settings, configFiles: readonly string[]): s
       key,
       jwksFile,
     ]),
+    ...integrations.map(({ jwksCa }) => jwksCa),
     ...Object.values(directories).flatMap(({ ldap, users }) => [
       ldap?.ca,
       ...users.map(({ passwordHashFile }) => passwordHashFile),

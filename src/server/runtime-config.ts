@@ -18,6 +18,8 @@ import { createAssertionSigner } from '../tokens/assertion.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import { createSealer } from '../tokens/sealer.ts';
+import { SIGNATURE_ALGORITHMS } from '../tokens/trusted-issuers/key-set.ts';
+import { createSubjectTokenReader } from '../tokens/trusted-issuers/subject-token-reader.ts';
 import { createTrustedTokenReader, type TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
 import {
   type CertificateFiles,
@@ -33,6 +35,7 @@ import {
   listCertificateFiles,
 } from './build-from-settings.ts';
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
+import { createAssertionVerifier, openClientKeys } from './client-keys.ts';
 import { listKeyWarnings, openCheckedKeyring, readKeyFile } from './keys.ts';
 import { getPagesOrigin } from './pages-origin.ts';
 import type { ProcessState, RateLimiters } from './process-state.ts';
@@ -88,6 +91,8 @@ export async function buildRuntimeConfig(
   const trusted = await openTrustedIssuers(settings, processState.issuerKeys);
   using resources = new DisposableStack();
   resources.defer(() => trusted.release());
+  const clientKeys = await openClientKeys(settings, processState.issuerKeys);
+  resources.defer(() => clientKeys.release());
   const context = createBuildContext(settings, processState, files, keyring, trusted.issuers);
   const service = createTokenApiService(context);
   const providers = withStartError(() => createOpenIdProviders(settings));
@@ -99,6 +104,8 @@ export async function buildRuntimeConfig(
       ...service,
       rateLimits: context.rateLimits,
       introspection: buildIntrospection(settings),
+      clientAssertions: createAssertionVerifier(settings, clientKeys.keys),
+      assertionAlgorithms: SIGNATURE_ALGORITHMS,
       acceptsCertificates: files.issuers.length > 0,
     },
     pages: createConfirmationPages(context, service, providers),
@@ -111,6 +118,7 @@ export async function buildRuntimeConfig(
   processState.setDigest((text) => context.grantDeps.sealer.digest('limit', text));
   const usage = createUsageTracker(() => {
     trusted.release();
+    clientKeys.release();
     return Promise.all([
       proxy.close(0),
       context.grantDeps.users.close(),
@@ -185,6 +193,7 @@ function createBuildContext(
       claims: new Set(settings.tokens.claims),
       grants: store.grants,
     }),
+    ...(trustedIssuers !== undefined && { subjectTokens: createSubjectTokenReader(trustedIssuers) }),
     sealer,
     integrations: buildIntegrations(settings, issuers),
     policy: buildGrantPolicy(settings),

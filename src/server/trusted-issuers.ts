@@ -162,14 +162,19 @@ async function parseFixedKeys(
   { name, keySet }: KeySource,
   { jwksFile }: IssuerSettings,
 ): Promise<readonly IssuerKey[] | undefined> {
-  if (keySet === undefined) return undefined;
+  return keySet === undefined
+    ? undefined
+    : parseFixedKeySet(`trustedIssuers.${name}.jwksFile: ${jwksFile}`, keySet);
+}
+
+/** Throws a `StartError` that names the setting. */
+export async function parseFixedKeySet(setting: string, text: string): Promise<readonly IssuerKey[]> {
   try {
-    const keys = await parseKeySet(keySet);
+    const keys = await parseKeySet(text);
     if (keys.length === 0) throw new Error('it has no key that verifies signatures');
     return keys;
   } catch (error) {
-    const { message } = error as Error;
-    throw new StartError([`trustedIssuers.${name}.jwksFile: ${jwksFile}: ${message}`], { cause: error });
+    throw new StartError([`${setting}: ${(error as Error).message}`], { cause: error });
   }
 }
 

@@ -39,14 +39,14 @@ export function createRevocationView() {
       else merge(maps[key.charAt(0)] ?? identities, name, entry);
     },
     isRevoked: (
-      { grantId, generation, clientId, identity, issuedAt, issuer }: RevocationSubject,
+      { grantId, generation, clientId, identity, issuedAt, issuer, exchangedFrom }: RevocationSubject,
       now: Epoch,
     ): boolean =>
       generation < getActiveLimit(grants.get(grantId), now) ||
       (otherGrants.size > 0 && generation < getActiveLimit(otherGrants.get(grantId), now)) ||
       (clients.size > 0 && issuedAt < getActiveLimit(clients.get(clientId), now)) ||
       (identities.size > 0 && issuedAt < getActiveLimit(identities.get(identity), now)) ||
-      (issuers.size > 0 && issuer !== undefined && issuedAt < getActiveLimit(issuers.get(issuer), now)),
+      (issuers.size > 0 && issuedAt < getActiveLimit(issuers.get(issuer ?? exchangedFrom ?? ''), now)),
     /** Removes expired entries, those of a part of the grants at a time; returns how many. */
     sweep(now: Epoch): number {
       let removed = grants.sweep(now);

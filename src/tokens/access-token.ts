@@ -24,7 +24,7 @@ export async function signAccessToken(
   if (!scope.ok) throw new Error(`grant ${grant.id} has a malformed scope`);
   return signJwt(key, ACCESS_TOKEN_TYPE, {
     iss: issuer,
-    aud: issuer,
+    aud: grant.audience ?? issuer,
     sub: grant.identity,
     client_id: grant.clientId,
     scope: formatScope(scope.value),
@@ -34,6 +34,7 @@ export async function signAccessToken(
     iat: Math.floor(grant.rotatedAt),
     exp: grant.accessExpires,
     ...formatProfileClaims(selectClaims(grant.profile, claims)),
+    src: grant.exchangedFrom,
     cnf: grant.boundTo === undefined ? undefined : { 'x5t#S256': grant.boundTo },
   });
 }
@@ -74,11 +75,13 @@ function readClaims(
     return undefined;
   }
   if (!isJsonObject(claims)) return undefined;
-  const { iss, aud, sub, client_id, scope, gid, gen, iat, nbf, exp, cnf } = claims;
-  if (iss !== issuer || aud !== issuer) return undefined;
+  const { iss, aud, sub, client_id, scope, gid, gen, iat, nbf, exp, src, cnf } = claims;
+  // Exactly one: routes compare it with theirs.
+  if (iss !== issuer || typeof aud !== 'string') return undefined;
   if (typeof sub !== 'string' || typeof client_id !== 'string' || typeof gid !== 'string') return undefined;
   if (!isInteger(iat) || !isInteger(exp) || !isInteger(gen) || typeof scope !== 'string') return undefined;
   if (nbf !== undefined && (!isInteger(nbf) || nbf > now + CLOCK_TOLERANCE)) return undefined;
+  if (src !== undefined && typeof src !== 'string') return undefined;
   const parsed = parseScope(scope);
   if (!parsed.ok) return undefined;
   const thumbprint = cnf !== undefined && isJsonObject(cnf) ? cnf['x5t#S256'] : undefined;
@@ -93,6 +96,8 @@ function readClaims(
     issuedAt: iat,
     expires: exp,
     keyId,
+    ...(aud !== issuer && { audience: [aud] }),
+    ...(src !== undefined && { exchangedFrom: src }),
     ...(typeof thumbprint === 'string' && { boundTo: thumbprint }),
     ...(profile !== undefined && { profile }),
   };

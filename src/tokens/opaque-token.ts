@@ -159,7 +159,7 @@ export function createOpaqueTokenReader({
   ): Promise<VerifiedToken | undefined> => {
     const found = await grants.read(handle.grantId);
     if (found === undefined && now >= handle.expires) expiredTokens.set(token, true);
-    return found && toVerifiedToken(handle, found.record, claims);
+    return found && toVerifiedToken(handle, issuer, found.record, claims);
   };
 
   const { read } = createTokenCache({
@@ -180,6 +180,7 @@ export function createOpaqueTokenReader({
 
 function toVerifiedToken(
   { grantId, generation, issuedAt, expires, keyId }: TokenHandle,
+  issuer: string,
   grant: Grant,
   claims: ReadonlySet<ProfileClaim>,
 ): VerifiedToken {
@@ -195,6 +196,8 @@ function toVerifiedToken(
     issuedAt,
     expires,
     keyId,
+    ...(grant.audience !== undefined && grant.audience !== issuer && { audience: [grant.audience] }),
+    ...(grant.exchangedFrom !== undefined && { exchangedFrom: grant.exchangedFrom }),
     ...(grant.boundTo !== undefined && { boundTo: grant.boundTo }),
     ...(profile !== undefined && { profile }),
     ...(grant.revokedAt !== undefined && { grantEnded: true as const }),

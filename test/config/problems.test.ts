@@ -252,7 +252,57 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [
     `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, grants: [password] }]`,
     'integrations[0].grants[0]',
-    /must be certificate or device, and is "password"/,
+    /must be certificate, device, exchange or client, and is "password"/,
+  ],
+  [
+    `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, grants: [client] }]`,
+    'integrations[0].grants',
+    /client needs clientSecretHashes, jwks, jwksFile or jwksUri/,
+  ],
+  [
+    `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, clientSecretHashes: [hunter2] }]`,
+    'integrations[0].clientSecretHashes[0]',
+    /must be a hash that gatehouse hash-secret prints/,
+  ],
+  [
+    `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, jwks: { keys: [{ kty: OKP }] }, jwksUri: "https://a.test/jwks" }]`,
+    'integrations[0].jwksUri',
+    /cannot be combined with jwks or jwksFile/,
+  ],
+  [
+    `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, jwksUri: "http://a.test/jwks" }]`,
+    'integrations[0].jwksUri',
+    /must be an https URL/,
+  ],
+  [
+    `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, exchange: [{ issuer: corp, subject: "*" }] }]`,
+    'integrations[0].exchange[0].issuer',
+    /no such issuer: "corp"/,
+  ],
+  [
+    `${MINIMAL_CONFIG}trustedIssuers: { corp: { issuer: "https://a.test", audience: x } }\nintegrations: [{ clientId: a, scope: f, exchange: [{ issuer: corp, subject: "a*b*c" }] }]`,
+    'integrations[0].exchange[0].subject',
+    /at most one \* is allowed between : and \//,
+  ],
+  [
+    `${MINIMAL_CONFIG}trustedIssuers: { corp: { issuer: "https://a.test", audience: x } }\nintegrations: [{ clientId: a, scope: f, exchange: [{ issuer: corp, subject: a, scope: g }] }]`,
+    'integrations[0].exchange[0].scope',
+    /exceeds the scope of the integration by g/,
+  ],
+  [
+    `${MINIMAL_CONFIG}trustedIssuers: { corp: { issuer: "https://a.test", audience: x } }\nintegrations: [{ clientId: a, scope: f, grants: [device], exchange: [{ issuer: corp, subject: a }] }]`,
+    'integrations[0].exchange',
+    /has no effect: grants does not include exchange/,
+  ],
+  [
+    `${MINIMAL_CONFIG}trustedIssuers: { client: { issuer: "https://a.test", audience: x } }\nintegrations: [{ clientId: a, scope: f, grants: [client], jwksUri: "https://a.test/jwks" }]`,
+    'tokens.clientLabel',
+    /"client" is the label of client already/,
+  ],
+  [
+    `${MINIMAL_CONFIG}upstreams: { default: { url: "http://127.0.0.1:1" } }\nroutes: [{ path: /a, public: true, audience: x }]`,
+    'routes[0].audience',
+    /has no effect on a public route/,
   ],
   [
     `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, access: [{}] }]`,

@@ -97,7 +97,12 @@ const createBase = (upstreamPort: number): TreeObject => ({
   tokens: { claims: ['name', 'email', 'groups'] },
   introspection: { access: [{ groups: ['operators'] }] },
   integrations: [
-    { clientId: 'app', scope: 'files:read,write', access: [{ groups: ['operators'] }] },
+    {
+      clientId: 'app',
+      scope: 'files:read,write',
+      access: [{ groups: ['operators'] }],
+      exchange: [{ issuer: 'partner', subject: 'jobs:*' }],
+    },
     { clientId: 'other', scope: 'files:read' },
   ],
   pages: {
@@ -119,6 +124,8 @@ const createBase = (upstreamPort: number): TreeObject => ({
   },
   shutdown: { preStop: '0s', drain: '1s' },
 });
+
+const PUBLIC_JWK = { kty: 'OKP', crv: 'Ed25519', x: '11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo' };
 
 /** Values of settings whose type does not determine the valid ones. */
 const EXAMPLES: Readonly<Record<string, Tree>> = {
@@ -157,6 +164,12 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
   'integrations.*.issuers': ['ca'],
   'integrations.*.scope': 'files:read,write;reports:read',
   'integrations.*.access.*.scope': 'files:read',
+  'integrations.*.audience': 'https://files.example.test',
+  'integrations.*.clientSecretHashes': [`sha256:${'A'.repeat(43)}`],
+  'integrations.*.jwks.keys': [PUBLIC_JWK],
+  'integrations.*.exchange.*.subject': 'jobs:build-*',
+  'integrations.*.exchange.*.claims': { ref: 'main', '/kubernetes.io/namespace': 'shop' },
+  'integrations.*.exchange.*.scope': 'files:read',
   'certificates.directory': 'workloads',
   'certificates.issuers.*.directory': 'workloads',
   'upstreams.*.url': 'http://127.0.0.1:2',
@@ -166,6 +179,8 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
   'routes.*.methods': ['GET'],
   'routes.*.clients': ['app'],
   'routes.*.issuers': ['own', 'partner'],
+  'routes.*.audience': 'https://files.example.test',
+  'upstreams.*.audience': ['https://files.example.test'],
   'routes.*.upstream': 'secure',
   'routes.*.stripPrefix': '/api',
   'routes.*.cors.origins': ['https://other.example.test'],
@@ -194,6 +209,18 @@ const TOGETHER: Readonly<
   'trustedIssuers.*.jwksUri': () => [
     [['trustedIssuers', 'partner', 'jwksUri'], 'https://127.0.0.1:1/keys'],
     [['trustedIssuers', 'partner', 'jwksFile'], undefined],
+  ],
+  'integrations.*.exchange.*.issuer': () => [
+    [['integrations', 0, 'exchange', 0, 'issuer'], 'other'],
+    [
+      ['trustedIssuers', 'other'],
+      { issuer: 'https://other.example.test', audience: 'files', jwksFile: 'jwks.json' },
+    ],
+  ],
+  'integrations.*.jwksUri': () => [[['integrations', 0, 'jwksUri'], 'https://127.0.0.1:1/keys']],
+  'integrations.*.jwksCa': () => [
+    [['integrations', 0, 'jwksCa'], 'ca.pem'],
+    [['integrations', 0, 'jwksUri'], 'https://127.0.0.1:1/keys'],
   ],
   'upstreams.*.urls': (base) => [
     [
@@ -224,6 +251,7 @@ const USED_OTHERWISE: Readonly<Record<string, string>> = {
 const SECRET_FILES: Readonly<Record<string, string>> = {
   'store.urlFile': 'redis://127.0.0.1:6379',
   'directories.*.users.*.passwordHashFile': testPasswordHash('third'),
+  'integrations.*.jwksFile': JSON.stringify({ keys: [PUBLIC_JWK] }),
 };
 
 /** Groups that a reload passes on as a whole and that are read later. */
@@ -231,6 +259,8 @@ const HANDED_OVER = [
   'directories.*.ldap',
   'signIn.openid.*',
   'trustedIssuers.*.claims',
+  'integrations.*.jwks',
+  'integrations.*.exchange.*',
   'upstreams.*',
   'pages',
 ];

@@ -112,7 +112,7 @@ describe('requests', () => {
     expect((await oauth.refresh(refresh_token)).status, 'nothing was changed').toBe(200);
   });
 
-  test('wire 9: client secrets are rejected, with a challenge in the scheme the client used', async () => {
+  test('wire 9: secrets of a client that has none are rejected, with a challenge in the scheme the client used', async () => {
     const { refresh_token } = await gateway.grant();
     const basic = Buffer.from('report-runner:secret').toString('base64');
     const byHeader = await oauth.post(
@@ -122,7 +122,8 @@ describe('requests', () => {
     );
     expect(byHeader).toMatchObject(refusal('invalid_client', 401));
     expect(byHeader.headers['www-authenticate']).toBe('Basic realm="gatehouse"');
-    for (const more of [{ client_secret: 'x' }, { client_assertion: 'x' }]) {
+    const client_assertion_type = 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer';
+    for (const more of [{ client_secret: 'x' }, { client_assertion: 'x', client_assertion_type }]) {
       const reply = await oauth.refresh(refresh_token, more);
       expect(reply).toMatchObject(refusal('invalid_client', 401));
       expect(reply.headers['www-authenticate']).toMatch(/./);

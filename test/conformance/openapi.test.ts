@@ -204,6 +204,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${TOKEN} 400 invalid_grant`]: () => oauth.refresh('x'),
   [`${TOKEN} 400 invalid_request`]: () => oauth.post('token', { grant_type: DEVICE_GRANT }),
   [`${TOKEN} 400 invalid_scope`]: () => oauth.clientCredentials({ scope: 'mail:send' }),
+  [`${TOKEN} 400 invalid_target`]: () => oauth.clientCredentials({ resource: 'https://other.example.test' }),
   [`${TOKEN} 400 slow_down`]: async () => {
     const { device_code } = await requestCodes();
     await oauth.poll(device_code);
@@ -247,7 +248,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${END} 400 invalid_grant`]: async () =>
     oauth.revoke((await gateway.grant()).access_token, { client_id: 'other-app' }),
   [`${END} 400 invalid_request`]: () => oauth.post('revoke', {}),
-  [`${END} 401 invalid_client`]: () => oauth.revoke('x', { client_secret: 'x' }),
+  [`${END} 401 invalid_client`]: () => oauth.revoke('x', { client_id: 'report-runner', client_secret: 'x' }),
   [`${END} 408 invalid_request`]: () => getIncomplete('/authsvc/oauth2/revoke'),
   [`${END} 413 invalid_request`]: () => sendTooLarge('/authsvc/oauth2/revoke', FORM),
   [`${END} 429 temporarily_unavailable`]: () => exceedLimit('revoke', () => oauth.revoke('x')),

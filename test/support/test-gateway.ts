@@ -161,6 +161,8 @@ export function baseSettings(upstreamPort: number): SettingsInput {
         networkCodeGuesses: 'off',
         allCodeGuesses: 'off',
         identityCodeGuesses: 'off',
+        clientGuesses: 'off',
+        allClientGuesses: 'off',
       },
     },
     shutdown: { preStop: '0s', drain: '5s' },

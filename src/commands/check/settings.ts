@@ -19,8 +19,8 @@ export const checkLikelyMistakes: Check = ({ hosts, integrations, routes, upstre
   const usedUpstreams = new Set(routes.map(({ upstream }) => upstream));
   return {
     warnings: [
-      ...integrations.flatMap(({ access }, index) =>
-        access.length === 0
+      ...integrations.flatMap(({ access, exchange, grants }, index) =>
+        access.length === 0 && exchange.length === 0 && !grants.includes('client')
           ? [`integrations[${index}].access: is empty, so this integration cannot be used`]
           : [],
       ),
@@ -68,6 +68,20 @@ export const checkReachability: Check = (settings) => {
               `routes[${index}].requires: no integration or trusted issuer has the scope ${formatScope(requires)}, so every request to ${path} is rejected`,
             ],
       ),
+      ...routes.flatMap(({ path, audience, upstream, public: isPublic, issuers }, index) => {
+        const accepted = audience ?? settings.upstreams[upstream]?.audience ?? [settings.publicUrl];
+        const isOwnOnly = issuers === undefined || issuers.every((name) => name === 'own');
+        return isPublic === true ||
+          !isOwnOnly ||
+          integrations.length === 0 ||
+          integrations.some(({ audience: own = [settings.publicUrl] }) =>
+            own.some((name) => accepted.includes(name)),
+          )
+          ? []
+          : [
+              `routes[${index}].audience: no integration issues tokens for ${accepted.join(' or ')}, so every request to ${path} is rejected`,
+            ];
+      }),
       ...integrations.flatMap(({ access }, index) =>
         access.flatMap((entry, at) =>
           entry.groups

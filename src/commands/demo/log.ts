@@ -15,6 +15,8 @@ const EVENT_TEXTS: Readonly<Record<AuditEvent, string>> = {
   device_closed: 'device closed after wrong passwords',
   device_evicted: 'device request expired early',
   device_code_replayed: 'used device code presented again',
+  subject_token_replayed: 'used token presented again for exchange',
+  client_assertion_replayed: 'used client assertion presented again',
   sign_in: 'signed in',
   sign_in_failed: 'sign-in failed',
   code_guess_failed: 'wrong device code typed',

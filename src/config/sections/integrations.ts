@@ -1,11 +1,22 @@
 import { z } from 'zod';
 import { GRANT_TYPES, TOKEN_FORMATS } from '../../domain/integration.ts';
 import { findExcess, formatScope } from '../../domain/scope.ts';
+import { parseSubjectPattern } from '../../domain/subject-pattern.ts';
 import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { codeLifetime, lifetime, nonEmptyText, scope, shortText } from '../units.ts';
+import {
+  audience,
+  codeLifetime,
+  httpsOrLoopback,
+  lifetime,
+  nonEmptyText,
+  type PathSchema,
+  scope,
+  shortText,
+} from '../units.ts';
 import { createDirectoryCheck, getIssuerName } from './identity.ts';
+import { claim } from './trusted-issuers.ts';
 
 /** `label:id`, as in tokens and logs, or with the id of a configured user as it is in the configuration. */
 function isIdentity(text: string): boolean {
@@ -14,6 +25,51 @@ function isIdentity(text: string): boolean {
 }
 
 const grantType = z.enum(GRANT_TYPES);
+
+/** Exact, or with `*`. */
+const subjectPattern = z
+  .string()
+  .max(512)
+  .meta({ title: 'subject pattern', examples: ['system:serviceaccount:shop:*'] })
+  .transform((text, context) => {
+    const parsed = parseSubjectPattern(text);
+    if (parsed.ok) return parsed.pattern;
+    context.addIssue({ code: 'custom', message: parsed.problem });
+    return z.NEVER;
+  });
+
+/** RFC 7517 §5. */
+const jwkSet = z.strictObject({
+  keys: z
+    .array(z.record(z.string(), z.union([z.string(), z.boolean(), z.array(z.string())])))
+    .min(1)
+    .max(16)
+    .describe('The keys, as JWKs.'),
+});
+
+/** Tokens of trusted issuers that become grants. */
+const exchangeEntry = () =>
+  z.strictObject({
+    issuer: nonEmptyText.describe('The issuer, by its name in `trustedIssuers`.'),
+    subject: subjectPattern.describe(
+      'Whose tokens: the claim that `trustedIssuers.<name>.claims.identity` names, `sub` by default. `*` matches one or more characters other than `:` and `/`; `**` at the end matches any rest.',
+    ),
+    claims: z
+      .record(claim, z.union([z.boolean(), subjectPattern]))
+      .prefault({})
+      .describe(
+        'Claims that the token must have, by name or JSON pointer: a truth value, or a pattern like `subject`. In a list, one entry must match.',
+      ),
+    scope: scope.exactOptional().describe('Only this part of the scope of the integration.'),
+    refresh: z
+      .boolean()
+      .default(false)
+      .describe('Return a refresh token. If several entries match, all must allow it.'),
+    once: z
+      .boolean()
+      .default(false)
+      .describe('Accept each token once, by its `jti`; tokens without one are refused.'),
+  });
 
 /** Users and workloads that may use something. */
 const accessEntry = () =>
@@ -29,11 +85,15 @@ const accessEntry = () =>
       }),
     directory: z.string().exactOptional().describe('All of this directory.'),
     scope: scope.exactOptional().describe('Only this part of the scope of the integration.'),
-    grants: z.array(grantType).min(1).exactOptional().describe('Only these grant types.'),
+    grants: z
+      .array(z.enum(['certificate', 'device']))
+      .min(1)
+      .exactOptional()
+      .describe('Only these grant types.'),
   });
 
 /** `integrations[]`: a registered client. */
-export const integrationSection = () =>
+export const integrationSection = (path: PathSchema) =>
   z.strictObject({
     clientId: z
       .string()
@@ -46,12 +106,41 @@ export const integrationSection = () =>
     grants: z
       .array(grantType)
       .min(1)
-      .default([...GRANT_TYPES])
-      .describe('Allowed grant types.'),
+      .default(['certificate', 'device', 'exchange'])
+      .describe(
+        'Allowed grant types: a client certificate, device authorization, a token of a trusted issuer (`exchange`), and the client itself with its secret or key (`client`).',
+      ),
     access: z
       .array(accessEntry())
       .default([])
       .describe('Who may use it. Entries add up; if empty, the integration cannot be used.'),
+    audience: audience
+      .exactOptional()
+      .describe(
+        'The APIs that its access tokens can be for (`aud`), the default first; a client chooses with `resource` (RFC 8707). If omitted, `publicUrl`.',
+      ),
+    clientSecretHashes: z
+      .array(
+        z.string().regex(/^sha256:[A-Za-z0-9_-]{43}$/, 'must be a hash that gatehouse hash-secret prints'),
+      )
+      .max(2)
+      .default([])
+      .describe(
+        'SHA-256 of its client secrets, from `gatehouse hash-secret`: one, or two while a secret is replaced. With a secret or a key, the integration must authenticate at the OAuth endpoints.',
+      ),
+    jwks: z
+      .union([jwkSet, z.string()])
+      .exactOptional()
+      .describe('Its public keys for `private_key_jwt`: a JWK Set, or its JSON text.'),
+    jwksFile: path.exactOptional().describe('File that contains these keys.'),
+    jwksUri: httpsOrLoopback.exactOptional().describe('Where these keys are fetched from.'),
+    jwksCa: path.exactOptional().describe('CA certificates for `jwksUri`, PEM.'),
+    exchange: z
+      .array(exchangeEntry())
+      .default([])
+      .describe(
+        'Whose tokens of trusted issuers can be exchanged for a grant (RFC 8693, RFC 7523). Entries add up; if empty, none.',
+      ),
     accessLifetime: lifetime
       .exactOptional()
       .describe('Lifetime of its access tokens. Default: `tokens.accessLifetime`.'),
@@ -154,6 +243,52 @@ export const integrationRules = [
             ['integrations', index, 'access', at, 'scope'],
             `exceeds the scope of the integration by ${formatScope(excess)}`,
           );
+      });
+    });
+  }),
+  crossCheck(['integrations'], ({ integrations }, report) => {
+    integrations.forEach((integration, index) => {
+      if (!integration) return;
+      const { grants, clientSecretHashes, jwks, jwksUri, jwksCa } = integration;
+      const path = ['integrations', index];
+      const hasKeys = jwks !== undefined || jwksUri !== undefined;
+      if (jwks !== undefined && jwksUri !== undefined)
+        report([...path, 'jwksUri'], 'cannot be combined with jwks or jwksFile');
+      if (jwksCa !== undefined && jwksUri === undefined)
+        report([...path, 'jwksCa'], 'has no effect without jwksUri');
+      if (grants.includes('client') && clientSecretHashes.length === 0 && !hasKeys)
+        report([...path, 'grants'], 'client needs clientSecretHashes, jwks, jwksFile or jwksUri');
+    });
+  }),
+  crossCheck(
+    ['integrations', 'directories', 'trustedIssuers', 'tokens'],
+    ({ integrations, directories, trustedIssuers, tokens }, report) => {
+      if (!integrations.some((integration) => integration?.grants.includes('client'))) return;
+      const owner =
+        Object.entries(directories).find(([, entry]) => entry?.label === tokens.clientLabel)?.[0] ??
+        Object.entries(trustedIssuers).find(
+          ([name, entry]) => (entry?.label ?? name) === tokens.clientLabel,
+        )?.[0];
+      // Otherwise one source could assert the identities of another.
+      if (owner !== undefined)
+        report(['tokens', 'clientLabel'], `"${tokens.clientLabel}" is the label of ${owner} already`);
+    },
+  ),
+  crossCheck(['integrations', 'trustedIssuers'], ({ integrations, trustedIssuers }, report) => {
+    integrations.forEach((integration, index) => {
+      if (!integration) return;
+      const path = ['integrations', index, 'exchange'];
+      if (integration.exchange.length > 0 && !integration.grants.includes('exchange'))
+        report(path, 'has no effect: grants does not include exchange');
+      integration.exchange.forEach((entry, at) => {
+        if (!Object.hasOwn(trustedIssuers, entry.issuer))
+          report(
+            [...path, at, 'issuer'],
+            `no such issuer: "${entry.issuer}"${formatKnownNames(Object.keys(trustedIssuers))}`,
+          );
+        const excess = entry.scope && findExcess(entry.scope, integration.scope);
+        if (excess)
+          report([...path, at, 'scope'], `exceeds the scope of the integration by ${formatScope(excess)}`);
       });
     });
   }),

@@ -58,6 +58,14 @@ export const limitsSection = () =>
           .describe(
             'Wrong user codes without a sign-in, in total. Above this rate, users must sign in before they enter a code.',
           ),
+        clientGuesses: rate
+          .prefault('30/m')
+          .describe('Failed client authentications (wrong secrets and assertions), per client address.'),
+        allClientGuesses: rate
+          .prefault('1000/m')
+          .describe(
+            'Failed client authentications of one integration, from all addresses. Above this rate it cannot authenticate for a while.',
+          ),
         identityCodeGuesses: rate.prefault('5/m').describe('Wrong user codes, per signed-in user.'),
       })
       .prefault({}),

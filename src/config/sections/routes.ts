@@ -7,7 +7,7 @@ import {
   patternCovers,
 } from '../../domain/path-comparison.ts';
 import { crossCheck, formatKnownNames, type ParsedSections } from '../cross-check.ts';
-import { method, nonEmptyText, scope } from '../units.ts';
+import { audience, method, nonEmptyText, scope } from '../units.ts';
 import { cors } from './cors.ts';
 
 /** `routes[]`: what a request needs, and where it is forwarded to. */
@@ -48,6 +48,11 @@ export const routeSection = () =>
       .describe(
         'Whose tokens are accepted: `own` (gatehouse) and names in `trustedIssuers`. If omitted, only `own`.',
       ),
+    audience: audience
+      .exactOptional()
+      .describe(
+        'Only tokens for one of these audiences. If omitted, `audience` of the upstream, otherwise `publicUrl` (and, of trusted issuers, what they accept).',
+      ),
     upstream: z.string().default('default').describe('The upstream, by its name in `upstreams`.'),
     stripPrefix: z
       .string()
@@ -84,6 +89,8 @@ export const routeRules = [
         report(['routes', index], 'needs either public: true, or requires: <scope> or any-token');
       if (route.public && route.clients)
         report(['routes', index, 'clients'], 'has no effect on a public route; remove it');
+      if (route.public && route.audience)
+        report(['routes', index, 'audience'], 'has no effect on a public route; remove it');
       if (route.public && route.reportOnly)
         report(['routes', index, 'reportOnly'], 'has no effect on a public route; remove it');
       if (route.websocket && route.methods?.includes('GET') === false)

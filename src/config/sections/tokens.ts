@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { TOKEN_FORMATS } from '../../domain/integration.ts';
 import { PROFILE_CLAIMS } from '../../domain/profile.ts';
+import { isIdentityLabel } from '../../domain/user.ts';
 import { checkWith } from '../cross-check.ts';
 import { codeLifetime, count, duration, durationBetween, lifetime, type PathSchema } from '../units.ts';
 
@@ -59,6 +60,13 @@ export const tokensSection = () =>
       .default('upgrades-and-events')
       .describe(
         'What ends within a second when its token does (expired, revoked, integration removed): WebSockets and event streams, all active requests, or nothing.',
+      ),
+    clientLabel: z
+      .string()
+      .refine(isIdentityLabel, 'must be letters, digits, dots, dashes and underscores')
+      .default('client')
+      .describe(
+        'The part before the colon of the identities of integrations that act for themselves (`grants: [client]`).',
       ),
     cacheSize: z.int().min(100).default(20_000).meta({
       description: 'How many verified access tokens each process caches.',

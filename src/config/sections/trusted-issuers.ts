@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { isIdentityLabel } from '../../domain/user.ts';
 import { crossCheck, formatKnownNames } from '../cross-check.ts';
-import { durationBetween, httpsOrLoopback, issuerUrl, type PathSchema, scope } from '../units.ts';
+import { audience, durationBetween, httpsOrLoopback, issuerUrl, type PathSchema, scope } from '../units.ts';
 
 /** RFC 7518 §3.1, RFC 8037: signatures that are verified with a public key. */
 const ALGORITHMS = [
@@ -19,7 +19,7 @@ const ALGORITHMS = [
 ] as const;
 
 /** A claim by its name, or by a JSON pointer. */
-const claim = z
+export const claim = z
   .string()
   .min(1)
   .max(128)
@@ -32,10 +32,7 @@ const claim = z
 export const trustedIssuerSection = (path: PathSchema) =>
   z.strictObject({
     issuer: issuerUrl.describe('The `iss` claim of its tokens, exactly.'),
-    audience: z
-      .union([z.string().min(1).max(512), z.array(z.string().min(1).max(512)).min(1).max(32)])
-      .transform((audience): readonly string[] => [audience].flat())
-      .describe('Accepted values of the `aud` claim. A token for another API is refused.'),
+    audience: audience.describe('Accepted values of the `aud` claim. A token for another API is refused.'),
     jwksUri: httpsOrLoopback
       .exactOptional()
       .describe('Where its keys are. If omitted, they are found by discovery (OpenID Connect, RFC 8414).'),

@@ -3,6 +3,7 @@ import { foldFieldName, foldFieldNames } from '../../http/fold-field-name.ts';
 import { checkWith, crossCheck } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
 import {
+  audience,
   count,
   duration,
   durationBetween,
@@ -28,6 +29,11 @@ export const upstreamSection = (path: PathSchema) =>
         .min(1)
         .exactOptional()
         .describe('Several targets; a request goes to the least loaded one.'),
+      audience: audience
+        .exactOptional()
+        .describe(
+          'Only tokens for one of these audiences, on every route to this upstream that sets no other.',
+        ),
       timeouts: z
         .strictObject({
           connect: duration.prefault('2s').describe('Time limit for connecting.'),

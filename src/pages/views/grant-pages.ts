@@ -56,7 +56,7 @@ function renderGrantDetails(deps: PageDeps, grant: Grant): Markup {
   const now = grantDeps.now();
   const formatTimeAgo = (time: number): Markup =>
     html`${messages.formatAgo(now - time)} (${renderDate(messages, time)})`;
-  return html`<p class="soft">${grant.grantType === 'device' ? text.byDevice : text.byCertificate}${!grantDeps.integrations.has(grant.clientId) && html` · ${text.discontinued}`}</p>
+  return html`<p class="soft">${text.by[grant.grantType]}${!grantDeps.integrations.has(grant.clientId) && html` · ${text.discontinued}`}</p>
 <p class="label">${text.may}</p>
 <ul>
 ${describeScope(readScope(grant), messages, theme.permissions).map((sentence) => html`<li>${sentence}</li>\n`)}</ul>

@@ -1,4 +1,4 @@
-import { type AccessRule, OWN_ISSUER } from '../../domain/access-rule.ts';
+import { type AccessRule, DEFAULT_AUDIENCE, OWN_ISSUER } from '../../domain/access-rule.ts';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { Integration } from '../../domain/integration.ts';
 import type { TokenFault } from '../../domain/refusal.ts';
@@ -162,6 +162,8 @@ function decide(
       nearMisses: describeNearMisses(policy.rules, { method, host, target }),
     };
   if (caller.lastSatisfiedRule !== rule) {
+    if (!acceptsAudience(rule, caller.bearer))
+      return refuseOrReport(rule, target, { reason: 'token_invalid', fault: 'wrong_audience' });
     const unmet = findUnmetRequirement(rule, caller.bearer.clientId, caller.scope);
     if (unmet !== undefined) return refuseOrReport(rule, target, unmet, caller);
     caller.lastSatisfiedRule = rule;
@@ -197,6 +199,12 @@ function validateBearer(
 /** A token of a trusted issuer is not authentic where the rule does not list the issuer. */
 const acceptsIssuer = (rule: AccessRule | undefined, issuer: string | undefined): boolean =>
   rule?.issuers === undefined ? issuer === undefined : rule.issuers.has(issuer ?? OWN_ISSUER);
+
+/** RFC 9068 §4: a token for another API is refused. The audience of a foreign token was compared with that of its issuer. */
+function acceptsAudience({ audiences }: AccessRule, { issuer, audience }: VerifiedToken): boolean {
+  if (audiences === undefined) return issuer !== undefined || audience === undefined;
+  return audience?.some((name) => audiences.has(name)) ?? audiences.has(DEFAULT_AUDIENCE);
+}
 
 /** The certificate (DER) that was presented with a bound token. */
 const presentedCertificates = new WeakMap<VerifiedToken, Uint8Array>();

@@ -53,6 +53,7 @@ const TOKEN_FAULT_DESCRIPTIONS = {
   not_yet_valid: 'The access token is not valid yet.',
   revoked: 'The access token has been revoked.',
   client_removed: 'The integration of this access token has been removed.',
+  wrong_audience: 'The access token was issued for another API.',
   certificate_not_presented: 'The access token is bound to a certificate that was not presented.',
   certificate_rejected: 'The access token is bound to a certificate that is no longer accepted.',
 } as const satisfies Record<TokenFault, string>;

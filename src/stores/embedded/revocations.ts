@@ -64,6 +64,7 @@ export function createEmbeddedRevocations(env: Env, now: () => Epoch, isSoleProc
     identity,
     issuedAt,
     issuer,
+    exchangedFrom,
   }) =>
     env.readFresh(() => {
       if (generation < readLimit(grantKey(grantId))) return true;
@@ -71,7 +72,7 @@ export function createEmbeddedRevocations(env: Env, now: () => Epoch, isSoleProc
       return (
         (stamped.hasClients && issuedAt < readLimit(clientKey(clientId))) ||
         (stamped.hasIdentities && issuedAt < readLimit(identityKey(identity))) ||
-        (stamped.hasIssuers && issuer !== undefined && issuedAt < readLimit(issuerKey(issuer)))
+        (stamped.hasIssuers && issuedAt < readLimit(issuerKey(issuer ?? exchangedFrom ?? '')))
       );
     });
 

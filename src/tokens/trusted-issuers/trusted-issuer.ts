@@ -122,7 +122,7 @@ export class TrustedIssuer {
     const binding = readBinding(claims);
     if (subject === undefined || binding === undefined) return undefined;
     const profile = mapProfile(claims, mapping);
-    const { jti, sub, iat, exp } = claims;
+    const { jti, sub, iat, exp, aud } = claims;
     const tokenId = typeof jti === 'string' ? `jti ${jti}` : `sub ${typeof sub === 'string' ? sub : subject}`;
     return {
       issuer: name,
@@ -135,6 +135,7 @@ export class TrustedIssuer {
       issuedAt: Number(iat) - clockTolerance,
       expires: Number(exp) + clockTolerance,
       keyId,
+      audience: [aud ?? []].flat().filter((value) => typeof value === 'string'),
       ...(profile !== undefined && { profile }),
       ...binding,
     };

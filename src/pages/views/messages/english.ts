@@ -93,8 +93,12 @@ export const englishMessages = {
     pending: (name: string): string =>
       `You approved ${name}. It appears here once your device has picked up its access, usually within seconds.`,
     may: 'It can:',
-    byDevice: 'Approved in the browser',
-    byCertificate: 'Granted with your certificate',
+    by: {
+      device: 'Approved in the browser',
+      certificate: 'Granted with your certificate',
+      exchange: 'Granted with a token of your identity provider',
+      client: 'Granted to the app itself',
+    },
     created: 'Granted',
     lastUsed: 'Last used',
     unused: 'Not since it was granted',

@@ -100,8 +100,12 @@ export const germanMessages: Messages = {
     pending: (name) =>
       `Sie haben ${name} genehmigt. Der Eintrag erscheint hier, sobald Ihr Gerät den Zugriff abgerufen hat, meist innerhalb weniger Sekunden.`,
     may: 'Erlaubt ist:',
-    byDevice: 'Im Browser genehmigt',
-    byCertificate: 'Mit Ihrem Zertifikat erteilt',
+    by: {
+      device: 'Im Browser genehmigt',
+      certificate: 'Mit Ihrem Zertifikat erteilt',
+      exchange: 'Mit einem Token Ihres Identitätsanbieters erteilt',
+      client: 'Der Anwendung selbst erteilt',
+    },
     created: 'Erteilt',
     lastUsed: 'Zuletzt verwendet',
     unused: 'Seit der Erteilung nicht',

@@ -1,0 +1,143 @@
+import { hash } from 'node:crypto';
+import { getGrantRecordExpiry } from '../domain/grant.ts';
+import {
+  checkExchangeAllowed,
+  findExchangeEntries,
+  getExchangeScope,
+  type Integration,
+} from '../domain/integration.ts';
+import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { formatScope, parseScope } from '../domain/scope.ts';
+import { findTokenFault, type PresentedCertificate } from '../domain/verified-token.ts';
+import type { SubjectToken, SubjectTokenType } from '../ports/subject-token-reader.ts';
+import type { GrantDeps } from './deps.ts';
+import {
+  assertAuditAvailable,
+  createGrant,
+  grantFields,
+  type IssuedTokens,
+  issueTokens,
+  randomGrantId,
+} from './issue.ts';
+
+export interface ExchangeRequest {
+  readonly clientId: string;
+  /** Omitted: everything that the integration and the matching entries allow. */
+  readonly scope: string | undefined;
+  readonly subjectToken: string;
+  readonly subjectTokenType: SubjectTokenType;
+  readonly clientAuthenticated: boolean;
+  /** One of those of the integration; omitted: its default. */
+  readonly audience?: string | undefined;
+  /** The client certificate of this connection, validated when it is called. */
+  readonly getCertificate: () => PresentedCertificate | undefined;
+}
+
+export interface ExchangedTokens extends IssuedTokens {
+  readonly refreshable: boolean;
+}
+
+/** Issues a grant for the holder of a token of a trusted issuer (RFC 8693, RFC 7523 §2.1). One write. */
+export async function grantByExchange(
+  deps: GrantDeps,
+  params: ExchangeRequest,
+): Promise<Outcome<ExchangedTokens>> {
+  assertAuditAvailable(deps);
+  const integration = deps.integrations.get(params.clientId);
+  if (integration === undefined) return refused({ reason: 'client_unknown', clientId: params.clientId });
+  if (!integration.grants.has('exchange') || !integration.exchange?.length)
+    return refused({ reason: 'grant_type_not_allowed', grantType: 'exchange' });
+  const subject = await readSubjectToken(deps, params);
+  if (!subject.ok) return subject;
+  const { identity } = subject.value.verified;
+
+  const entries = findExchangeEntries(integration, subject.value);
+  const requestedScope = params.scope ?? formatScope(getExchangeScope(integration, entries));
+  if (entries.length > 0 && requestedScope === '') return refused({ reason: 'scope_missing' });
+  const scope = parseScope(requestedScope, { allowSpaces: true });
+  // An unknown subject learns nothing about scopes.
+  const allowed =
+    entries.length > 0 && !scope.ok
+      ? scope
+      : checkExchangeAllowed(integration, entries, identity, scope.ok ? scope.value : new Map());
+  if (!allowed.ok) return allowed;
+  const binding = bindToCertificate(integration, subject.value, params);
+  if (!binding.ok) return binding;
+
+  const now = deps.now();
+  const once = entries.some((entry) => entry.once);
+  const refreshable = entries.every((entry) => entry.refresh);
+  const id = once ? deriveSingleUseId(subject.value) : randomGrantId();
+  if (id === undefined)
+    return refused({ reason: 'subject_token_invalid', fault: 'malformed', issuer: subject.value.issuer });
+  const grant = createGrant(deps, {
+    id,
+    integration,
+    identity,
+    grantType: 'exchange',
+    scope: requestedScope,
+    exchangedFrom: subject.value.issuer,
+    profile: subject.value.verified.profile,
+    audience: params.audience,
+    refreshable,
+    now,
+    ...(params.clientAuthenticated && { clientAuthenticated: true }),
+    ...binding.value,
+  });
+  const keepUntil = getGrantRecordExpiry(grant, subject.value.verified.expires);
+  if ((await deps.store.grants.create(id, grant, keepUntil)) === 'taken') {
+    if (!once) throw new Error('a random grant id is already in use');
+    deps.log.audit('subject_token_replayed', {
+      client: params.clientId,
+      identity,
+      issuer: subject.value.issuer,
+    });
+    return refused({ reason: 'subject_token_used', identity });
+  }
+  const issued = await issueTokens(deps, grant, now);
+  deps.log.audit('grant_issued', grantFields(grant));
+  return ok({ ...issued, refreshable });
+}
+
+/** An authentic token that is valid now and was not revoked: by itself, its subject, its client or its issuer. */
+async function readSubjectToken(deps: GrantDeps, params: ExchangeRequest): Promise<Outcome<SubjectToken>> {
+  const now = deps.now();
+  const found = await deps.subjectTokens?.read(params.subjectToken, params.subjectTokenType, now);
+  if (found === undefined) return refused({ reason: 'subject_token_invalid', fault: 'not_authentic' });
+  const fault = findTokenFault(found.verified, {
+    now,
+    revoked: deps.store.revocations.isRevoked(found.verified),
+    clientKnown: true,
+    certificate: params.getCertificate,
+  });
+  return fault === undefined
+    ? ok(found)
+    : refused({ reason: 'subject_token_invalid', fault, issuer: found.issuer });
+}
+
+/** A bound token is exchanged for a bound one only: otherwise the exchange would remove the protection. */
+function bindToCertificate(
+  integration: Integration,
+  { verified }: SubjectToken,
+  { getCertificate }: ExchangeRequest,
+): Outcome<{ readonly boundTo?: string }> {
+  if (verified.boundTo !== undefined) return ok({ boundTo: verified.boundTo });
+  if (!integration.bindToCertificate) return ok({});
+  return requireCertificateBinding(getCertificate());
+}
+
+/** For integrations with `bindToCertificate` whose callers do not authenticate with a certificate. */
+export function requireCertificateBinding(
+  certificate: PresentedCertificate | undefined,
+): Outcome<{ readonly boundTo: string }> {
+  if (certificate === undefined) return refused({ reason: 'certificate_missing' });
+  return certificate.accepted
+    ? ok({ boundTo: certificate.fingerprint })
+    : refused({ reason: 'certificate_unusable', detail: 'it is not accepted' });
+}
+
+/** A store creates an id only once, on any replica. Undefined: the token has no `jti`. */
+const deriveSingleUseId = ({ issuer, tokenId }: SubjectToken): string | undefined =>
+  tokenId === undefined
+    ? undefined
+    : hash('sha256', `exchange ${issuer} ${tokenId}`, 'base64url').slice(0, 22);

@@ -1,0 +1,71 @@
+import type { Settings } from '../config/schema.ts';
+import { readSettingFile } from '../lib/read-file.ts';
+import { StartError } from '../lib/start-error.ts';
+import { createClientAssertions } from '../tokens/client-assertions.ts';
+import type { IssuerKeys } from '../tokens/trusted-issuers/issuer-keys.ts';
+import type { IssuerKey } from '../tokens/trusted-issuers/key-set.ts';
+import { type IssuerKeysRegistry, parseFixedKeySet } from './trusted-issuers.ts';
+
+type Integration = Settings['integrations'][number];
+
+/** As for trusted issuers, seconds. */
+const FETCHING = { refreshInterval: 600, cooldown: 30, maxStaleness: 3_600, timeout: 5 };
+
+export interface OpenClientKeys {
+  readonly keys: ReadonlyMap<string, IssuerKeys>;
+  release(): void;
+}
+
+/** The keys of clients that use `private_key_jwt`. Throws a `StartError` if a file cannot be used. */
+export async function openClientKeys(
+  { integrations }: Settings,
+  registry: IssuerKeysRegistry,
+): Promise<OpenClientKeys> {
+  const sources = await Promise.all(
+    integrations.map(async (integration, index) => {
+      const { clientId, jwksUri } = integration;
+      const setting = `integrations[${index}]`;
+      const fixed = await readFixedKeys(setting, integration);
+      if (fixed === undefined && jwksUri === undefined) return [];
+      const source = {
+        ...FETCHING,
+        name: `client ${clientId}`,
+        issuer: clientId,
+        keySet: fixed?.text,
+        ca: readSettingFile(`${setting}.jwksCa`, integration.jwksCa),
+        certificate: undefined,
+        key: undefined,
+        ...(jwksUri !== undefined && { jwksUri }),
+      };
+      return [{ clientId, source, fixedKeys: fixed?.keys }];
+    }),
+  );
+  const keys = new Map(
+    sources.flat().map(({ clientId, source, fixedKeys }) => [clientId, registry.acquire(source, fixedKeys)]),
+  );
+  return { keys, release: () => keys.forEach((entry) => registry.release(entry)) };
+}
+
+async function readFixedKeys(
+  setting: string,
+  { jwks }: Integration,
+): Promise<{ readonly text: string; readonly keys: readonly IssuerKey[] } | undefined> {
+  if (jwks === undefined) return undefined;
+  const name = `${setting}.jwks`;
+  const text = typeof jwks === 'string' ? jwks : JSON.stringify(jwks);
+  if (/"(?:d|k)"\s*:/.test(text))
+    throw new StartError([`${name}: contains a private key; keep only the public keys`]);
+  return { text, keys: await parseFixedKeySet(name, text) };
+}
+
+export const createAssertionVerifier = (
+  { publicUrl, service }: Settings,
+  keys: ReadonlyMap<string, IssuerKeys>,
+) =>
+  createClientAssertions({
+    keys,
+    audiences: new Set([
+      publicUrl,
+      ...service.paths.flatMap((path) => [`${publicUrl}${path}`, `${publicUrl}${path}/oauth2/token`]),
+    ]),
+  });

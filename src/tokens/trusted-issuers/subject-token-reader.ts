@@ -1,0 +1,29 @@
+import type { Json } from '../../lib/strict-json.ts';
+import type { SubjectTokenReader, SubjectTokenType } from '../../ports/subject-token-reader.ts';
+import { readClaim } from './claim-mapping.ts';
+import { decodeToken } from './trusted-issuer.ts';
+import type { TrustedIssuers } from './trusted-issuers.ts';
+
+/** Verifies tokens of trusted issuers that are presented for exchange, by the same rules as on routes. */
+export const createSubjectTokenReader = (issuers: TrustedIssuers): SubjectTokenReader => ({
+  async read(token, type, now) {
+    const verify = issuers.prepare(token, now);
+    const verified = await verify?.();
+    const decoded = verified && decodeToken(token);
+    if (verified?.issuer === undefined || decoded === undefined) return undefined;
+    if (!isOfType(decoded.header['typ'], type)) return undefined;
+    const { identity, issuer } = verified;
+    const { jti } = decoded.claims;
+    return {
+      verified,
+      issuer,
+      subject: identity.slice(identity.indexOf(':') + 1),
+      ...(typeof jti === 'string' && jti !== '' && { tokenId: jti }),
+      readClaim: (path) => readClaim(decoded.claims, path),
+    };
+  },
+});
+
+/** RFC 9068 §2.1: the only declared type that contradicts the header. Most issuers use `JWT` for all their tokens. */
+const isOfType = (typ: Json | undefined, type: SubjectTokenType): boolean =>
+  !(type === 'id_token' && typeof typ === 'string' && /^(?:application\/)?at\+jwt$/i.test(typ));
