@@ -1,7 +1,7 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import { ProblemsError } from '../lib/problems-error.ts';
-import { type ApprovedIssuer, approveIssuer, type IssuerSettings } from './approved-issuer.ts';
+import { type ApprovedIssuer, approveIssuer, type IssuerSettings, type NameRule } from './approved-issuer.ts';
 import { type CrlFiles, createCrlFiles } from './crl-files.ts';
 import { readBytes } from './crl-reader.ts';
 import { type Crl, type CrlSet, createCrlSet } from './crl-set.ts';
@@ -145,13 +145,18 @@ function findConflictingIssuers(issuers: readonly ApprovedIssuer[]): string[] {
   return issuers.flatMap((issuer) => {
     const other = byKey.get(issuer.keyFingerprint) ?? issuer;
     byKey.set(issuer.keyFingerprint, other);
-    return other.directory === issuer.directory && other.identityFrom === issuer.identityFrom
+    return other.directory === issuer.directory && isSameRule(other, issuer)
       ? []
       : [
-          `certificates.issuers: "${other.name}" and "${issuer.name}" have the same key, but differ in directory or identityFrom`,
+          `certificates.issuers: "${other.name}" and "${issuer.name}" have the same key, but differ in directory, identityFrom, trustDomain or dnsDomain`,
         ];
   });
 }
+
+const isSameRule = (one: NameRule, other: NameRule): boolean =>
+  one.identityFrom === other.identityFrom &&
+  one.trustDomain === other.trustDomain &&
+  one.dnsDomain === other.dnsDomain;
 
 const formatTime = (time: Epoch): string => new Date(time * 1_000).toISOString();
 

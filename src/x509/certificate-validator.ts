@@ -128,7 +128,7 @@ function validateAt(
       break;
   }
 
-  const name = getCertificateName(facts, issuer.identityFrom, asciiNames);
+  const name = getCertificateName(facts, issuer, asciiNames);
   if (!name.ok) return name;
   return ok({
     fingerprint,

@@ -1,6 +1,8 @@
 import { z } from 'zod';
+import { findUriProblem, isTrustDomain } from '../../domain/certificate-uri.ts';
+import { findDnsNameProblem } from '../../domain/dns-name.ts';
 import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
-import { NAME_SOURCES } from '../../ports/directory.ts';
+import { NAME_SOURCES, type NameSource } from '../../ports/directory.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
 import { nonEmptyText, type PathSchema, peers, shortText } from '../units.ts';
@@ -23,6 +25,25 @@ export function certificatesSection(path: PathSchema) {
       identityFrom: nameSource
         .exactOptional()
         .describe('Which name in certificates of this issuer is the identity.'),
+      trustDomain: z
+        .string()
+        .refine(isTrustDomain, 'must be a trust domain such as example.org, without spiffe://')
+        .exactOptional()
+        .meta({
+          description:
+            'With `identityFrom: uri`: the SPIFFE trust domain of this issuer. Its certificates must have a SPIFFE ID of this trust domain. Without it, SPIFFE IDs of this issuer are refused.',
+          examples: ['example.org'],
+        }),
+      dnsDomain: z
+        .string()
+        .transform((name) => name.toLowerCase())
+        .refine((name) => findDnsNameProblem(name) === undefined, 'must be a domain such as example.org')
+        .exactOptional()
+        .meta({
+          description:
+            'With `identityFrom: dnsName`: the identity is the only DNS name in this domain. Others are ignored. Without it, the certificate must have exactly one DNS name.',
+          examples: ['svc.cluster.local'],
+        }),
     }),
   ]);
 
@@ -46,7 +67,7 @@ export function certificatesSection(path: PathSchema) {
     identityFrom: nameSource
       .default('commonName')
       .describe(
-        'Which name in the certificate is the identity: the common name of the subject, or the email address or user principal name in the subjectAltName.',
+        'Which name in the certificate is the identity: the common name of the subject, or the email address, user principal name, DNS name or URI in the subjectAltName.',
       ),
     directory: z.string().exactOptional().describe('Directory in which this name is looked up.'),
     requireClientAuth: z
@@ -78,7 +99,9 @@ export interface Issuer {
   readonly file: string;
   readonly name?: string;
   readonly directory?: string;
-  readonly identityFrom?: (typeof NAME_SOURCES)[number];
+  readonly identityFrom?: NameSource;
+  readonly trustDomain?: string;
+  readonly dnsDomain?: string;
 }
 
 export const getIssuerName = ({ file, name }: Pick<Issuer, 'file' | 'name'>): string =>
@@ -109,6 +132,19 @@ export function directorySection(path: PathSchema) {
       .max(256)
       .exactOptional()
       .describe('User principal name in client certificates of this user.'),
+    dnsName: z
+      .string()
+      .refine((name) => findDnsNameProblem(name) === undefined, 'must be a host name without a wildcard')
+      .exactOptional()
+      .describe('DNS name in client certificates of this workload.'),
+    uri: z
+      .string()
+      .refine((uri) => findUriProblem(uri) === undefined, 'must be a URI, such as a SPIFFE ID with a path')
+      .exactOptional()
+      .meta({
+        description: 'URI in client certificates of this workload, such as a SPIFFE ID. Compared exactly.',
+        examples: ['spiffe://example.org/billing'],
+      }),
     groups: z.array(nonEmptyText).default([]).describe('Groups, for `access` of integrations.'),
     disabled: z
       .boolean()
@@ -159,12 +195,12 @@ function checkDirectory(
   if (derive && users.length > 0) report([...path, 'users'], 'cannot be combined with derive: true');
   if (ldap !== undefined && (derive || users.length > 0))
     report([...path, 'ldap'], 'cannot be combined with users or derive: true');
-  for (const field of ['id', 'name', 'commonName', 'email', 'userPrincipalName'] as const) {
+  for (const field of ['id', 'name', 'commonName', 'email', 'userPrincipalName', 'dnsName', 'uri'] as const) {
     const seen = new Set<string>();
     users.forEach((entry, index) => {
       const value = entry[field];
       if (value === undefined) return;
-      const folded = field === 'commonName' ? value : value.toLowerCase();
+      const folded = field === 'commonName' || field === 'uri' ? value : value.toLowerCase();
       if (seen.has(folded))
         report([...path, 'users', index, field], `"${value}" belongs to another user too`);
       seen.add(folded);
@@ -175,7 +211,7 @@ function checkDirectory(
 
 export const identityRules = [
   crossCheck(['certificates'], ({ certificates }, report) => {
-    const { issuers, directory, forwardedFrom, forwardedHeader } = certificates;
+    const { issuers, directory, identityFrom, forwardedFrom, forwardedHeader } = certificates;
     if (forwardedFrom.hasEntries && forwardedHeader === undefined)
       report(
         ['certificates', 'forwardedHeader'],
@@ -188,6 +224,11 @@ export const identityRules = [
           ['certificates', 'issuers', index, 'directory'],
           'is missing; set it here or in certificates.directory',
         );
+      const source = entry.identityFrom ?? identityFrom;
+      if (entry.trustDomain !== undefined && source !== 'uri')
+        report(['certificates', 'issuers', index, 'trustDomain'], 'needs identityFrom: uri');
+      if (entry.dnsDomain !== undefined && source !== 'dnsName')
+        report(['certificates', 'issuers', index, 'dnsDomain'], 'needs identityFrom: dnsName');
       const name = getIssuerName(entry);
       if (names.has(name))
         report(
