@@ -23,5 +23,8 @@ export interface ValidatedCertificate {
  * may be out of date.
  */
 export interface CertificateValidator {
+  /** Throws a `Fault` while it is not known whether the certificate is revoked. */
   validate(der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate>;
+  /** Changes when results of `validate` may be outdated before their `validUntil`. */
+  readonly revision: number;
 }

@@ -110,5 +110,5 @@ export const listCertificateFiles = ({ listen, certificates }: Settings): Certif
     ...(issuer.trustDomain !== undefined && { trustDomain: issuer.trustDomain }),
     ...(issuer.dnsDomain !== undefined && { dnsDomain: issuer.dnsDomain }),
   })),
-  crls: certificates.crls,
+  crls: certificates.crls.filter((entry) => typeof entry === 'string'),
 });

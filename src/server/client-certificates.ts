@@ -4,6 +4,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import type { CertificateValidator } from '../ports/certificate-validator.ts';
+import { Fault } from '../ports/fault.ts';
 import type { CertificateContext } from '../proxy/downstream/fast-path-config.ts';
 import {
   type ForwardedHeader,
@@ -25,9 +26,13 @@ export interface ClientCertificates {
   readonly get: (context: CertificateContext) => ClientCertificate | undefined;
   /** The certificate in the header of a front proxy; undefined from other peers. */
   readonly getForwarded: (context: CertificateContext) => ClientCertificate | undefined;
-  /** Revalidates issuer, validity and revocation when the cached verdict may be outdated. */
+  /**
+   * Revalidates issuer, validity and revocation when the cached verdict may be outdated. Throws a `Fault` while it is not
+   * known whether the certificate is revoked.
+   */
   readonly validate: (certificate: ClientCertificate | undefined) => PresentedCertificate | undefined;
-  readonly isAccepted: (der: Uint8Array) => boolean;
+  /** `unknown`: whether it is revoked cannot be found out now. */
+  readonly isAccepted: (der: Uint8Array) => boolean | 'unknown';
   /** Does a front proxy send the certificate header twice, or in another spelling? */
   readonly isAmbiguous: (context: CertificateContext) => boolean;
 }
@@ -40,6 +45,7 @@ export interface ClientCertificate {
 
 interface CertificateVerdict extends ClientCertificate {
   accepted: boolean;
+  revision: number;
   validatedAt: Epoch;
   validUntil: Epoch;
 }
@@ -61,6 +67,7 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
       der,
       fingerprint,
       accepted: false,
+      revision: 0,
       validatedAt: Number.POSITIVE_INFINITY,
       validUntil: 0,
     };
@@ -88,9 +95,16 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
   const revalidate = (certificate: ClientCertificate): CertificateVerdict => {
     const verdict = getVerdict(certificate.der);
     const checkedAt = now();
-    if (checkedAt >= verdict.validatedAt && checkedAt <= verdict.validUntil) return verdict;
+    const { revision } = certificateValidator;
+    if (
+      checkedAt >= verdict.validatedAt &&
+      checkedAt <= verdict.validUntil &&
+      verdict.revision === revision
+    )
+      return verdict;
     const outcome = certificateValidator.validate(verdict.der, checkedAt);
     verdict.accepted = outcome.ok;
+    verdict.revision = revision;
     verdict.validatedAt = checkedAt;
     // A rejected certificate may become valid: its notBefore may be in the future.
     verdict.validUntil = outcome.ok ? outcome.value.validUntil : checkedAt + 1;
@@ -105,7 +119,14 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
     },
     getForwarded: (context) => (isFromFrontProxy(context) ? readForwarded(context) : undefined),
     validate: (certificate) => certificate && revalidate(certificate),
-    isAccepted: (der) => revalidate(getVerdict(der)).accepted,
+    isAccepted(der) {
+      try {
+        return revalidate(getVerdict(der)).accepted;
+      } catch (error) {
+        if (error instanceof Fault) return 'unknown';
+        throw error;
+      }
+    },
     isAmbiguous: (context) =>
       header !== undefined &&
       isFromFrontProxy(context) &&

@@ -15,6 +15,7 @@ import { LiveStreams } from '../proxy/policy/live-streams.ts';
 import { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import { createMemoryLimits } from '../stores/memory-limits.ts';
 import { type CrlFiles, createCrlFiles } from '../x509/crl-files.ts';
+import { CrlFetcherRegistry } from './crl-fetchers.ts';
 import { IssuerKeysRegistry } from './trusted-issuers.ts';
 import { createSharedRateLimit } from './workers/shared-rate-limit.ts';
 
@@ -38,6 +39,7 @@ export interface ProcessState {
   readonly streams: LiveStreams;
   readonly upstreams: UpstreamRegistry;
   readonly crlFiles: CrlFiles;
+  readonly crlFetchers: CrlFetcherRegistry;
   readonly issuerKeys: IssuerKeysRegistry;
   /** A limiter is replaced only when its rate has changed. */
   getLimiters(rates: Settings['limits']['rates']): RateLimiters;
@@ -82,6 +84,7 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     onUnreadable: (fault) => log.error('store_error', errorFields(fault)),
   });
   const crlFiles = createCrlFiles();
+  const crlFetchers = new CrlFetcherRegistry({ crlFiles, log, metrics, now });
   let digest: ((text: string) => string) | undefined;
   const digestName = (text: string): string => {
     if (digest === undefined) throw new Error('rate limits need a keyring first');
@@ -104,10 +107,12 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     streams,
     upstreams,
     crlFiles,
+    crlFetchers,
     issuerKeys: new IssuerKeysRegistry(log),
     async stop() {
       await outageTracker.stop();
       streams.stop();
+      crlFetchers.close();
       await crlFiles.stop();
       await upstreams.close();
       await revocations.stop();

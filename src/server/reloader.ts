@@ -127,7 +127,7 @@ function listWatchedFiles(settings: Settings, configFiles: readonly string[]): s
     listen.tls?.key,
     ...listAdminTlsFiles(settings),
     ...certificates.issuers.map(({ file }) => file),
-    ...certificates.crls,
+    ...certificates.crls.map((entry) => (typeof entry === 'string' ? entry : entry.ca)),
     keys.file,
     ...Object.values(upstreams).flatMap(({ ca, certificate, key }) => [ca, certificate, key]),
     pages.logo,

@@ -33,6 +33,7 @@ import {
   listCertificateFiles,
 } from './build-from-settings.ts';
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
+import { type FetchedCrls, openFetchedCrls } from './crl-fetchers.ts';
 import { listKeyWarnings, openCheckedKeyring, readKeyFile } from './keys.ts';
 import { getPagesOrigin } from './pages-origin.ts';
 import type { ProcessState, RateLimiters } from './process-state.ts';
@@ -49,7 +50,7 @@ export interface RuntimeConfig {
   /** The key ids, sorted. */
   readonly keyIds: string;
   /** Is this client certificate (DER) accepted now? */
-  readonly isCertificateAccepted: (der: Uint8Array) => boolean;
+  readonly isCertificateAccepted: ClientCertificates['isAccepted'];
   /** Are the integration of a token, or its issuer and key, still configured? Throws a `Fault` while that is not known. */
   readonly isKnownClient: (bearer: VerifiedToken) => boolean;
   handle(context: RequestContext): void | Promise<void>;
@@ -83,10 +84,12 @@ export async function buildRuntimeConfig(
 ): Promise<RuntimeConfig> {
   const { store, now } = processState;
   const keyFile = readKeyFile(settings);
-  const files = await loadFiles(settings, processState, previous?.files);
+  using resources = new DisposableStack();
+  const fetchedCrls = withStartError(() => openFetchedCrls(settings, processState.crlFetchers));
+  resources.defer(() => fetchedCrls.release());
+  const files = await loadFiles(settings, processState, previous?.files, fetchedCrls);
   const keyring = await openCheckedKeyring(settings, store, now(), keyFile);
   const trusted = await openTrustedIssuers(settings, processState.issuerKeys);
-  using resources = new DisposableStack();
   resources.defer(() => trusted.release());
   const context = createBuildContext(settings, processState, files, keyring, trusted.issuers);
   const service = createTokenApiService(context);
@@ -111,6 +114,7 @@ export async function buildRuntimeConfig(
   processState.setDigest((text) => context.grantDeps.sealer.digest('limit', text));
   const usage = createUsageTracker(() => {
     trusted.release();
+    fetchedCrls.release();
     return Promise.all([
       proxy.close(0),
       context.grantDeps.users.close(),
@@ -361,9 +365,14 @@ async function loadFiles(
   settings: Settings,
   { now, crlFiles }: ProcessState,
   current: CertificateFiles | undefined,
+  fetchedCrls: FetchedCrls,
 ): Promise<CertificateFiles> {
   try {
-    return await loadCertificateFiles(listCertificateFiles(settings), now(), { crlFiles, current });
+    return await loadCertificateFiles(listCertificateFiles(settings), now(), {
+      crlFiles,
+      current,
+      openCrlSources: fetchedCrls.open,
+    });
   } catch (error) {
     if (error instanceof CertificateFilesError) throw new StartError(error.problems);
     throw error;

@@ -4,7 +4,7 @@ import { ProblemsError } from '../lib/problems-error.ts';
 import { type ApprovedIssuer, approveIssuer, type IssuerSettings, type NameRule } from './approved-issuer.ts';
 import { type CrlFiles, createCrlFiles } from './crl-files.ts';
 import { readBytes } from './crl-reader.ts';
-import { type Crl, type CrlSet, createCrlSet } from './crl-set.ts';
+import { type Crl, type CrlSet, type CrlSource, createCrlSet } from './crl-set.ts';
 import { TAG } from './der.ts';
 import { parsePem } from './pem.ts';
 
@@ -36,6 +36,8 @@ interface CertificateFilesContext {
   readonly crlFiles?: CrlFiles;
   /** The files in use. Their revocation lists may only be replaced by newer ones. */
   readonly current?: CertificateFiles | undefined;
+  /** Opens the revocation lists that are fetched, once the issuers are known. */
+  readonly openCrlSources?: (issuers: readonly ApprovedIssuer[]) => readonly CrlSource[];
 }
 
 const EXPIRY_WARNING_SECONDS = 30 * 86_400;
@@ -44,7 +46,7 @@ const EXPIRY_WARNING_SECONDS = 30 * 86_400;
 export async function loadCertificateFiles(
   paths: CertificateFilePaths,
   now: Epoch,
-  { crlFiles = createCrlFiles(), current }: CertificateFilesContext = {},
+  { crlFiles = createCrlFiles(), current, openCrlSources }: CertificateFilesContext = {},
 ): Promise<CertificateFiles> {
   const problems: string[] = [];
   const attempt = <T>(file: string, work: () => T): T | undefined => {
@@ -71,15 +73,16 @@ export async function loadCertificateFiles(
   problems.push(...findConflictingIssuers(issuers));
   const { lists, problems: unusable } = await crlFiles.load(paths.crls, issuers);
   problems.push(...unusable);
+  if (problems.length > 0) throw new CertificateFilesError(problems);
+
+  const crls = createCrlSet(lists, openCrlSources?.(issuers));
   // Certificates of expired issuers are not accepted anyway.
   const unexpired = issuers.filter(({ facts }) => facts.notAfter >= now);
   const lostCrls =
-    current === undefined || problems.length > 0 ? [] : findLostCrls(current.crls.lists, lists, unexpired);
+    current === undefined ? [] : findLostCrls(current.crls.lists, crls.lists, unexpired);
   // Removing a file from the configuration is intentional: that is only a warning.
-  problems.push(...lostCrls.filter(({ file }) => paths.crls.includes(file)).map(describeLostCrl));
-  if (problems.length > 0) throw new CertificateFilesError(problems);
-
-  const crls = createCrlSet(lists);
+  const lostFiles = lostCrls.filter(({ file }) => paths.crls.includes(file));
+  if (lostFiles.length > 0) throw new CertificateFilesError(lostFiles.map(describeLostCrl));
   const expiries = [
     ...(files && server ? [{ file: files.certificate, notAfter: server.notAfter }] : []),
     ...paths.issuers.flatMap(({ name, file }) =>

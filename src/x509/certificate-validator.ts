@@ -2,6 +2,7 @@ import { hash, X509Certificate } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
+import { Fault } from '../ports/fault.ts';
 import type { CertificateValidator, ValidatedCertificate } from '../ports/certificate-validator.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
 import {
@@ -48,6 +49,9 @@ export function createCertificateValidator(options: ValidatorOptions): Certifica
         cache.set(fingerprint, verified);
       }
       return verified.ok ? validateAt(verified.value, fingerprint, now, options) : verified;
+    },
+    get revision() {
+      return options.crls.revision;
     },
   };
 }
@@ -121,6 +125,12 @@ function validateAt(
       return refused({ reason: 'certificate_revoked' });
     case 'unknown':
       return refused({ reason: 'certificate_status_unknown' });
+    case 'unavailable':
+      throw new Fault(
+        'certificate_status_unavailable',
+        `the revocation list of ${issuer.name} cannot be fetched`,
+        { retryAfter: 5 },
+      );
     case 'none':
       if (requireCrl) return refused({ reason: 'certificate_status_unknown' });
       break;

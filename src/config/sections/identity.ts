@@ -5,7 +5,7 @@ import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
 import { NAME_SOURCES, type NameSource } from '../../ports/directory.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { nonEmptyText, type PathSchema, peers, shortText } from '../units.ts';
+import { durationBetween, isPlainHttpUrl, nonEmptyText, type PathSchema, peers, shortText } from '../units.ts';
 import { checkLdap, ldapSection } from './ldap.ts';
 
 /** `certificates`: which client certificates are trusted, and which name in them is the identity. */
@@ -47,6 +47,29 @@ export function certificatesSection(path: PathSchema) {
     }),
   ]);
 
+  const crlUrl = z.strictObject({
+    url: z
+      .string()
+      .max(2_048)
+      .refine(isPlainHttpUrl, 'must be an http or https URL without user name and fragment')
+      .meta({
+        description: 'URL of a revocation list. Over http too, since lists are signed. Redirects are not followed.',
+        examples: ['http://pki.example.test/staff-ca.crl'],
+      }),
+    refresh: durationBetween(10, 604_800, 'must be from 10s to 7d')
+      .prefault('1h')
+      .describe('How often it is fetched. Lists with a short validity are fetched earlier.'),
+    issuer: nonEmptyText
+      .exactOptional()
+      .describe(
+        'Name of the issuer whose list it is. Lists of other issuers are then refused. Until its first fetch, certificates of this issuer get 503; without this setting, those of all issuers without a list.',
+      ),
+    timeout: durationBetween(1, 600, 'must be from 1s to 10m')
+      .prefault('30s')
+      .describe('Time limit for fetching it.'),
+    ca: path.exactOptional().describe('CA certificates of the server, PEM.'),
+  });
+
   return z.strictObject({
     issuers: z
       .array(issuer)
@@ -55,10 +78,10 @@ export function certificatesSection(path: PathSchema) {
         'Approved direct issuers of client certificates (pinned by key). List an intermediate CA itself, not its root.',
       ),
     crls: z
-      .array(path)
+      .array(z.union([path, crlUrl]))
       .prefault([])
       .describe(
-        'Certificate revocation lists, PEM (several in one file) or DER. If an issuer has a list, it must be current. A reload is rejected if a file is missing, empty or truncated, or holds an older list than before.',
+        'Certificate revocation lists, PEM (several in one file) or DER: files, and URLs from which they are fetched. If an issuer has a list, it must be current. A reload is rejected if a file is missing, empty or truncated, or holds an older list than before.',
       ),
     requireCrl: z
       .boolean()
@@ -211,12 +234,21 @@ function checkDirectory(
 
 export const identityRules = [
   crossCheck(['certificates'], ({ certificates }, report) => {
-    const { issuers, directory, identityFrom, forwardedFrom, forwardedHeader } = certificates;
+    const { issuers, crls, directory, identityFrom, forwardedFrom, forwardedHeader } = certificates;
     if (forwardedFrom.hasEntries && forwardedHeader === undefined)
       report(
         ['certificates', 'forwardedHeader'],
         'is missing; set it to the header in which the peers in certificates.forwardedFrom forward the client certificate',
       );
+    crls.forEach((entry, index) => {
+      if (typeof entry === 'string' || entry.issuer === undefined) return;
+      const known = issuers.map(getIssuerName);
+      if (!known.includes(entry.issuer))
+        report(
+          ['certificates', 'crls', index, 'issuer'],
+          `no such issuer: "${entry.issuer}"${formatKnownNames(known)}`,
+        );
+    });
     const names = new Set<string>();
     issuers.forEach((entry, index) => {
       if (entry.directory === undefined && directory === undefined)
