@@ -50,7 +50,7 @@ export function certificateRateLimitKey(
 ): RateLimitKey {
   if (der === undefined || (clientId !== undefined && !integrations.has(clientId))) return undefined;
   try {
-    const validated = certificateValidator.validate(der, now());
+    const validated = certificateValidator.validateLocally(der, now());
     return validated.ok ? `certificate:${validated.value.fingerprint} ${clientId ?? ''}` : undefined;
   } catch (error) {
     if (error instanceof Fault) return undefined;

@@ -89,7 +89,9 @@ async function authorizeCaller(service: OAuthService, context: RequestContext): 
     const bearer = await grantDeps.tokenIssuer.readAccessToken(presented.value, grantDeps.now());
     if (bearer === undefined) return refused({ reason: 'token_invalid', fault: 'not_authentic' });
     context.note({ identity: bearer.identity, clientId: bearer.clientId });
-    const effectiveScope = getEffectiveScope(service, bearer, () => service.getPresentedCertificate(context));
+    const certificate =
+      bearer.boundTo === undefined ? undefined : await service.getPresentedCertificate(context);
+    const effectiveScope = getEffectiveScope(service, bearer, () => certificate);
     if (!effectiveScope.ok) return effectiveScope;
     const { requires } = introspection;
     if (requires !== undefined && covers(effectiveScope.value, requires)) return ok(undefined);

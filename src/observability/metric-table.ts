@@ -124,6 +124,11 @@ export const METRICS = {
     'When a revocation list was last fetched, as Unix time; 0: never.',
     'url',
   ),
+  gatehouse_ocsp_responses_total: counter(
+    'Responses of OCSP responders: `good`, `revoked`, `unknown` or `failure` (also none at all).',
+    'issuer',
+    'outcome',
+  ),
   gatehouse_config_reload_success_timestamp_seconds: gauge(
     'min',
     'When the current configuration was applied, as Unix time.',

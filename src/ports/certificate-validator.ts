@@ -23,8 +23,16 @@ export interface ValidatedCertificate {
  * may be out of date.
  */
 export interface CertificateValidator {
-  /** Throws a `Fault` while it is not known whether the certificate is revoked. */
-  validate(der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate>;
+  /**
+   * Synchronous unless its issuer has an OCSP responder whose status of this certificate is not cached. Throws or rejects
+   * with a `Fault` while it is not known whether the certificate is revoked.
+   */
+  validate(
+    der: Uint8Array,
+    now: Epoch,
+  ): Outcome<ValidatedCertificate> | Promise<Outcome<ValidatedCertificate>>;
+  /** The same without OCSP, for decisions that must not cause network traffic. */
+  validateLocally(der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate>;
   /** Changes when results of `validate` may be outdated before their `validUntil`. */
   readonly revision: number;
 }

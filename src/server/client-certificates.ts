@@ -1,9 +1,10 @@
 import { hash } from 'node:crypto';
 import type { Peers } from '../config/units.ts';
 import type { Epoch } from '../domain/epoch.ts';
+import type { Outcome } from '../domain/outcome.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
-import type { CertificateValidator } from '../ports/certificate-validator.ts';
+import type { CertificateValidator, ValidatedCertificate } from '../ports/certificate-validator.ts';
 import { Fault } from '../ports/fault.ts';
 import type { CertificateContext } from '../proxy/downstream/fast-path-config.ts';
 import {
@@ -27,10 +28,12 @@ export interface ClientCertificates {
   /** The certificate in the header of a front proxy; undefined from other peers. */
   readonly getForwarded: (context: CertificateContext) => ClientCertificate | undefined;
   /**
-   * Revalidates issuer, validity and revocation when the cached verdict may be outdated. Throws a `Fault` while it is not
-   * known whether the certificate is revoked.
+   * Revalidates issuer, validity and revocation when the cached verdict may be outdated; asynchronous only while an OCSP
+   * responder is asked. Throws or rejects with a `Fault` while it is not known whether the certificate is revoked.
    */
-  readonly validate: (certificate: ClientCertificate | undefined) => PresentedCertificate | undefined;
+  readonly validate: (
+    certificate: ClientCertificate | undefined,
+  ) => PresentedCertificate | undefined | Promise<PresentedCertificate>;
   /** `unknown`: whether it is revoked cannot be found out now. */
   readonly isAccepted: (der: Uint8Array) => boolean | 'unknown';
   /** Does a front proxy send the certificate header twice, or in another spelling? */
@@ -92,7 +95,7 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
     }
     return cached === 'ambiguous' ? undefined : cached;
   };
-  const revalidate = (certificate: ClientCertificate): CertificateVerdict => {
+  const revalidate = (certificate: ClientCertificate): CertificateVerdict | Promise<CertificateVerdict> => {
     const verdict = getVerdict(certificate.der);
     const checkedAt = now();
     const { revision } = certificateValidator;
@@ -103,12 +106,15 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
     )
       return verdict;
     const outcome = certificateValidator.validate(verdict.der, checkedAt);
-    verdict.accepted = outcome.ok;
-    verdict.revision = revision;
-    verdict.validatedAt = checkedAt;
-    // A rejected certificate may become valid: its notBefore may be in the future.
-    verdict.validUntil = outcome.ok ? outcome.value.validUntil : checkedAt + 1;
-    return verdict;
+    const apply = (result: Outcome<ValidatedCertificate>): CertificateVerdict => {
+      verdict.accepted = result.ok;
+      verdict.revision = revision;
+      verdict.validatedAt = checkedAt;
+      // A rejected certificate may become valid: its notBefore may be in the future.
+      verdict.validUntil = result.ok ? result.value.validUntil : checkedAt + 1;
+      return verdict;
+    };
+    return outcome instanceof Promise ? outcome.then(apply) : apply(outcome);
   };
   return {
     // The certificate of a front proxy's own connection does not identify its client.
@@ -121,7 +127,10 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
     validate: (certificate) => certificate && revalidate(certificate),
     isAccepted(der) {
       try {
-        return revalidate(getVerdict(der)).accepted;
+        const verdict = revalidate(getVerdict(der));
+        if (!(verdict instanceof Promise)) return verdict.accepted;
+        verdict.catch(() => {});
+        return 'unknown';
       } catch (error) {
         if (error instanceof Fault) return 'unknown';
         throw error;

@@ -16,6 +16,7 @@ import { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import { createMemoryLimits } from '../stores/memory-limits.ts';
 import { type CrlFiles, createCrlFiles } from '../x509/crl-files.ts';
 import { CrlFetcherRegistry } from './crl-fetchers.ts';
+import { OcspResponderRegistry } from './ocsp-responders.ts';
 import { IssuerKeysRegistry } from './trusted-issuers.ts';
 import { createSharedRateLimit } from './workers/shared-rate-limit.ts';
 
@@ -40,6 +41,7 @@ export interface ProcessState {
   readonly upstreams: UpstreamRegistry;
   readonly crlFiles: CrlFiles;
   readonly crlFetchers: CrlFetcherRegistry;
+  readonly ocspResponders: OcspResponderRegistry;
   readonly issuerKeys: IssuerKeysRegistry;
   /** A limiter is replaced only when its rate has changed. */
   getLimiters(rates: Settings['limits']['rates']): RateLimiters;
@@ -84,6 +86,7 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     onUnreadable: (fault) => log.error('store_error', errorFields(fault)),
   });
   const crlFiles = createCrlFiles();
+  const ocspResponders = new OcspResponderRegistry({ log, metrics, now });
   const crlFetchers = new CrlFetcherRegistry({ crlFiles, log, metrics, now });
   let digest: ((text: string) => string) | undefined;
   const digestName = (text: string): string => {
@@ -108,11 +111,13 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     upstreams,
     crlFiles,
     crlFetchers,
+    ocspResponders,
     issuerKeys: new IssuerKeysRegistry(log),
     async stop() {
       await outageTracker.stop();
       streams.stop();
       crlFetchers.close();
+      ocspResponders.close();
       await crlFiles.stop();
       await upstreams.close();
       await revocations.stop();

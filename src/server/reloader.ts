@@ -126,7 +126,7 @@ function listWatchedFiles(settings: Settings, configFiles: readonly string[]): s
     listen.tls?.certificate,
     listen.tls?.key,
     ...listAdminTlsFiles(settings),
-    ...certificates.issuers.map(({ file }) => file),
+    ...certificates.issuers.flatMap(({ file, ocsp }) => [file, ocsp?.ca]),
     ...certificates.crls.map((entry) => (typeof entry === 'string' ? entry : entry.ca)),
     keys.file,
     ...Object.values(upstreams).flatMap(({ ca, certificate, key }) => [ca, certificate, key]),

@@ -35,6 +35,7 @@ import {
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
 import { type FetchedCrls, openFetchedCrls } from './crl-fetchers.ts';
 import { listKeyWarnings, openCheckedKeyring, readKeyFile } from './keys.ts';
+import { type OcspResponders, openOcspResponders } from './ocsp-responders.ts';
 import { getPagesOrigin } from './pages-origin.ts';
 import type { ProcessState, RateLimiters } from './process-state.ts';
 import { ServicePaths } from './service-paths.ts';
@@ -88,10 +89,12 @@ export async function buildRuntimeConfig(
   const fetchedCrls = withStartError(() => openFetchedCrls(settings, processState.crlFetchers));
   resources.defer(() => fetchedCrls.release());
   const files = await loadFiles(settings, processState, previous?.files, fetchedCrls);
+  const ocsp = withStartError(() => openOcspResponders(settings, files.issuers, processState.ocspResponders));
+  resources.defer(() => ocsp.release());
   const keyring = await openCheckedKeyring(settings, store, now(), keyFile);
   const trusted = await openTrustedIssuers(settings, processState.issuerKeys);
   resources.defer(() => trusted.release());
-  const context = createBuildContext(settings, processState, files, keyring, trusted.issuers);
+  const context = createBuildContext(settings, processState, files, ocsp.byIssuer, keyring, trusted.issuers);
   const service = createTokenApiService(context);
   const providers = withStartError(() => createOpenIdProviders(settings));
   const proxy = createRequestProxy(context);
@@ -115,6 +118,7 @@ export async function buildRuntimeConfig(
   const usage = createUsageTracker(() => {
     trusted.release();
     fetchedCrls.release();
+    ocsp.release();
     return Promise.all([
       proxy.close(0),
       context.grantDeps.users.close(),
@@ -156,6 +160,7 @@ function createBuildContext(
   settings: Settings,
   processState: ProcessState,
   files: CertificateFiles,
+  ocsp: OcspResponders['byIssuer'],
   keyring: Keyring,
   trustedIssuers: TrustedIssuers | undefined,
 ): BuildContext {
@@ -168,6 +173,7 @@ function createBuildContext(
     requireCrl,
     requireClientAuth,
     asciiNames,
+    ocsp,
   });
   const sealer = createSealer(keyring, now);
   const grantDeps: GrantDeps = {

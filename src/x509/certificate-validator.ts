@@ -14,18 +14,39 @@ import {
 } from './certificate-facts.ts';
 import { getCertificateName, hasDifferingNames } from './certificate-name.ts';
 import type { CrlSet } from './crl-set.ts';
+import type { OcspResponder, OcspStatus } from './ocsp-responder.ts';
 import { findKeyWeakness, getSignatureScheme, verifySignature } from './signature.ts';
 
 export interface ValidatorOptions {
   readonly issuers: readonly ApprovedIssuer[];
   readonly crls: CrlSet;
-  /** Refuse certificates of issuers without a revocation list. */
+  /** Refuse certificates of issuers without a revocation list and without a responder that must confirm them. */
   readonly requireCrl: boolean;
   /** Refuse certificates without the clientAuth extended key usage. */
   readonly requireClientAuth: boolean;
   readonly asciiNames: boolean;
+  /** OCSP responders, by the fingerprint of the issuer's key. */
+  readonly ocsp?: ReadonlyMap<string, OcspResponder>;
   /** Number of certificates whose facts and signatures are cached. */
   readonly cacheSize?: number;
+}
+
+interface LocallyValidated extends ValidatedCertificate {
+  readonly serial: string;
+}
+
+function applyStatus(
+  { serial: _, ...certificate }: LocallyValidated,
+  { status, checkAgainAt }: OcspStatus,
+): Outcome<ValidatedCertificate> {
+  switch (status) {
+    case 'good':
+      return ok({ ...certificate, validUntil: Math.min(certificate.validUntil, checkAgainAt) });
+    case 'revoked':
+      return refused({ reason: 'certificate_revoked' });
+    case 'unknown':
+      return refused({ reason: 'certificate_status_unknown' });
+  }
 }
 
 /** Properties that do not change while the issuers stay the same. */
@@ -40,16 +61,32 @@ interface VerifiedCertificate {
  */
 export function createCertificateValidator(options: ValidatorOptions): CertificateValidator {
   const cache = createBoundedCache<string, Outcome<VerifiedCertificate>>(options.cacheSize ?? 5_000);
+  const validateLocally = (der: Uint8Array, now: Epoch): Outcome<LocallyValidated> => {
+    const fingerprint = hash('sha256', der, 'base64url');
+    let verified = cache.get(fingerprint);
+    if (verified === undefined) {
+      verified = verifyCertificate(Buffer.from(der), options);
+      cache.set(fingerprint, verified);
+    }
+    return verified.ok ? validateAt(verified.value, fingerprint, now, options) : verified;
+  };
   return {
     validate(der, now) {
-      const fingerprint = hash('sha256', der, 'base64url');
-      let verified = cache.get(fingerprint);
-      if (verified === undefined) {
-        verified = verifyCertificate(Buffer.from(der), options);
-        cache.set(fingerprint, verified);
-      }
-      return verified.ok ? validateAt(verified.value, fingerprint, now, options) : verified;
+      const local = validateLocally(der, now);
+      const responder = local.ok ? options.ocsp?.get(local.value.issuerKey) : undefined;
+      if (!local.ok || responder === undefined) return local;
+      const { issuerKey, serial } = local.value;
+      // The certificate of the responder may be on the list of the issuer.
+      const status = responder.check(
+        serial,
+        now,
+        (responderSerial) => options.crls.getStatus(issuerKey, responderSerial, now) === 'revoked',
+      );
+      return status instanceof Promise
+        ? status.then((known) => applyStatus(local.value, known))
+        : applyStatus(local.value, status);
     },
+    validateLocally,
     get revision() {
       return options.crls.revision;
     },
@@ -112,8 +149,8 @@ function validateAt(
   { facts, issuers }: VerifiedCertificate,
   fingerprint: string,
   now: Epoch,
-  { crls, requireCrl, asciiNames }: ValidatorOptions,
-): Outcome<ValidatedCertificate> {
+  { crls, requireCrl, asciiNames, ocsp }: ValidatorOptions,
+): Outcome<LocallyValidated> {
   const isCurrent = ({ notBefore, notAfter }: CertificateFacts): boolean =>
     now >= notBefore && now <= notAfter;
   if (!isCurrent(facts)) return refused({ reason: 'certificate_outside_validity' });
@@ -132,7 +169,8 @@ function validateAt(
         { retryAfter: 5 },
       );
     case 'none':
-      if (requireCrl) return refused({ reason: 'certificate_status_unknown' });
+      if (requireCrl && ocsp?.get(issuer.keyFingerprint)?.softFail !== false)
+        return refused({ reason: 'certificate_status_unknown' });
       break;
     case 'good':
       break;
@@ -142,6 +180,7 @@ function validateAt(
   if (!name.ok) return name;
   return ok({
     fingerprint,
+    serial: facts.serial,
     issuerKey: issuer.keyFingerprint,
     issuer: issuer.name,
     source: issuer.identityFrom,

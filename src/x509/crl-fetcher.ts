@@ -127,10 +127,18 @@ export class CrlFetcher implements CrlSource {
   #computeDelay(): number {
     const { refresh, now } = this.#options;
     if (this.#failures > 0) return Math.min(RETRY.max, RETRY.min * 2 ** (this.#failures - 1));
-    const remaining = Math.min(...this.#lists.map(({ nextUpdate }) => nextUpdate - now()));
-    const delay = Math.min(refresh, Math.max(MIN_INTERVAL, remaining * RENEW_AT_FRACTION));
-    return delay * (1 - Math.random() * JITTER);
+    return computeRefetchDelay(this.#lists, refresh, now()) * (1 - Math.random() * JITTER);
   }
+}
+
+/** Seconds until the next fetch: after `refresh`, but well before the first of the lists expires. */
+export function computeRefetchDelay(
+  lists: readonly Pick<Crl, 'nextUpdate'>[],
+  refresh: number,
+  now: Epoch,
+): number {
+  const remaining = Math.min(...lists.map(({ nextUpdate }) => nextUpdate - now));
+  return Math.min(refresh, Math.max(MIN_INTERVAL, remaining * RENEW_AT_FRACTION));
 }
 
 /** Its signature was verified with a key, so it stays valid for another certificate of that key that may sign lists. */

@@ -12,6 +12,34 @@ import { checkLdap, ldapSection } from './ldap.ts';
 export function certificatesSection(path: PathSchema) {
   const nameSource = z.enum(NAME_SOURCES);
 
+  const ocsp = z.strictObject({
+    url: z
+      .string()
+      .max(2_048)
+      .refine(isPlainHttpUrl, 'must be an http or https URL without user name and fragment')
+      .meta({
+        description: 'URL of the responder. The URL in certificates is not used. Redirects are not followed.',
+        examples: ['http://ocsp.example.test'],
+      }),
+    softFail: z
+      .boolean()
+      .default(false)
+      .describe(
+        'Accept certificates while the responder provides no status. If false, they get 503. Revoked and unknown certificates are refused in either case.',
+      ),
+    nonce: z
+      .boolean()
+      .default(false)
+      .describe('Send a nonce and require it in the response. Many responders do not support it.'),
+    refresh: durationBetween(10, 604_800, 'must be from 10s to 7d')
+      .prefault('1h')
+      .describe('After this time, the status of a certificate in use is requested again.'),
+    timeout: durationBetween(1, 60, 'must be from 1s to 60s')
+      .prefault('5s')
+      .describe('Time limit for responses of the responder.'),
+    ca: path.exactOptional().describe('CA certificates of the responder, PEM.'),
+  });
+
   const issuer = z.union([
     path.transform((file): Issuer => ({ file })),
     z.strictObject({
@@ -44,6 +72,9 @@ export function certificatesSection(path: PathSchema) {
             'With `identityFrom: dnsName`: the identity is the only DNS name in this domain. Others are ignored. Without it, the certificate must have exactly one DNS name.',
           examples: ['svc.cluster.local'],
         }),
+      ocsp: ocsp
+        .exactOptional()
+        .describe('OCSP responder (RFC 6960) that is asked about each certificate of this issuer.'),
     }),
   ]);
 
@@ -86,7 +117,9 @@ export function certificatesSection(path: PathSchema) {
     requireCrl: z
       .boolean()
       .default(false)
-      .describe('Reject certificates of issuers without a revocation list.'),
+      .describe(
+        'Reject certificates of issuers without a revocation list. An OCSP responder without `softFail` is enough.',
+      ),
     identityFrom: nameSource
       .default('commonName')
       .describe(
@@ -125,6 +158,17 @@ export interface Issuer {
   readonly identityFrom?: NameSource;
   readonly trustDomain?: string;
   readonly dnsDomain?: string;
+  readonly ocsp?: OcspSettings;
+}
+
+export interface OcspSettings {
+  readonly url: string;
+  readonly softFail: boolean;
+  readonly nonce: boolean;
+  /** Seconds. */
+  readonly refresh: number;
+  readonly timeout: number;
+  readonly ca?: string;
 }
 
 export const getIssuerName = ({ file, name }: Pick<Issuer, 'file' | 'name'>): string =>
