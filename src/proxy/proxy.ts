@@ -6,7 +6,12 @@ import type { PresentedCertificate } from '../domain/verified-token.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import type { CertificateContext, FastPathConfig, FastPathPolicy, HostCheck } from './downstream/fast-path-config.ts';
+import type {
+  CertificateContext,
+  FastPathConfig,
+  FastPathPolicy,
+  HostCheck,
+} from './downstream/fast-path-config.ts';
 import type { EndStreams } from './exchange.ts';
 import { Forwarder } from './forwarder.ts';
 import {

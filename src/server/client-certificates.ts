@@ -99,11 +99,7 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
     const verdict = getVerdict(certificate.der);
     const checkedAt = now();
     const { revision } = certificateValidator;
-    if (
-      checkedAt >= verdict.validatedAt &&
-      checkedAt <= verdict.validUntil &&
-      verdict.revision === revision
-    )
+    if (checkedAt >= verdict.validatedAt && checkedAt <= verdict.validUntil && verdict.revision === revision)
       return verdict;
     const outcome = certificateValidator.validate(verdict.der, checkedAt);
     const apply = (result: Outcome<ValidatedCertificate>): CertificateVerdict => {

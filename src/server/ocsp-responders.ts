@@ -60,7 +60,10 @@ export class OcspResponderRegistry {
     this.#entries.clear();
   }
 
-  #open({ url, softFail, nonce, refresh, timeout, ca }: OcspSettings, issuer: ApprovedIssuer): SharedResponder {
+  #open(
+    { url, softFail, nonce, refresh, timeout, ca }: OcspSettings,
+    issuer: ApprovedIssuer,
+  ): SharedResponder {
     const { log, metrics, now } = this.#options;
     const httpClient = createHttpClient({ timeoutMs: timeout * 1_000, ca, maxConnections: MAX_CONNECTIONS });
     const responder = new OcspResponder({

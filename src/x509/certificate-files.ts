@@ -78,8 +78,7 @@ export async function loadCertificateFiles(
   const crls = createCrlSet(lists, openCrlSources?.(issuers));
   // Certificates of expired issuers are not accepted anyway.
   const unexpired = issuers.filter(({ facts }) => facts.notAfter >= now);
-  const lostCrls =
-    current === undefined ? [] : findLostCrls(current.crls.lists, crls.lists, unexpired);
+  const lostCrls = current === undefined ? [] : findLostCrls(current.crls.lists, crls.lists, unexpired);
   // Removing a file from the configuration is intentional: that is only a warning.
   const lostFiles = lostCrls.filter(({ file }) => paths.crls.includes(file));
   if (lostFiles.length > 0) throw new CertificateFilesError(lostFiles.map(describeLostCrl));

@@ -2,8 +2,8 @@ import { hash, X509Certificate } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
-import { Fault } from '../ports/fault.ts';
 import type { CertificateValidator, ValidatedCertificate } from '../ports/certificate-validator.ts';
+import { Fault } from '../ports/fault.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
 import {
   ANY_EXTENDED_KEY_USAGE,

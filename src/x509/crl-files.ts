@@ -68,8 +68,7 @@ export function createCrlFiles() {
         files: [{ file: url, bytes }],
         issuers: listIssuerCertificates(issuers),
       };
-      const [result] =
-        bytes.length <= SMALL_BYTES ? readCrlFiles(task) : await readInWorker(task, workers);
+      const [result] = bytes.length <= SMALL_BYTES ? readCrlFiles(task) : await readInWorker(task, workers);
       parseCount += 1;
       if (result?.kind === 'parsed') return result.lists;
       throw new Error(result?.kind === 'unusable' ? result.problem : 'could not be parsed');

@@ -46,6 +46,11 @@ const RETRY = { min: 1, max: 30 };
 /** A status is renewed in this part of its remaining validity at the latest. */
 const RENEW_AT_FRACTION = 0.5;
 
+/** Responses have whole seconds: of two in the same second, a revocation is the later one. */
+const isReplay = (result: OcspResult, last: OcspResult): boolean =>
+  result.thisUpdate < last.thisUpdate ||
+  (result.thisUpdate === last.thisUpdate && last.status === 'revoked' && result.status !== 'revoked');
+
 /** Whether the list of revoked certificates of the issuer contains a serial number. */
 export type RevocationCheck = (serial: string) => boolean;
 
@@ -121,11 +126,10 @@ export class OcspResponder {
       const bytes = await send(writeOcspRequest(subject));
       const receivedAt = now();
       const result = readOcspResponse(bytes, subject, receivedAt, isRevoked);
-      if (entry.result !== undefined && result.thisUpdate < entry.result.thisUpdate)
+      if (entry.result !== undefined && isReplay(result, entry.result))
         throw new Error('the response is older than the one before it');
       entry.result = result;
-      entry.refreshAt =
-        receivedAt + Math.min(refresh, (result.validUntil - receivedAt) * RENEW_AT_FRACTION);
+      entry.refreshAt = receivedAt + Math.min(refresh, (result.validUntil - receivedAt) * RENEW_AT_FRACTION);
       entry.failures = 0;
       entry.retryAt = 0;
       onResponse?.(result.status);

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { needs } from '../set-up/programs.ts';
 import { type Child, startChild } from './child-process.ts';
 import { type IssuedCertificate, issue, writePki } from './pki.ts';
-import { freePort, waitForPort } from './ports.ts';
+import { freePort } from './ports.ts';
 import { type TempFolder, tempFolder } from './temp-folder.ts';
 
 needs('openssl');
@@ -60,7 +60,10 @@ export async function createOcspAuthority(ca: IssuedCertificate): Promise<OcspAu
       });
       const command = ['ocsp', '-index', 'index.txt', '-CA', 'ca.pem', '-rsigner', 'other-signer.pem'];
       const files = ['-rkey', 'other-signer-key.pem', '-reqin', 'request.der', '-respout', 'response.der'];
-      execFileSync('openssl', [...command, ...files, '-noverify', ...args], { cwd: folder.path, stdio: 'pipe' });
+      execFileSync('openssl', [...command, ...files, '-noverify', ...args], {
+        cwd: folder.path,
+        stdio: 'pipe',
+      });
       return readFileSync(folder.file('response.der'));
     },
     remove: () => folder.remove(),
@@ -73,8 +76,7 @@ export async function startOcspServer({ folder }: OcspAuthority): Promise<Child 
   const files = ['-index', 'index.txt', '-CA', 'ca.pem', '-rsigner', 'signer.pem', '-rkey', 'signer-key.pem'];
   const child = await startChild(
     ['openssl', 'ocsp', ...files, '-port', String(port), '-nmin', '60', '-ignore_err'],
-    { cwd: folder.path },
+    { cwd: folder.path, ready: (line) => line.includes('waiting for OCSP client connections') },
   );
-  await waitForPort(port, child.isRunning);
   return { ...child, url: `http://127.0.0.1:${port}/` };
 }

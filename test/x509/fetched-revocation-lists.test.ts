@@ -1,8 +1,8 @@
 import { createServer, type RequestListener } from 'node:http';
 import { gzipSync } from 'node:zlib';
 import { afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { Fault } from '../../src/ports/fault.ts';
 import { createHttpClient } from '../../src/lib/http-client.ts';
+import { Fault } from '../../src/ports/fault.ts';
 import { createCertificateValidator } from '../../src/x509/certificate-validator.ts';
 import { CrlFetcher, type CrlFetcherOptions, computeRefetchDelay } from '../../src/x509/crl-fetcher.ts';
 import { createCrlFiles } from '../../src/x509/crl-files.ts';
@@ -116,30 +116,33 @@ describe('a fetcher', () => {
     expect(states).toEqual([]);
   });
 
-  const FAILURES: Readonly<Record<string, { readonly listener: RequestListener; readonly message: RegExp }>> = {
-    'an error status': {
-      listener: (_request, response) => response.writeHead(500).end('x'.repeat(100_000)),
-      message: /responded with 500/,
-    },
-    'a redirect': {
-      listener: (_request, response) => response.writeHead(302, { location: '/elsewhere' }).end(),
-      message: /responded with 302/,
-    },
-    'a page': {
-      listener: (_request, response) => response.setHeader('content-type', 'text/html; charset=utf-8').end('<p>'),
-      message: /content type/,
-    },
-    'an empty body': { listener: (_request, response) => response.end(), message: /no revocation list/ },
-    'a compressed body': {
-      listener: (_request, response) => response.setHeader('content-encoding', 'gzip').end(gzipSync('x')),
-      message: /content coding/,
-    },
-    'an announced length beyond the limit': {
-      listener: (_request, response) => response.writeHead(200, { 'content-length': 70 * 1_048_576 }).write('x'),
-      message: /longer than/,
-    },
-    'a closed connection': { listener: (request) => request.socket.destroy(), message: /./ },
-  };
+  const FAILURES: Readonly<Record<string, { readonly listener: RequestListener; readonly message: RegExp }>> =
+    {
+      'an error status': {
+        listener: (_request, response) => response.writeHead(500).end('x'.repeat(100_000)),
+        message: /responded with 500/,
+      },
+      'a redirect': {
+        listener: (_request, response) => response.writeHead(302, { location: '/elsewhere' }).end(),
+        message: /responded with 302/,
+      },
+      'a page': {
+        listener: (_request, response) =>
+          response.setHeader('content-type', 'text/html; charset=utf-8').end('<p>'),
+        message: /content type/,
+      },
+      'an empty body': { listener: (_request, response) => response.end(), message: /no revocation list/ },
+      'a compressed body': {
+        listener: (_request, response) => response.setHeader('content-encoding', 'gzip').end(gzipSync('x')),
+        message: /content coding/,
+      },
+      'an announced length beyond the limit': {
+        listener: (_request, response) =>
+          response.writeHead(200, { 'content-length': 70 * 1_048_576 }).write('x'),
+        message: /longer than/,
+      },
+      'a closed connection': { listener: (request) => request.socket.destroy(), message: /./ },
+    };
 
   test.each(Object.keys(FAILURES))('keeps the last list after %s, and recovers', async (name) => {
     const { listener, message } = FAILURES[name] as (typeof FAILURES)[string];
@@ -213,7 +216,9 @@ describe('a fetcher', () => {
 
   test('after its nextUpdate, a list that cannot be renewed makes the status unavailable, except of revoked certificates', async () => {
     const bob = await issue(ca);
-    const server = await startCrlServer(sendList(await createCrl(ca, { revoked: [alice], nextUpdate: daysFromNow(1) })));
+    const server = await startCrlServer(
+      sendList(await createCrl(ca, { revoked: [alice], nextUpdate: daysFromNow(1) })),
+    );
     const { check } = await startFetcher(server.url);
     const later = nowSeconds() + 2 * 86_400;
     expect(check(bob)).toBe('accepted');
@@ -284,48 +289,68 @@ describe('a gateway with a revocation list at a URL', () => {
     server.respond(sendList(await createCrl(gateway.ca)));
     // A change of how it is fetched fetches it at once.
     await gateway.reload(setRefresh(server.url, '2h'));
-    await until('the list is used for new grants', async () => (await gateway.post('/Authorize/Certificate', body, { as: alice })).status === 200);
-  });
-
-  test.each([true, false])('a bound token stops with the next list, and its 503 is temporary (fast path: %s)', async (fastPath) => {
-    const server = await startCrlServer(never);
-    const gateway = await setUp(server.url);
-    const { alice } = gateway.users;
-    server.respond(sendList(await createCrl(gateway.ca)));
-    await gateway.reload((settings) => ({
-      ...setRefresh(server.url, '2h')(settings),
-      listen: { ...settings.listen, fastPath },
-    }));
-    await until('the list is used for new grants', async () => (await gateway.post('/Authorize/Certificate', body, { as: alice })).status === 200);
-    const granted = await gateway.post('/Authorize/Certificate', { client_id: 'bound-app', scope: 'files:read' }, { as: alice });
-    const token = String(granted.json['access_token']);
-    const refreshToken = String(granted.json['refresh_token']);
-    expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
-
-    // Past its nextUpdate: not the client's fault.
-    server.respond((_request, response) => response.writeHead(500).end());
-    gateway.clock.advance(8 * 86_400);
-    const fresh = await gateway.post('/Authorize/Certificate', body, { as: alice });
-    expect(fresh.status).not.toBe(200);
-    expect(gateway.auditEvents('grant_denied')).toEqual([]);
-    expect(
-      gateway.log.some(({ event, code }) => event === 'dependency_failed' && code === 'certificate_status_unavailable'),
-    ).toBe(true);
-    const refreshed = await gateway.post(
-      '/Authorize/Token',
-      { client_id: 'bound-app', refresh_token: refreshToken },
-      { as: alice },
+    await until(
+      'the list is used for new grants',
+      async () => (await gateway.post('/Authorize/Certificate', body, { as: alice })).status === 200,
     );
-    expect(refreshed.json['Error']).not.toBe('invalid_grant');
-    expect(refreshed.headers['retry-after']).toBeDefined();
-    gateway.clock.advance(-8 * 86_400);
-    expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
-
-    server.respond(sendList(await createCrl(gateway.ca, { revoked: [alice], thisUpdate: daysFromNow(-0.01) })));
-    await gateway.reload(setRefresh(server.url, '3h'));
-    await until('the list is used for bound tokens', async () => (await gateway.api('/files/a', token, { as: alice })).status === 401);
-    expect((await gateway.post('/Authorize/Certificate', body, { as: alice })).status).toBe(401);
   });
+
+  test.each([true, false])(
+    'a bound token stops with the next list, and its 503 is temporary (fast path: %s)',
+    async (fastPath) => {
+      const server = await startCrlServer(never);
+      const gateway = await setUp(server.url);
+      const { alice } = gateway.users;
+      server.respond(sendList(await createCrl(gateway.ca)));
+      await gateway.reload((settings) => ({
+        ...setRefresh(server.url, '2h')(settings),
+        listen: { ...settings.listen, fastPath },
+      }));
+      await until(
+        'the list is used for new grants',
+        async () => (await gateway.post('/Authorize/Certificate', body, { as: alice })).status === 200,
+      );
+      const granted = await gateway.post(
+        '/Authorize/Certificate',
+        { client_id: 'bound-app', scope: 'files:read' },
+        { as: alice },
+      );
+      const token = String(granted.json['access_token']);
+      const refreshToken = String(granted.json['refresh_token']);
+      expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
+
+      // Past its nextUpdate: not the client's fault.
+      server.respond((_request, response) => response.writeHead(500).end());
+      gateway.clock.advance(8 * 86_400);
+      const fresh = await gateway.post('/Authorize/Certificate', body, { as: alice });
+      expect(fresh.status).not.toBe(200);
+      expect(gateway.auditEvents('grant_denied')).toEqual([]);
+      expect(
+        gateway.log.some(
+          ({ event, code }) => event === 'dependency_failed' && code === 'certificate_status_unavailable',
+        ),
+      ).toBe(true);
+      const refreshed = await gateway.post(
+        '/Authorize/Token',
+        { client_id: 'bound-app', refresh_token: refreshToken },
+        { as: alice },
+      );
+      expect(refreshed.json['Error']).not.toBe('invalid_grant');
+      expect(refreshed.headers['retry-after']).toBeDefined();
+      gateway.clock.advance(-8 * 86_400);
+      expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
+
+      server.respond(
+        sendList(await createCrl(gateway.ca, { revoked: [alice], thisUpdate: daysFromNow(-0.01) })),
+      );
+      await gateway.reload(setRefresh(server.url, '3h'));
+      await until(
+        'the list is used for bound tokens',
+        async () => (await gateway.api('/files/a', token, { as: alice })).status === 401,
+      );
+      expect((await gateway.post('/Authorize/Certificate', body, { as: alice })).status).toBe(401);
+    },
+  );
 
   test('a reload keeps the list in use, and metrics and log show a failing fetch', async () => {
     const server = await startCrlServer(never);
@@ -333,10 +358,15 @@ describe('a gateway with a revocation list at a URL', () => {
     const { alice } = gateway.users;
     server.respond(sendList(await createCrl(gateway.ca, { revoked: [alice] })));
     await gateway.reload(setRefresh(server.url, '2h'));
-    await until('the list is used for new grants', async () => (await gateway.post('/Authorize/Certificate', body, { as: alice })).status === 401);
+    await until(
+      'the list is used for new grants',
+      async () => (await gateway.post('/Authorize/Certificate', body, { as: alice })).status === 401,
+    );
     server.respond((_request, response) => response.writeHead(500).end());
     await gateway.reload(setRefresh(server.url, '3h'));
-    await until('it is logged', () => gateway.log.some(({ event, url }) => event === 'crl_fetch_failed' && url === server.url));
+    await until('it is logged', () =>
+      gateway.log.some(({ event, url }) => event === 'crl_fetch_failed' && url === server.url),
+    );
     expect((await gateway.post('/Authorize/Certificate', body, { as: alice })).status).toBe(401);
 
     const { samples } = await readMetrics(gateway);
@@ -354,7 +384,9 @@ describe('a gateway with a revocation list at a URL', () => {
     server.respond(sendList(await createCrl(gateway.ca, list)));
     await gateway.reload(setRefresh(server.url, '2h'));
     await until('it is logged', () =>
-      gateway.log.some(({ event, warning }) => event === 'certificate_warning' && /expires on/.test(String(warning))),
+      gateway.log.some(
+        ({ event, warning }) => event === 'certificate_warning' && /expires on/.test(String(warning)),
+      ),
     );
   });
 });
@@ -364,6 +396,11 @@ async function readMetrics(gateway: TestGateway) {
   const text = await response.text();
   return {
     samples: (series: string): number =>
-      Number(text.split('\n').find((line) => line.startsWith(`${series} `))?.split(' ')[1]),
+      Number(
+        text
+          .split('\n')
+          .find((line) => line.startsWith(`${series} `))
+          ?.split(' ')[1],
+      ),
   };
 }

@@ -1,6 +1,13 @@
 import { beforeAll, describe, expect, test } from 'vitest';
 import { type ApprovedIssuer, approveIssuer, type NameRule } from '../../src/x509/approved-issuer.ts';
-import { createCa, der, type IssuedCertificate, issue, type LeafOptions, sanExtension } from '../support/pki.ts';
+import {
+  createCa,
+  der,
+  type IssuedCertificate,
+  issue,
+  type LeafOptions,
+  sanExtension,
+} from '../support/pki.ts';
 import { createTestValidator, formatResult } from './validator.ts';
 
 const UNUSABLE = 'certificate_name_unusable';
@@ -31,7 +38,9 @@ describe('DNS names', () => {
 
   test('the common name, an address or a URI is never used instead', async () => {
     expect(await validateDns({ commonName: 'billing.example.test' })).toBe(UNUSABLE);
-    expect(await validateDns({ addresses: ['10.0.0.1'], uris: ['https://billing.example.test'] })).toBe(UNUSABLE);
+    expect(await validateDns({ addresses: ['10.0.0.1'], uris: ['https://billing.example.test'] })).toBe(
+      UNUSABLE,
+    );
   });
 
   test('two DNS names are ambiguous, also if they are equal', async () => {
@@ -41,13 +50,19 @@ describe('DNS names', () => {
 
   test('dnsDomain picks the only name in the domain, and refuses names outside it', async () => {
     const names = ['billing', 'billing.shop.svc', 'billing.shop.svc.cluster.local'];
-    expect(await validateDns({ dnsNames: names }, 'cluster.local')).toBe('name: billing.shop.svc.cluster.local');
+    expect(await validateDns({ dnsNames: names }, 'cluster.local')).toBe(
+      'name: billing.shop.svc.cluster.local',
+    );
     expect(await validateDns({ dnsNames: ['CLUSTER.local'] }, 'cluster.local')).toBe('name: cluster.local');
-    expect(await validateDns({ dnsNames: ['a.cluster.local', 'b.Cluster.Local'] }, 'cluster.local')).toBe(UNUSABLE);
+    expect(await validateDns({ dnsNames: ['a.cluster.local', 'b.Cluster.Local'] }, 'cluster.local')).toBe(
+      UNUSABLE,
+    );
     for (const outside of ['evilcluster.local', 'cluster.local.evil.test', 'local', 'a.cluster.local.'])
       expect(await validateDns({ dnsNames: [outside] }, 'cluster.local')).toBe(UNUSABLE);
     // It cannot be decoded, so it could be a second name in the domain.
-    expect(await validateDns(rawNames(0x82, 'a.cluster.local', '\xff.cluster.local'), 'cluster.local')).toBe(UNUSABLE);
+    expect(await validateDns(rawNames(0x82, 'a.cluster.local', '\xff.cluster.local'), 'cluster.local')).toBe(
+      UNUSABLE,
+    );
   });
 
   test.each([
@@ -86,17 +101,29 @@ describe('URIs', () => {
     expect(await validateUri({ uris: ['urn:uuid:F81d4fae-7dec-11d0-a765-00a0c91e6bf6'] })).toBe(
       'name: urn:uuid:F81d4fae-7dec-11d0-a765-00a0c91e6bf6',
     );
-    expect(await validateUri({ uris: ['https://Example.test/a%20b'] })).toBe('name: https://Example.test/a%20b');
+    expect(await validateUri({ uris: ['https://Example.test/a%20b'] })).toBe(
+      'name: https://Example.test/a%20b',
+    );
     expect(await validateUri({ uris: ['urn:a:b', 'urn:a:c'] })).toBe(UNUSABLE);
     expect(await validateUri({ commonName: 'urn:a:b' })).toBe(UNUSABLE);
   });
 
-  test.each(['', 'billing', '//host/path', 'urn:', 'urn:a b', 'urn:a\0b', 'urn:\xe4', 'urn:%zz', 'urn:*', '1a:b', 'urn:<b>', `urn:${'a'.repeat(2_048)}`])(
-    '%j is not a usable URI',
-    async (uri) => {
-      expect(await validateUri(rawNames(0x86, uri))).toBe(UNUSABLE);
-    },
-  );
+  test.each([
+    '',
+    'billing',
+    '//host/path',
+    'urn:',
+    'urn:a b',
+    'urn:a\0b',
+    'urn:\xe4',
+    'urn:%zz',
+    'urn:*',
+    '1a:b',
+    'urn:<b>',
+    `urn:${'a'.repeat(2_048)}`,
+  ])('%j is not a usable URI', async (uri) => {
+    expect(await validateUri(rawNames(0x86, uri))).toBe(UNUSABLE);
+  });
 
   test('the DNS names of a workload beside its URI are ignored, and not reported as other names', async () => {
     const validate = createTestValidator([approveWith({ identityFrom: 'uri', trustDomain: 'example.org' })]);
@@ -137,12 +164,20 @@ describe('SPIFFE IDs', () => {
   });
 
   test('an issuer without a trust domain cannot assert SPIFFE IDs, in any spelling', async () => {
-    for (const uri of ['spiffe://example.org/billing', 'SPIFFE://example.org/billing', 'sPiFfE:/example.org/billing'])
+    for (const uri of [
+      'spiffe://example.org/billing',
+      'SPIFFE://example.org/billing',
+      'sPiFfE:/example.org/billing',
+    ])
       expect(await validateSpiffe(uri, ''), uri).toBe(UNUSABLE);
   });
 
   test('an issuer with a trust domain asserts nothing but SPIFFE IDs', async () => {
-    for (const uri of ['https://example.org/billing', 'urn:example.org:billing', 'spiffes://example.org/billing'])
+    for (const uri of [
+      'https://example.org/billing',
+      'urn:example.org:billing',
+      'spiffes://example.org/billing',
+    ])
       expect(await validateSpiffe(uri), uri).toBe(UNUSABLE);
   });
 

@@ -4,7 +4,12 @@ import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type OcspSubject, readOcspResponse, writeOcspRequest } from '../../src/x509/ocsp-message.ts';
 import { mutations } from '../fuzz/mutations.ts';
-import { createOcspAuthority, OCSP_SIGNING, type OcspAuthority, type RespondOptions } from '../support/ocsp-server.ts';
+import {
+  createOcspAuthority,
+  OCSP_SIGNING,
+  type OcspAuthority,
+  type RespondOptions,
+} from '../support/ocsp-server.ts';
 import { createCa, der, EKU, type IssuedCertificate, issue } from '../support/pki.ts';
 import { approve, nowSeconds } from './validator.ts';
 
@@ -31,8 +36,12 @@ const subjectOf = ({ serial }: IssuedCertificate, nonce?: Buffer): OcspSubject =
 /** OpenSSL's response about this certificate. */
 const respond = (certificate: IssuedCertificate, options?: RespondOptions): Buffer =>
   authority.respond(writeOcspRequest(subjectOf(certificate)), options);
-const read = (bytes: Buffer, certificate = alice, now = nowSeconds(), isRevoked?: (serial: string) => boolean) =>
-  readOcspResponse(bytes, subjectOf(certificate), now, isRevoked);
+const read = (
+  bytes: Buffer,
+  certificate = alice,
+  now = nowSeconds(),
+  isRevoked?: (serial: string) => boolean,
+) => readOcspResponse(bytes, subjectOf(certificate), now, isRevoked);
 
 describe('a response of OpenSSL', () => {
   test('to a request that OpenSSL understands is read: good, revoked and unknown', async () => {
@@ -51,7 +60,9 @@ describe('a response of OpenSSL', () => {
 
   test('may be signed by the issuer itself, and may name the responder by its key', () => {
     expect(read(respond(alice, { signer: ca }))).toMatchObject({ status: 'good' });
-    expect(read(respond(alice, { signer: ca, args: ['-resp_key_id', '-nmin', '5'] }))).toMatchObject({ status: 'good' });
+    expect(read(respond(alice, { signer: ca, args: ['-resp_key_id', '-nmin', '5'] }))).toMatchObject({
+      status: 'good',
+    });
     expect(read(respond(alice, { args: ['-resp_key_id', '-nmin', '5'] }))).toMatchObject({ status: 'good' });
   });
 
@@ -77,7 +88,10 @@ describe('a response of OpenSSL', () => {
       async (one: IssuedCertificate) =>
         issue(await createCa({ name: 'CN=Intermediate', issuer: one }), { extendedKeyUsage: [OCSP_SIGNING] }),
     ],
-    ['a weak key', (one: IssuedCertificate) => issue(one, { extendedKeyUsage: [OCSP_SIGNING], key: 'rsa1024' })],
+    [
+      'a weak key',
+      (one: IssuedCertificate) => issue(one, { extendedKeyUsage: [OCSP_SIGNING], key: 'rsa1024' }),
+    ],
     ['another CA of the same name', () => createCa()],
   ])('is refused if signed by %s', async (_name, createSigner) => {
     const signer = await createSigner(ca);
@@ -128,7 +142,13 @@ describe('a response of OpenSSL', () => {
 test('an error status, another response type and other input are refused', () => {
   expect(() => read(Buffer.from('30030a0103', 'hex'))).toThrow('the responder reports tryLater');
   expect(() => read(Buffer.from('30030a0106', 'hex'))).toThrow('the responder reports unauthorized');
-  for (const bytes of [Buffer.alloc(0), Buffer.from('30030a0100', 'hex'), alice.der, der(0x30), Buffer.alloc(65_536, 0x30)])
+  for (const bytes of [
+    Buffer.alloc(0),
+    Buffer.from('30030a0100', 'hex'),
+    alice.der,
+    der(0x30),
+    Buffer.alloc(65_536, 0x30),
+  ])
     expect(() => read(bytes)).toThrow();
 });
 
@@ -178,7 +198,10 @@ describe('4000 mutated copies', () => {
 
 /** tbsResponseData: the first element in the octet string of the response. */
 function findSignedPart(response: Buffer): Buffer {
-  const text = execFileSync('openssl', ['asn1parse', '-inform', 'DER'], { input: response, encoding: 'utf8' });
+  const text = execFileSync('openssl', ['asn1parse', '-inform', 'DER'], {
+    input: response,
+    encoding: 'utf8',
+  });
   const octets = /^\s*(\d+):d=\d+\s+hl=(\d+) l=\s*\d+ prim: OCTET STRING/m.exec(text);
   const start = Number(octets?.[1]) + Number(octets?.[2]);
   const inner = execFileSync('openssl', ['asn1parse', '-inform', 'DER', '-strparse', String(octets?.[1])], {

@@ -5,7 +5,14 @@ import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
 import { NAME_SOURCES, type NameSource } from '../../ports/directory.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { durationBetween, isPlainHttpUrl, nonEmptyText, type PathSchema, peers, shortText } from '../units.ts';
+import {
+  durationBetween,
+  isPlainHttpUrl,
+  nonEmptyText,
+  type PathSchema,
+  peers,
+  shortText,
+} from '../units.ts';
 import { checkLdap, ldapSection } from './ldap.ts';
 
 /** `certificates`: which client certificates are trusted, and which name in them is the identity. */
@@ -84,7 +91,8 @@ export function certificatesSection(path: PathSchema) {
       .max(2_048)
       .refine(isPlainHttpUrl, 'must be an http or https URL without user name and fragment')
       .meta({
-        description: 'URL of a revocation list. Over http too, since lists are signed. Redirects are not followed.',
+        description:
+          'URL of a revocation list. Over http too, since lists are signed. Redirects are not followed.',
         examples: ['http://pki.example.test/staff-ca.crl'],
       }),
     refresh: durationBetween(10, 604_800, 'must be from 10s to 7d')
