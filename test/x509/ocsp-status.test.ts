@@ -206,7 +206,10 @@ describe('a gateway with the responder of OpenSSL', () => {
       expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
 
       authority.setIndex([[alice, 'revoked']]);
-      await setOcsp(gateway, { url: server.url, refresh: '3h' });
+      // OpenSSL reads a changed index only after the next request.
+      const restarted = await startOcspServer(authority);
+      cleanups.push(() => restarted.stop());
+      await setOcsp(gateway, { url: restarted.url });
       expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(401);
       const refreshed = await gateway.post(
         '/Authorize/Token',
