@@ -6,6 +6,8 @@ import type { NameSource } from './directory.ts';
 export interface ValidatedCertificate {
   /** SHA-256 of the certificate, base64url (RFC 8705, `x5t#S256`). */
   readonly fingerprint: string;
+  /** The bytes of the integer, hex. */
+  readonly serial: string;
   /** Fingerprint of the issuer's key, and the issuer's name in the configuration. */
   readonly issuerKey: string;
   readonly issuer: string;

@@ -377,7 +377,7 @@ async function loadFiles(
     return await loadCertificateFiles(listCertificateFiles(settings), now(), {
       crlFiles,
       current,
-      openCrlSources: fetchedCrls.open,
+      openCrlSources: (issuers) => fetchedCrls.open(issuers),
     });
   } catch (error) {
     if (error instanceof CertificateFilesError) throw new StartError(error.problems);

@@ -31,12 +31,8 @@ export interface ValidatorOptions {
   readonly cacheSize?: number;
 }
 
-interface LocallyValidated extends ValidatedCertificate {
-  readonly serial: string;
-}
-
 function applyStatus(
-  { serial: _, ...certificate }: LocallyValidated,
+  certificate: ValidatedCertificate,
   { status, checkAgainAt }: OcspStatus,
 ): Outcome<ValidatedCertificate> {
   switch (status) {
@@ -61,7 +57,7 @@ interface VerifiedCertificate {
  */
 export function createCertificateValidator(options: ValidatorOptions): CertificateValidator {
   const cache = createBoundedCache<string, Outcome<VerifiedCertificate>>(options.cacheSize ?? 5_000);
-  const validateLocally = (der: Uint8Array, now: Epoch): Outcome<LocallyValidated> => {
+  const validateLocally = (der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate> => {
     const fingerprint = hash('sha256', der, 'base64url');
     let verified = cache.get(fingerprint);
     if (verified === undefined) {
@@ -150,7 +146,7 @@ function validateAt(
   fingerprint: string,
   now: Epoch,
   { crls, requireCrl, asciiNames, ocsp }: ValidatorOptions,
-): Outcome<LocallyValidated> {
+): Outcome<ValidatedCertificate> {
   const isCurrent = ({ notBefore, notAfter }: CertificateFacts): boolean =>
     now >= notBefore && now <= notAfter;
   if (!isCurrent(facts)) return refused({ reason: 'certificate_outside_validity' });

@@ -259,16 +259,10 @@ function readSingleResponse(response: Element, now: Epoch): OcspResult {
   return { status, thisUpdate, validUntil };
 }
 
+/** The tags are IMPLICIT: `good` and `unknown` are empty. */
 function readStatus(element: Element | undefined): OcspResult['status'] {
-  switch (element?.tag) {
-    case contextTag(0, false):
-      if (element.content.length > 0) throw new DerError('not a status');
-      return 'good';
-    case contextTag(1):
-      return 'revoked';
-    case contextTag(2, false):
-      return 'unknown';
-    default:
-      throw new DerError('not a status');
-  }
+  if (element?.tag === contextTag(1)) return 'revoked';
+  if (element?.tag === contextTag(0, false) && element.content.length === 0) return 'good';
+  if (element?.tag === contextTag(2, false) && element.content.length === 0) return 'unknown';
+  throw new DerError('not a status');
 }

@@ -45,6 +45,7 @@ describe('a valid certificate', () => {
       ok: true,
       value: {
         fingerprint: createHash('sha256').update(leaf.der).digest('base64url'),
+        serial: leaf.serial,
         issuerKey: approve(ca).keyFingerprint,
         issuer: 'ca',
         source: 'commonName',

@@ -7,6 +7,7 @@ import { createCa, type IssuedCertificate, issue } from '../support/pki.ts';
 import { listenTcp } from '../support/tcp-server.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
+import { openWebSocket, startWebSocketUpstream } from '../support/websocket.ts';
 import { approve, nowSeconds } from './validator.ts';
 
 const cleanups: (() => unknown)[] = [];
@@ -69,7 +70,7 @@ describe('the cache of a responder', () => {
     const { alice, requests, responder, clock } = await setUp();
     const first = Array.from({ length: 50 }, () => responder.check(alice.serial, clock.now, () => false));
     expect(first.every((status) => status instanceof Promise)).toBe(true);
-    expect(await Promise.all(first)).toHaveLength(50);
+    expect(await Promise.all(first.map(async (status) => await status))).toHaveLength(50);
     expect(requests).toHaveLength(1);
     expect(responder.check(alice.serial, clock.now, () => false)).toMatchObject({ status: 'good' });
   });
@@ -260,6 +261,59 @@ describe('a gateway with the responder of OpenSSL', () => {
     expect((await gateway.post('/Authorize/Certificate', GRANT, { as: bob })).status).toBe(200);
     expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
   });
+});
+
+test('a status that expires while the responder is unreachable ends the streams of that certificate, and no others', async () => {
+  const sockets = await startWebSocketUpstream();
+  cleanups.push(() => sockets.close());
+  const gateway = await setUpGateway({ softFail: true });
+  const { alice, bob } = gateway.users;
+  const authority = await setUpAuthority(gateway.ca);
+  authority.setIndex([
+    [alice, 'good'],
+    [bob, 'good'],
+  ]);
+  const server = await startOcspServer(authority);
+  cleanups.push(() => server.stop());
+  await gateway.reload((settings) => ({
+    ...settings,
+    tokens: { accessLifetime: '1d' },
+    certificates: {
+      ...settings.certificates,
+      issuers: [{ file: 'ca.pem', ocsp: { url: server.url } }],
+      forwardedFrom: ['127.0.0.1'],
+      forwardedHeader: 'client-cert',
+    },
+    upstreams: { ...settings.upstreams, sockets: { url: `http://127.0.0.1:${sockets.port}` } },
+    routes: [
+      { path: '/ws/**', requires: 'files:read', websocket: true, upstream: 'sockets' },
+      ...(settings.routes ?? []),
+    ],
+  }));
+  const open = async (certificate: IssuedCertificate, grant: typeof GRANT) => {
+    const header = `:${certificate.der.toString('base64')}:`;
+    const { json } = await gateway.post('/Authorize/Certificate', grant, {
+      headers: { 'client-cert': header },
+    });
+    const socket = await openWebSocket({
+      port: gateway.port,
+      token: String(json['access_token']),
+      ca: gateway.ca.pem,
+      headers: [`Client-Cert: ${header}`],
+    });
+    cleanups.push(() => socket.destroy());
+    expect(socket.status).toBe(101);
+    return socket;
+  };
+  const [bound, unbound] = [await open(alice, BOUND_GRANT), await open(bob, GRANT)];
+  await server.stop();
+  gateway.clock.advance(3_700);
+  await until('the stream has ended', () => bound.isClosed());
+  unbound.send('still here');
+  await until('the echo arrives', () => unbound.messages.includes('echo still here'));
+  expect(unbound.isClosed()).toBe(false);
+  // An error of the check would end all streams after a while.
+  expect(gateway.log.some(({ event }) => event === 'stream_check_failed')).toBe(false);
 });
 
 describe('a hostile responder', () => {
