@@ -377,6 +377,8 @@ const FAULTS: { readonly [F in FaultCode]: string } = {
   store_locked: 'The store is in use by another process.',
   store_record_unreadable: 'A record in the store cannot be read.',
   directory_unavailable: 'A directory or an OpenID provider cannot be reached.',
+  certificate_status_unavailable:
+    'Whether the client certificate is revoked is not known: its revocation list cannot be fetched, or its OCSP responder is unreachable.',
   keys_unavailable: 'A key that is needed is not in `keys.file`.',
   upstream_unavailable: 'An upstream cannot be reached.',
   upstream_timeout: 'An upstream did not respond in time.',

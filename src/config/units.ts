@@ -146,6 +146,13 @@ export const headerName = z
 /** Host names in a URL that mean this machine. */
 export const LOOPBACK_HOST = /^(?:localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])$/;
 
+/** For what is signed, and so may be fetched over http. */
+export function isPlainHttpUrl(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const { protocol, username, password, hash } = new URL(text);
+  return /^https?:$/.test(protocol) && [username, password, hash].every((part) => part === '');
+}
+
 export const httpsOrLoopback = z.string().refine((text) => {
   if (!URL.canParse(text)) return false;
   const { protocol, hostname, username, password, hash, search } = new URL(text);

@@ -34,7 +34,7 @@ export async function identifyByCertificate(
   certificate: Uint8Array | undefined,
 ): Promise<Outcome<{ readonly user: User; readonly certificate: ValidatedCertificate }>> {
   if (certificate === undefined) return refused({ reason: 'certificate_missing' });
-  const validated = deps.certificateValidator.validate(certificate, deps.now());
+  const validated = await deps.certificateValidator.validate(certificate, deps.now());
   if (!validated.ok) return validated;
   const { directory, source, name } = validated.value;
   const user = await deps.users.findByCertificateName(directory, source, name);

@@ -4,6 +4,7 @@ import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { createProfile } from '../domain/profile.ts';
 import { findExcess, formatScope, parseScope } from '../domain/scope.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
+import type { MaybePromise } from '../lib/rate-limiter.ts';
 import type { GrantDeps } from './deps.ts';
 import { requireCertificateBinding } from './exchange-grant.ts';
 import {
@@ -23,7 +24,7 @@ export interface ClientGrantRequest {
   /** One of those of the integration; omitted: its default. */
   readonly audience?: string | undefined;
   /** The client certificate of this connection, validated when it is called. */
-  readonly getCertificate: () => PresentedCertificate | undefined;
+  readonly getCertificate: () => MaybePromise<PresentedCertificate | undefined>;
 }
 
 /**
@@ -49,7 +50,7 @@ export async function grantToClient(
   if (!parsed.ok) return parsed;
   const excess = findExcess(parsed.value, integration.scope);
   if (excess) return refused({ reason: 'scope_exceeds_integration', excess: formatScope(excess) });
-  const binding = integration.bindToCertificate ? requireCertificateBinding(getCertificate()) : ok({});
+  const binding = integration.bindToCertificate ? requireCertificateBinding(await getCertificate()) : ok({});
   if (!binding.ok) return binding;
 
   const now = deps.now();

@@ -60,7 +60,7 @@ export const createCertificateErrors = (error: ErrorCode) =>
     certificate_revoked: describe(error, 'The client certificate was revoked by its issuer.'),
     certificate_status_unknown: describe(
       error,
-      'The client certificate cannot be checked: the revocation list of its issuer is missing or out of date.',
+      'The client certificate cannot be checked: its issuer has no current revocation list, or its OCSP responder does not know it.',
     ),
     certificate_unusable: describe(
       error,

@@ -37,7 +37,9 @@ export interface EndpointService<Name extends string> {
   /** The client certificate of the TLS connection, or the one that a trusted proxy forwards. */
   readonly getCertificate: (context: RequestContext) => ClientCertificate | undefined;
   /** The same with its validity now, for certificate-bound tokens. */
-  readonly getPresentedCertificate: (context: RequestContext) => PresentedCertificate | undefined;
+  readonly getPresentedCertificate: (
+    context: RequestContext,
+  ) => PresentedCertificate | undefined | Promise<PresentedCertificate | undefined>;
   /** Is it ambiguous which client certificate a proxy forwards? */
   readonly isCertificateAmbiguous: (context: RequestContext) => boolean;
   readonly isOverloaded?: () => boolean;

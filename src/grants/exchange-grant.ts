@@ -9,6 +9,7 @@ import {
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { formatScope, parseScope } from '../domain/scope.ts';
 import { findTokenFault, type PresentedCertificate } from '../domain/verified-token.ts';
+import type { MaybePromise } from '../lib/rate-limiter.ts';
 import type { SubjectToken, SubjectTokenType } from '../ports/subject-token-reader.ts';
 import type { GrantDeps } from './deps.ts';
 import {
@@ -30,7 +31,7 @@ export interface ExchangeRequest {
   /** One of those of the integration; omitted: its default. */
   readonly audience?: string | undefined;
   /** The client certificate of this connection, validated when it is called. */
-  readonly getCertificate: () => PresentedCertificate | undefined;
+  readonly getCertificate: () => MaybePromise<PresentedCertificate | undefined>;
 }
 
 export interface ExchangedTokens extends IssuedTokens {
@@ -61,7 +62,7 @@ export async function grantByExchange(
       ? scope
       : checkExchangeAllowed(integration, entries, identity, scope.ok ? scope.value : new Map());
   if (!allowed.ok) return allowed;
-  const binding = bindToCertificate(integration, subject.value, params);
+  const binding = await bindToCertificate(integration, subject.value, params);
   if (!binding.ok) return binding;
 
   const now = deps.now();
@@ -104,11 +105,12 @@ async function readSubjectToken(deps: GrantDeps, params: ExchangeRequest): Promi
   const now = deps.now();
   const found = await deps.subjectTokens?.read(params.subjectToken, params.subjectTokenType, now);
   if (found === undefined) return refused({ reason: 'subject_token_invalid', fault: 'not_authentic' });
+  const certificate = found.verified.boundTo === undefined ? undefined : await params.getCertificate();
   const fault = findTokenFault(found.verified, {
     now,
     revoked: deps.store.revocations.isRevoked(found.verified),
     clientKnown: true,
-    certificate: params.getCertificate,
+    certificate: () => certificate,
   });
   return fault === undefined
     ? ok(found)
@@ -116,14 +118,14 @@ async function readSubjectToken(deps: GrantDeps, params: ExchangeRequest): Promi
 }
 
 /** A bound token is exchanged for a bound one only: otherwise the exchange would remove the protection. */
-function bindToCertificate(
+async function bindToCertificate(
   integration: Integration,
   { verified }: SubjectToken,
   { getCertificate }: ExchangeRequest,
-): Outcome<{ readonly boundTo?: string }> {
+): Promise<Outcome<{ readonly boundTo?: string }>> {
   if (verified.boundTo !== undefined) return ok({ boundTo: verified.boundTo });
   if (!integration.bindToCertificate) return ok({});
-  return requireCertificateBinding(getCertificate());
+  return requireCertificateBinding(await getCertificate());
 }
 
 /** For integrations with `bindToCertificate` whose callers do not authenticate with a certificate. */

@@ -1,4 +1,5 @@
 import { getRateLimitKey } from '../lib/rate-limiter.ts';
+import { Fault } from '../ports/fault.ts';
 import type { GrantDeps } from './deps.ts';
 
 /**
@@ -48,6 +49,11 @@ export function certificateRateLimitKey(
   clientId?: string,
 ): RateLimitKey {
   if (der === undefined || (clientId !== undefined && !integrations.has(clientId))) return undefined;
-  const validated = certificateValidator.validate(der, now());
-  return validated.ok ? `certificate:${validated.value.fingerprint} ${clientId ?? ''}` : undefined;
+  try {
+    const validated = certificateValidator.validateLocally(der, now());
+    return validated.ok ? `certificate:${validated.value.fingerprint} ${clientId ?? ''}` : undefined;
+  } catch (error) {
+    if (error instanceof Fault) return undefined;
+    throw error;
+  }
 }

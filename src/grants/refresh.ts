@@ -76,7 +76,7 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
     if (!allowed.ok) return allowed;
     // A revoked or expired certificate cannot refresh.
     if (record.boundTo !== undefined && params.certificate !== undefined) {
-      const validated = deps.certificateValidator.validate(params.certificate.der, now);
+      const validated = await deps.certificateValidator.validate(params.certificate.der, now);
       if (!validated.ok) return validated;
     }
 

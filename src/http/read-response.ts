@@ -12,16 +12,22 @@ type ReceivedResponse = Pick<HttpResponse, 'headers' | 'body'>;
 export const IDENTITY_ENCODING = { 'accept-encoding': 'identity' } as const;
 
 /**
- * The body as text. Rejects content codings (RFC 9110 §8.4.1), since gzip shrinks zeros to a thousandth and the limit would
+ * The body. Rejects content codings (RFC 9110 §8.4.1), since gzip shrinks zeros to a thousandth and the limit would
  * not hold. The caller's abort signal must cover the body as well.
  */
-export async function readResponseText(
+export async function readResponseBytes(
   { headers, body }: ReceivedResponse,
   maxBytes: number,
-): Promise<string> {
+): Promise<Buffer> {
   const problem = findProblem(headers, maxBytes);
   const bytes = await readAtMost(body, problem === undefined ? maxBytes : 0);
   if (bytes === undefined) throw new UnusableResponse(problem ?? describeTooLong(maxBytes));
+  return bytes;
+}
+
+/** The same as text. */
+export async function readResponseText(response: ReceivedResponse, maxBytes: number): Promise<string> {
+  const bytes = await readResponseBytes(response, maxBytes);
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch {

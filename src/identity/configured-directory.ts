@@ -17,6 +17,8 @@ export interface ConfiguredUser {
   readonly commonName?: string;
   readonly email?: string;
   readonly userPrincipalName?: string;
+  readonly dnsName?: string;
+  readonly uri?: string;
   readonly groups: readonly string[];
   readonly disabled: boolean;
   readonly passwordHash?: string;

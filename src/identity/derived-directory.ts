@@ -4,8 +4,9 @@ import type { Directory, NameSource } from '../ports/directory.ts';
 import { normalizeCertificateName } from './name-normalization.ts';
 
 /**
- * The id is the lower-case hex SHA-256 of `<source>:<name>` in UTF-8, where source is `commonName`, `email` or
- * `userPrincipalName` and the name is normalized (NFC; the domain of an e-mail address and a whole UPN in lower case).
+ * The id is the lower-case hex SHA-256 of `<source>:<name>` in UTF-8, where source is `commonName`, `email`,
+ * `userPrincipalName`, `dnsName` or `uri` and the name is normalized (NFC; the domain of an e-mail address, a whole UPN and a
+ * DNS name in lower case).
  * Operators can compute it for access lists:
  *
  *   printf 'commonName:billing-worker' | sha256sum

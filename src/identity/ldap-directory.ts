@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { Entry } from 'ldapts';
 import { LRUCache } from 'lru-cache';
 import type { User } from '../domain/user.ts';
-import { type Directory, NAME_SOURCES, type NameSource, unguarded } from '../ports/directory.ts';
+import { type Directory, type NameSource, PERSON_NAME_SOURCES, unguarded } from '../ports/directory.ts';
 import { formatGuid, guidToBytes, normalizeGuid } from './guid.ts';
 import {
   createLdapConnectionPool,
@@ -220,8 +220,8 @@ function createEntrySearch(pool: LdapConnectionPool, settings: LdapSettings) {
 const escapeFilterValue = (value: string): string =>
   value.replace(/[\0()*\\]/g, (char) => `\\${char.charCodeAt(0).toString(16).padStart(2, '0')}`);
 
-const isNameSource = (source: string): source is NameSource =>
-  (NAME_SOURCES as readonly string[]).includes(source);
+const isNameSource = (source: string): source is (typeof PERSON_NAME_SOURCES)[number] =>
+  (PERSON_NAME_SOURCES as readonly string[]).includes(source);
 
 function readId(entry: Entry, attribute: LdapSettings['id']): string | undefined {
   const value = entry[attribute];

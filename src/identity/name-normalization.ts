@@ -15,6 +15,7 @@ export function normalizeCertificateName(source: NameSource, name: string): stri
   const text = name.normalize('NFC');
   switch (source) {
     case 'commonName':
+    case 'uri':
       return text;
     case 'email': {
       // RFC 5321 §2.4: the local part may be case-sensitive.
@@ -22,6 +23,7 @@ export function normalizeCertificateName(source: NameSource, name: string): stri
       return text.slice(0, at + 1) + text.slice(at + 1).toLowerCase();
     }
     case 'userPrincipalName':
+    case 'dnsName':
       return text.toLowerCase();
   }
 }

@@ -31,7 +31,7 @@ export interface HttpClientOptions {
 export interface HttpRequest {
   readonly method?: string | undefined;
   readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: string | undefined;
+  readonly body?: string | Uint8Array | undefined;
   /** Overrides the timeout of the client. */
   readonly timeoutMs?: number | undefined;
 }

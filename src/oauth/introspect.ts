@@ -96,7 +96,9 @@ async function authorizeCaller(
     const bearer = await grantDeps.tokenIssuer.readAccessToken(presented.value, grantDeps.now());
     if (bearer === undefined) return refused({ reason: 'token_invalid', fault: 'not_authentic' });
     context.note({ identity: bearer.identity, clientId: bearer.clientId });
-    const effectiveScope = getEffectiveScope(service, bearer, () => service.getPresentedCertificate(context));
+    const certificate =
+      bearer.boundTo === undefined ? undefined : await service.getPresentedCertificate(context);
+    const effectiveScope = getEffectiveScope(service, bearer, () => certificate);
     if (!effectiveScope.ok) return effectiveScope;
     if (presented.value === token) return ok(undefined);
     if (bearer.audience !== undefined) return refused({ reason: 'token_invalid', fault: 'wrong_audience' });

@@ -109,6 +109,26 @@ export const METRICS = {
     'Next update of the revocation list of an issuer, as Unix time.',
     'issuer',
   ),
+  gatehouse_crl_age_seconds: gauge(
+    'max',
+    'Age of the revocation list of an issuer, since its thisUpdate.',
+    'issuer',
+  ),
+  gatehouse_crl_fetches_total: counter(
+    'Attempts to fetch a revocation list: `success` or `failure`.',
+    'url',
+    'outcome',
+  ),
+  gatehouse_crl_fetch_success_timestamp_seconds: gauge(
+    'min',
+    'When a revocation list was last fetched, as Unix time; 0: never.',
+    'url',
+  ),
+  gatehouse_ocsp_responses_total: counter(
+    'Responses of OCSP responders: `good`, `revoked`, `unknown` or `failure` (also none at all).',
+    'issuer',
+    'outcome',
+  ),
   gatehouse_config_reload_success_timestamp_seconds: gauge(
     'min',
     'When the current configuration was applied, as Unix time.',

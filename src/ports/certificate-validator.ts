@@ -8,6 +8,8 @@ export interface ValidatedCertificate {
   readonly fingerprint: string;
   /** Hexadecimal, without leading zeros. */
   readonly serial: string;
+  /** The bytes of the serial number as they are encoded, hexadecimal. */
+  readonly encodedSerial: string;
   /** RFC 4514. */
   readonly subject: string;
   /** Fingerprint of the issuer's key, and the issuer's name in the configuration. */
@@ -35,5 +37,16 @@ export type CertificateDescription = Pick<
 export interface CertificateValidator {
   /** What any certificate says about itself, for audit events; undefined if it cannot be read. */
   describe(der: Uint8Array): CertificateDescription | undefined;
-  validate(der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate>;
+  /**
+   * Synchronous unless its issuer has an OCSP responder whose status of this certificate is not cached. Throws or rejects
+   * with a `Fault` while it is not known whether the certificate is revoked.
+   */
+  validate(
+    der: Uint8Array,
+    now: Epoch,
+  ): Outcome<ValidatedCertificate> | Promise<Outcome<ValidatedCertificate>>;
+  /** The same without OCSP, for decisions that must not cause network traffic. */
+  validateLocally(der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate>;
+  /** Changes when results of `validate` may be outdated before their `validUntil`. */
+  readonly revision: number;
 }

@@ -1,12 +1,14 @@
 import type { User } from '../domain/user.ts';
 
-export const NAME_SOURCES = ['commonName', 'email', 'userPrincipalName'] as const;
+/** Names of people in certificates, which claims of OpenID providers are matched with too. */
+export const PERSON_NAME_SOURCES = ['commonName', 'email', 'userPrincipalName'] as const;
+export const NAME_SOURCES = [...PERSON_NAME_SOURCES, 'dnsName', 'uri'] as const;
 export type NameSource = (typeof NAME_SOURCES)[number];
 
 /** A claim of an OpenID provider, and the attribute it is matched with in the directory. */
 export interface Claim {
   readonly issuer: string;
-  readonly attribute: NameSource | 'userName' | 'id' | 'subject';
+  readonly attribute: (typeof PERSON_NAME_SOURCES)[number] | 'userName' | 'id' | 'subject';
   readonly value: string;
 }
 

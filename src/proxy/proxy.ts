@@ -6,7 +6,12 @@ import type { PresentedCertificate } from '../domain/verified-token.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import type { CertificateContext, FastPathPolicy, HostCheck } from './downstream/fast-path-config.ts';
+import type {
+  CertificateContext,
+  FastPathConfig,
+  FastPathPolicy,
+  HostCheck,
+} from './downstream/fast-path-config.ts';
 import type { EndStreams } from './exchange.ts';
 import { Forwarder } from './forwarder.ts';
 import {
@@ -51,7 +56,7 @@ export interface ProxyDeps extends Pick<PolicyContext, 'readAccessToken' | 'revo
   readonly headers: HeaderPolicy;
   readonly maxBodyBytes: number;
   /** The client certificate of a request, for bound tokens. Omitted: that of its TLS connection, without validation. */
-  readonly getCertificate?: (context: CertificateContext) => PresentedCertificate | undefined;
+  readonly getCertificate?: FastPathConfig['getCertificate'];
   /** Is it ambiguous which client certificate a front proxy forwards? */
   readonly isCertificateAmbiguous?: (context: CertificateContext) => boolean;
   /** Is this peer one of `trustedProxies`, whose X-Forwarded-* fields are trusted? */

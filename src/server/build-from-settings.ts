@@ -123,6 +123,8 @@ export const listCertificateFiles = ({ listen, certificates }: Settings): Certif
     file: issuer.file,
     directory: issuer.directory ?? certificates.directory ?? '',
     identityFrom: issuer.identityFrom ?? certificates.identityFrom,
+    ...(issuer.trustDomain !== undefined && { trustDomain: issuer.trustDomain }),
+    ...(issuer.dnsDomain !== undefined && { dnsDomain: issuer.dnsDomain }),
   })),
-  crls: certificates.crls,
+  crls: certificates.crls.filter((entry) => typeof entry === 'string'),
 });

@@ -1,9 +1,11 @@
 import { hash } from 'node:crypto';
 import type { Peers } from '../config/units.ts';
 import type { Epoch } from '../domain/epoch.ts';
+import type { Outcome } from '../domain/outcome.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
-import type { CertificateValidator } from '../ports/certificate-validator.ts';
+import type { CertificateValidator, ValidatedCertificate } from '../ports/certificate-validator.ts';
+import { Fault } from '../ports/fault.ts';
 import type { CertificateContext } from '../proxy/downstream/fast-path-config.ts';
 import {
   type ForwardedHeader,
@@ -25,9 +27,15 @@ export interface ClientCertificates {
   readonly get: (context: CertificateContext) => ClientCertificate | undefined;
   /** The certificate in the header of a front proxy; undefined from other peers. */
   readonly getForwarded: (context: CertificateContext) => ClientCertificate | undefined;
-  /** Revalidates issuer, validity and revocation when the cached verdict may be outdated. */
-  readonly validate: (certificate: ClientCertificate | undefined) => PresentedCertificate | undefined;
-  readonly isAccepted: (der: Uint8Array) => boolean;
+  /**
+   * Revalidates issuer, validity and revocation when the cached verdict may be outdated; asynchronous only while an OCSP
+   * responder is asked. Throws or rejects with a `Fault` while it is not known whether the certificate is revoked.
+   */
+  readonly validate: (
+    certificate: ClientCertificate | undefined,
+  ) => PresentedCertificate | undefined | Promise<PresentedCertificate>;
+  /** `unknown`: whether it is revoked cannot be found out now. */
+  readonly isAccepted: (der: Uint8Array) => boolean | 'unknown';
   /** Does a front proxy send the certificate header twice, or in another spelling? */
   readonly isAmbiguous: (context: CertificateContext) => boolean;
 }
@@ -40,6 +48,7 @@ export interface ClientCertificate {
 
 interface CertificateVerdict extends ClientCertificate {
   accepted: boolean;
+  revision: number;
   validatedAt: Epoch;
   validUntil: Epoch;
 }
@@ -61,6 +70,7 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
       der,
       fingerprint,
       accepted: false,
+      revision: 0,
       validatedAt: Number.POSITIVE_INFINITY,
       validUntil: 0,
     };
@@ -85,16 +95,22 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
     }
     return cached === 'ambiguous' ? undefined : cached;
   };
-  const revalidate = (certificate: ClientCertificate): CertificateVerdict => {
+  const revalidate = (certificate: ClientCertificate): CertificateVerdict | Promise<CertificateVerdict> => {
     const verdict = getVerdict(certificate.der);
     const checkedAt = now();
-    if (checkedAt >= verdict.validatedAt && checkedAt <= verdict.validUntil) return verdict;
+    const { revision } = certificateValidator;
+    if (checkedAt >= verdict.validatedAt && checkedAt <= verdict.validUntil && verdict.revision === revision)
+      return verdict;
     const outcome = certificateValidator.validate(verdict.der, checkedAt);
-    verdict.accepted = outcome.ok;
-    verdict.validatedAt = checkedAt;
-    // A rejected certificate may become valid: its notBefore may be in the future.
-    verdict.validUntil = outcome.ok ? outcome.value.validUntil : checkedAt + 1;
-    return verdict;
+    const apply = (result: Outcome<ValidatedCertificate>): CertificateVerdict => {
+      verdict.accepted = result.ok;
+      verdict.revision = revision;
+      verdict.validatedAt = checkedAt;
+      // A rejected certificate may become valid: its notBefore may be in the future.
+      verdict.validUntil = result.ok ? result.value.validUntil : checkedAt + 1;
+      return verdict;
+    };
+    return outcome instanceof Promise ? outcome.then(apply) : apply(outcome);
   };
   return {
     // The certificate of a front proxy's own connection does not identify its client.
@@ -105,7 +121,17 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
     },
     getForwarded: (context) => (isFromFrontProxy(context) ? readForwarded(context) : undefined),
     validate: (certificate) => certificate && revalidate(certificate),
-    isAccepted: (der) => revalidate(getVerdict(der)).accepted,
+    isAccepted(der) {
+      try {
+        const verdict = revalidate(getVerdict(der));
+        if (!(verdict instanceof Promise)) return verdict.accepted;
+        verdict.catch(() => {});
+        return 'unknown';
+      } catch (error) {
+        if (error instanceof Fault) return 'unknown';
+        throw error;
+      }
+    },
     isAmbiguous: (context) =>
       header !== undefined &&
       isFromFrontProxy(context) &&

@@ -4,10 +4,12 @@ import type { Store } from '../ports/store.ts';
 import type { FallbackReason } from '../proxy/downstream/request-parser.ts';
 import type { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
+import type { CrlFetcherRegistry } from './crl-fetchers.ts';
 
 export interface GatewayMetricsSources {
   readonly files: () => CertificateFiles;
   readonly upstreams: UpstreamRegistry;
+  readonly crlFetchers: Pick<CrlFetcherRegistry, 'list'>;
   readonly listener: Pick<PublicListener, 'countConnections'>;
   readonly store: Store;
   readonly now: () => number;
@@ -16,7 +18,7 @@ export interface GatewayMetricsSources {
 /** Registers gauges that are read on each scrape. Returns a callback for applied reloads. */
 export function registerGatewayMetrics(
   metrics: Metrics,
-  { files, upstreams, listener, store, now }: GatewayMetricsSources,
+  { files, upstreams, crlFetchers, listener, store, now }: GatewayMetricsSources,
 ): () => void {
   let appliedAt = now();
   metrics.addCollector((set) => {
@@ -29,8 +31,12 @@ export function registerGatewayMetrics(
     set('gatehouse_tls_cert_not_after_seconds', server?.notAfter, 'listener');
     for (const [name, notAfter] of getLatestExpiries(current))
       set('gatehouse_tls_cert_not_after_seconds', notAfter, `issuer:${name}`);
-    for (const { issuer, nextUpdate } of crls.getCurrent(now()))
+    for (const { issuer, thisUpdate, nextUpdate } of crls.getCurrent(now())) {
       set('gatehouse_crl_next_update_seconds', nextUpdate, issuer);
+      set('gatehouse_crl_age_seconds', now() - thisUpdate, issuer);
+    }
+    for (const { url, fetchedAt } of crlFetchers.list())
+      set('gatehouse_crl_fetch_success_timestamp_seconds', fetchedAt ?? 0, url);
     for (const { name, pending, targets, ejected } of upstreams.getStatus()) {
       set('gatehouse_upstream_pending', pending, name);
       set('gatehouse_upstream_targets', targets, name);

@@ -15,6 +15,8 @@ import { LiveStreams } from '../proxy/policy/live-streams.ts';
 import { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import { createMemoryLimits } from '../stores/memory-limits.ts';
 import { type CrlFiles, createCrlFiles } from '../x509/crl-files.ts';
+import { CrlFetcherRegistry } from './crl-fetchers.ts';
+import { OcspResponderRegistry } from './ocsp-responders.ts';
 import { IssuerKeysRegistry } from './trusted-issuers.ts';
 import { createSharedRateLimit } from './workers/shared-rate-limit.ts';
 
@@ -38,6 +40,8 @@ export interface ProcessState {
   readonly streams: LiveStreams;
   readonly upstreams: UpstreamRegistry;
   readonly crlFiles: CrlFiles;
+  readonly crlFetchers: CrlFetcherRegistry;
+  readonly ocspResponders: OcspResponderRegistry;
   readonly issuerKeys: IssuerKeysRegistry;
   /** A limiter is replaced only when its rate has changed. */
   getLimiters(rates: Settings['limits']['rates']): RateLimiters;
@@ -82,6 +86,8 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     onUnreadable: (fault) => log.error('store_error', errorFields(fault)),
   });
   const crlFiles = createCrlFiles();
+  const ocspResponders = new OcspResponderRegistry({ log, metrics, now });
+  const crlFetchers = new CrlFetcherRegistry({ crlFiles, log, metrics, now });
   let digest: ((text: string) => string) | undefined;
   const digestName = (text: string): string => {
     if (digest === undefined) throw new Error('rate limits need a keyring first');
@@ -104,10 +110,14 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     streams,
     upstreams,
     crlFiles,
+    crlFetchers,
+    ocspResponders,
     issuerKeys: new IssuerKeysRegistry(log),
     async stop() {
       await outageTracker.stop();
       streams.stop();
+      crlFetchers.close();
+      ocspResponders.close();
       await crlFiles.stop();
       await upstreams.close();
       await revocations.stop();

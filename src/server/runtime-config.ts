@@ -36,7 +36,9 @@ import {
 } from './build-from-settings.ts';
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
 import { createAssertionVerifier, openClientKeys } from './client-keys.ts';
+import { type FetchedCrls, openFetchedCrls } from './crl-fetchers.ts';
 import { listKeyWarnings, openCheckedKeyring, readKeyFile } from './keys.ts';
+import { type OcspResponders, openOcspResponders } from './ocsp-responders.ts';
 import { getPagesOrigin } from './pages-origin.ts';
 import type { ProcessState, RateLimiters } from './process-state.ts';
 import { ServicePaths } from './service-paths.ts';
@@ -52,7 +54,7 @@ export interface RuntimeConfig {
   /** The key ids, sorted. */
   readonly keyIds: string;
   /** Is this client certificate (DER) accepted now? */
-  readonly isCertificateAccepted: (der: Uint8Array) => boolean;
+  readonly isCertificateAccepted: ClientCertificates['isAccepted'];
   /** Are the integration of a token, or its issuer and key, still configured? Throws a `Fault` while that is not known. */
   readonly isKnownClient: (bearer: VerifiedToken) => boolean;
   handle(context: RequestContext): void | Promise<void>;
@@ -86,14 +88,18 @@ export async function buildRuntimeConfig(
 ): Promise<RuntimeConfig> {
   const { store, now } = processState;
   const keyFile = readKeyFile(settings);
-  const files = await loadFiles(settings, processState, previous?.files);
+  using resources = new DisposableStack();
+  const fetchedCrls = withStartError(() => openFetchedCrls(settings, processState.crlFetchers));
+  resources.defer(() => fetchedCrls.release());
+  const files = await loadFiles(settings, processState, previous?.files, fetchedCrls);
+  const ocsp = withStartError(() => openOcspResponders(settings, files.issuers, processState.ocspResponders));
+  resources.defer(() => ocsp.release());
   const keyring = await openCheckedKeyring(settings, store, now(), keyFile);
   const trusted = await openTrustedIssuers(settings, processState.issuerKeys);
-  using resources = new DisposableStack();
   resources.defer(() => trusted.release());
   const clientKeys = await openClientKeys(settings, processState.issuerKeys);
   resources.defer(() => clientKeys.release());
-  const context = createBuildContext(settings, processState, files, keyring, trusted.issuers);
+  const context = createBuildContext(settings, processState, files, ocsp.byIssuer, keyring, trusted.issuers);
   const service = createTokenApiService(context);
   const providers = withStartError(() => createOpenIdProviders(settings));
   const proxy = createRequestProxy(context);
@@ -119,6 +125,8 @@ export async function buildRuntimeConfig(
   const usage = createUsageTracker(() => {
     trusted.release();
     clientKeys.release();
+    fetchedCrls.release();
+    ocsp.release();
     return Promise.all([
       proxy.close(0),
       context.grantDeps.users.close(),
@@ -160,6 +168,7 @@ function createBuildContext(
   settings: Settings,
   processState: ProcessState,
   files: CertificateFiles,
+  ocsp: OcspResponders['byIssuer'],
   keyring: Keyring,
   trustedIssuers: TrustedIssuers | undefined,
 ): BuildContext {
@@ -172,6 +181,7 @@ function createBuildContext(
     requireCrl,
     requireClientAuth,
     asciiNames,
+    ocsp,
   });
   const sealer = createSealer(keyring, now);
   const grantDeps: GrantDeps = {
@@ -377,9 +387,14 @@ async function loadFiles(
   settings: Settings,
   { now, crlFiles }: ProcessState,
   current: CertificateFiles | undefined,
+  fetchedCrls: FetchedCrls,
 ): Promise<CertificateFiles> {
   try {
-    return await loadCertificateFiles(listCertificateFiles(settings), now(), { crlFiles, current });
+    return await loadCertificateFiles(listCertificateFiles(settings), now(), {
+      crlFiles,
+      current,
+      openCrlSources: (issuers) => fetchedCrls.open(issuers),
+    });
   } catch (error) {
     if (error instanceof CertificateFilesError) throw new StartError(error.problems);
     throw error;

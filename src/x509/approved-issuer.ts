@@ -5,7 +5,7 @@ import { DerError } from './der.ts';
 import { findKeyWeakness } from './signature.ts';
 
 /** A CA whose client certificates are accepted, and the directory in which their names are looked up. */
-export interface ApprovedIssuer {
+export interface ApprovedIssuer extends NameRule {
   readonly name: string;
   /** SHA-256 of the SubjectPublicKeyInfo, base64url. */
   readonly keyFingerprint: string;
@@ -13,10 +13,18 @@ export interface ApprovedIssuer {
   readonly key: KeyObject;
   readonly facts: CertificateFacts;
   readonly directory: string;
-  readonly identityFrom: NameSource;
 }
 
-export type IssuerSettings = Pick<ApprovedIssuer, 'name' | 'directory' | 'identityFrom'>;
+/** Which name in a certificate is the identity, and which names an issuer may assert. */
+export interface NameRule {
+  readonly identityFrom: NameSource;
+  /** The only trust domain of which the issuer may issue SPIFFE IDs; omitted: none. */
+  readonly trustDomain?: string;
+  /** The identity is the only DNS name in this domain, lower case. */
+  readonly dnsDomain?: string;
+}
+
+export type IssuerSettings = Pick<ApprovedIssuer, 'name' | 'directory' | keyof NameRule>;
 
 const computeKeyFingerprint = (key: KeyObject): string =>
   hash('sha256', key.export({ type: 'spki', format: 'der' }), 'base64url');

@@ -35,6 +35,8 @@ export interface CertificateFacts {
   readonly commonNames: readonly DecodedText[];
   readonly emails: readonly DecodedText[];
   readonly userPrincipalNames: readonly DecodedText[];
+  readonly dnsNames: readonly DecodedText[];
+  readonly uris: readonly DecodedText[];
   /** Positions of the bits that are set (RFC 5280 §4.2.1.3); undefined if the extension is absent. */
   readonly keyUsage: ReadonlySet<number> | undefined;
   readonly extendedKeyUsage: ReadonlySet<string> | undefined;
@@ -146,17 +148,25 @@ function* readCommonNames(subject: Element): Generator<DecodedText> {
 
 function readAlternativeNames(
   san: Element | undefined,
-): Pick<CertificateFacts, 'emails' | 'userPrincipalNames'> {
+): Pick<CertificateFacts, 'emails' | 'userPrincipalNames' | 'dnsNames' | 'uris'> {
   const emails: DecodedText[] = [];
   const userPrincipalNames: DecodedText[] = [];
+  const dnsNames: DecodedText[] = [];
+  const uris: DecodedText[] = [];
+  // RFC 5280 §4.2.1.6: `IMPLICIT IA5String`.
+  const listsByTag = new Map([
+    [contextTag(1, false), emails],
+    [contextTag(2, false), dnsNames],
+    [contextTag(6, false), uris],
+  ]);
   for (const name of san === undefined ? [] : children(san)) {
-    if (name.tag === contextTag(1, false)) emails.push(decodeText({ ...name, tag: TAG.ia5String }));
+    listsByTag.get(name.tag)?.push(decodeText({ ...name, tag: TAG.ia5String }));
     if (name.tag !== contextTag(0)) continue;
     const [type, wrapped, ...more] = children(name);
     if (wrapped === undefined || more.length > 0) throw new DerError('not an otherName');
     if (readOid(type) === USER_PRINCIPAL_NAME) userPrincipalNames.push(readPrincipalName(wrapped));
   }
-  return { emails, userPrincipalNames };
+  return { emails, userPrincipalNames, dnsNames, uris };
 }
 
 /** [MS-WCCE]: a UPN is a UTF8String; implementations disagree about other types. */

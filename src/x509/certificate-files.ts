@@ -1,10 +1,10 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import { ProblemsError } from '../lib/problems-error.ts';
-import { type ApprovedIssuer, approveIssuer, type IssuerSettings } from './approved-issuer.ts';
+import { type ApprovedIssuer, approveIssuer, type IssuerSettings, type NameRule } from './approved-issuer.ts';
 import { type CrlFiles, createCrlFiles } from './crl-files.ts';
 import { readBytes } from './crl-reader.ts';
-import { type Crl, type CrlSet, createCrlSet } from './crl-set.ts';
+import { type Crl, type CrlSet, type CrlSource, createCrlSet } from './crl-set.ts';
 import { TAG } from './der.ts';
 import { parsePem } from './pem.ts';
 
@@ -36,6 +36,8 @@ interface CertificateFilesContext {
   readonly crlFiles?: CrlFiles;
   /** The files in use. Their revocation lists may only be replaced by newer ones. */
   readonly current?: CertificateFiles | undefined;
+  /** Opens the revocation lists that are fetched, once the issuers are known. */
+  readonly openCrlSources?: (issuers: readonly ApprovedIssuer[]) => readonly CrlSource[];
 }
 
 const EXPIRY_WARNING_SECONDS = 30 * 86_400;
@@ -44,7 +46,7 @@ const EXPIRY_WARNING_SECONDS = 30 * 86_400;
 export async function loadCertificateFiles(
   paths: CertificateFilePaths,
   now: Epoch,
-  { crlFiles = createCrlFiles(), current }: CertificateFilesContext = {},
+  { crlFiles = createCrlFiles(), current, openCrlSources }: CertificateFilesContext = {},
 ): Promise<CertificateFiles> {
   const problems: string[] = [];
   const attempt = <T>(file: string, work: () => T): T | undefined => {
@@ -71,15 +73,15 @@ export async function loadCertificateFiles(
   problems.push(...findConflictingIssuers(issuers));
   const { lists, problems: unusable } = await crlFiles.load(paths.crls, issuers);
   problems.push(...unusable);
-  // Certificates of expired issuers are not accepted anyway.
-  const unexpired = issuers.filter(({ facts }) => facts.notAfter >= now);
-  const lostCrls =
-    current === undefined || problems.length > 0 ? [] : findLostCrls(current.crls.lists, lists, unexpired);
-  // Removing a file from the configuration is intentional: that is only a warning.
-  problems.push(...lostCrls.filter(({ file }) => paths.crls.includes(file)).map(describeLostCrl));
   if (problems.length > 0) throw new CertificateFilesError(problems);
 
-  const crls = createCrlSet(lists);
+  const crls = createCrlSet(lists, openCrlSources?.(issuers));
+  // Certificates of expired issuers are not accepted anyway.
+  const unexpired = issuers.filter(({ facts }) => facts.notAfter >= now);
+  const lostCrls = current === undefined ? [] : findLostCrls(current.crls.lists, crls.lists, unexpired);
+  // Removing a file from the configuration is intentional: that is only a warning.
+  const lostFiles = lostCrls.filter(({ file }) => paths.crls.includes(file));
+  if (lostFiles.length > 0) throw new CertificateFilesError(lostFiles.map(describeLostCrl));
   const expiries = [
     ...(files && server ? [{ file: files.certificate, notAfter: server.notAfter }] : []),
     ...paths.issuers.flatMap(({ name, file }) =>
@@ -145,13 +147,18 @@ function findConflictingIssuers(issuers: readonly ApprovedIssuer[]): string[] {
   return issuers.flatMap((issuer) => {
     const other = byKey.get(issuer.keyFingerprint) ?? issuer;
     byKey.set(issuer.keyFingerprint, other);
-    return other.directory === issuer.directory && other.identityFrom === issuer.identityFrom
+    return other.directory === issuer.directory && isSameRule(other, issuer)
       ? []
       : [
-          `certificates.issuers: "${other.name}" and "${issuer.name}" have the same key, but differ in directory or identityFrom`,
+          `certificates.issuers: "${other.name}" and "${issuer.name}" have the same key, but differ in directory, identityFrom, trustDomain or dnsDomain`,
         ];
   });
 }
+
+const isSameRule = (one: NameRule, other: NameRule): boolean =>
+  one.identityFrom === other.identityFrom &&
+  one.trustDomain === other.trustDomain &&
+  one.dnsDomain === other.dnsDomain;
 
 const formatTime = (time: Epoch): string => new Date(time * 1_000).toISOString();
 

@@ -8,6 +8,7 @@ import type {
   CertificateValidator,
   ValidatedCertificate,
 } from '../ports/certificate-validator.ts';
+import { Fault } from '../ports/fault.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
 import {
   ANY_EXTENDED_KEY_USAGE,
@@ -18,18 +19,35 @@ import {
 } from './certificate-facts.ts';
 import { getCertificateName, hasDifferingNames } from './certificate-name.ts';
 import type { CrlSet } from './crl-set.ts';
+import type { OcspResponder, OcspStatus } from './ocsp-responder.ts';
 import { findKeyWeakness, getSignatureScheme, verifySignature } from './signature.ts';
 
 export interface ValidatorOptions {
   readonly issuers: readonly ApprovedIssuer[];
   readonly crls: CrlSet;
-  /** Refuse certificates of issuers without a revocation list. */
+  /** Refuse certificates of issuers without a revocation list and without a responder that must confirm them. */
   readonly requireCrl: boolean;
   /** Refuse certificates without the clientAuth extended key usage. */
   readonly requireClientAuth: boolean;
   readonly asciiNames: boolean;
+  /** OCSP responders, by the fingerprint of the issuer's key. */
+  readonly ocsp?: ReadonlyMap<string, OcspResponder>;
   /** Number of certificates whose facts and signatures are cached. */
   readonly cacheSize?: number;
+}
+
+function applyStatus(
+  certificate: ValidatedCertificate,
+  { status, checkAgainAt }: OcspStatus,
+): Outcome<ValidatedCertificate> {
+  switch (status) {
+    case 'good':
+      return ok({ ...certificate, validUntil: Math.min(certificate.validUntil, checkAgainAt) });
+    case 'revoked':
+      return refused({ reason: 'certificate_revoked' });
+    case 'unknown':
+      return refused({ reason: 'certificate_status_unknown' });
+  }
 }
 
 /** Properties that do not change while the issuers stay the same. */
@@ -45,16 +63,35 @@ interface VerifiedCertificate {
  */
 export function createCertificateValidator(options: ValidatorOptions): CertificateValidator {
   const cache = createBoundedCache<string, Outcome<VerifiedCertificate>>(options.cacheSize ?? 5_000);
+  const validateLocally = (der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate> => {
+    const fingerprint = hash('sha256', der, 'base64url');
+    let verified = cache.get(fingerprint);
+    if (verified === undefined) {
+      verified = verifyCertificate(Buffer.from(der), options);
+      cache.set(fingerprint, verified);
+    }
+    return verified.ok ? validateAt(verified.value, fingerprint, now, options) : verified;
+  };
   return {
     describe: describeCertificate,
     validate(der, now) {
-      const fingerprint = hash('sha256', der, 'base64url');
-      let verified = cache.get(fingerprint);
-      if (verified === undefined) {
-        verified = verifyCertificate(Buffer.from(der), options);
-        cache.set(fingerprint, verified);
-      }
-      return verified.ok ? validateAt(verified.value, fingerprint, now, options) : verified;
+      const local = validateLocally(der, now);
+      const responder = local.ok ? options.ocsp?.get(local.value.issuerKey) : undefined;
+      if (!local.ok || responder === undefined) return local;
+      const { issuerKey, encodedSerial } = local.value;
+      // The certificate of the responder may be on the list of the issuer.
+      const status = responder.check(
+        encodedSerial,
+        now,
+        (responderSerial) => options.crls.getStatus(issuerKey, responderSerial, now) === 'revoked',
+      );
+      return status instanceof Promise
+        ? status.then((known) => applyStatus(local.value, known))
+        : applyStatus(local.value, status);
+    },
+    validateLocally,
+    get revision() {
+      return options.crls.revision;
     },
   };
 }
@@ -135,7 +172,7 @@ function validateAt(
   { facts, subject, issuers }: VerifiedCertificate,
   fingerprint: string,
   now: Epoch,
-  { crls, requireCrl, asciiNames }: ValidatorOptions,
+  { crls, requireCrl, asciiNames, ocsp }: ValidatorOptions,
 ): Outcome<ValidatedCertificate> {
   const isCurrent = ({ notBefore, notAfter }: CertificateFacts): boolean =>
     now >= notBefore && now <= notAfter;
@@ -148,18 +185,26 @@ function validateAt(
       return refused({ reason: 'certificate_revoked' });
     case 'unknown':
       return refused({ reason: 'certificate_status_unknown' });
+    case 'unavailable':
+      throw new Fault(
+        'certificate_status_unavailable',
+        `the revocation list of ${issuer.name} cannot be fetched`,
+        { retryAfter: 5 },
+      );
     case 'none':
-      if (requireCrl) return refused({ reason: 'certificate_status_unknown' });
+      if (requireCrl && ocsp?.get(issuer.keyFingerprint)?.softFail !== false)
+        return refused({ reason: 'certificate_status_unknown' });
       break;
     case 'good':
       break;
   }
 
-  const name = getCertificateName(facts, issuer.identityFrom, asciiNames);
+  const name = getCertificateName(facts, issuer, asciiNames);
   if (!name.ok) return name;
   return ok({
     fingerprint,
     serial: normalizeSerial(facts.serial),
+    encodedSerial: facts.serial,
     subject,
     issuerKey: issuer.keyFingerprint,
     issuer: issuer.name,

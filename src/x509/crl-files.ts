@@ -46,7 +46,7 @@ export function createCrlFiles() {
       const problems: string[] = [];
       const task: CrlReadTask = {
         files: [...new Set(files)].map((file) => ({ file, digest: previous.get(file)?.digest })),
-        issuers: issuers.map(({ name, certificate }) => ({ name, der: new Uint8Array(certificate.raw) })),
+        issuers: listIssuerCertificates(issuers),
       };
       for (const result of (await isSmall(task)) ? readCrlFiles(task) : await readInWorker(task, workers)) {
         const { file } = result;
@@ -62,10 +62,24 @@ export function createCrlFiles() {
       cachedIssuersDigest = issuersDigest;
       return { lists, problems };
     },
+    /** The lists in bytes that were fetched from a URL. Rejects with an `Error` that says what is wrong with them. */
+    async parse(url: string, bytes: Buffer, issuers: readonly ApprovedIssuer[]): Promise<readonly Crl[]> {
+      const task: CrlReadTask = {
+        files: [{ file: url, bytes }],
+        issuers: listIssuerCertificates(issuers),
+      };
+      const [result] = bytes.length <= SMALL_BYTES ? readCrlFiles(task) : await readInWorker(task, workers);
+      parseCount += 1;
+      if (result?.kind === 'parsed') return result.lists;
+      throw new Error(result?.kind === 'unusable' ? result.problem : 'could not be parsed');
+    },
   };
 }
 
-function computeIssuersDigest(issuers: readonly ApprovedIssuer[]): string {
+const listIssuerCertificates = (issuers: readonly ApprovedIssuer[]): CrlReadTask['issuers'] =>
+  issuers.map(({ name, certificate }) => ({ name, der: new Uint8Array(certificate.raw) }));
+
+export function computeIssuersDigest(issuers: readonly ApprovedIssuer[]): string {
   const hash = createHash('sha256');
   for (const { name, certificate } of issuers)
     hash.update(`${JSON.stringify(name)}\n`).update(certificate.raw);

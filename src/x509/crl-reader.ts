@@ -11,8 +11,12 @@ export const readBytes = (file: string): Buffer => readFileBytes(file, MAX_FILE_
 
 /** Plain data: it is sent to the worker thread. */
 export interface CrlReadTask {
-  /** `digest`: of the content that was parsed before, if any. */
-  readonly files: readonly { readonly file: string; readonly digest: string | undefined }[];
+  /** `digest`: of the content that was parsed before, if any. `bytes`: its content, for one that was fetched. */
+  readonly files: readonly {
+    readonly file: string;
+    readonly digest?: string | undefined;
+    readonly bytes?: Uint8Array;
+  }[];
   readonly issuers: readonly { readonly name: string; readonly der: Uint8Array }[];
 }
 
@@ -25,8 +29,8 @@ export type CrlReadResult = { readonly file: string } & (
 /** For the worker thread, which may block on large files. Pipes are polled, so that the thread can be terminated. */
 export async function readFilesAndPipes(task: CrlReadTask): Promise<CrlReadResult[]> {
   const pipes = new Map<string, PromiseSettledResult<Buffer>>();
-  for (const { file } of task.files)
-    if (isPipe(file)) {
+  for (const { file, bytes } of task.files)
+    if (bytes === undefined && isPipe(file)) {
       const [result] = await Promise.allSettled([readPipe(file, MAX_FILE_BYTES)]);
       pipes.set(file, result);
     }
@@ -46,14 +50,17 @@ const isPipe = (file: string): boolean => {
   }
 };
 
+const toBuffer = ({ buffer, byteOffset, length }: Uint8Array): Buffer =>
+  Buffer.from(buffer, byteOffset, length);
+
 export function readCrlFiles({ files, issuers }: CrlReadTask, read = readBytes): CrlReadResult[] {
   // The name source does not matter for the signature of a list.
   const approved = issuers.map(({ name, der }) =>
     approveIssuer({ name, certificate: Buffer.from(der), directory: '', identityFrom: 'commonName' }),
   );
-  return files.map(({ file, digest: previousDigest }) => {
+  return files.map(({ file, digest: previousDigest, bytes: fetched }) => {
     try {
-      const bytes = read(file);
+      const bytes = fetched === undefined ? read(file) : toBuffer(fetched);
       const digest = hash('sha256', bytes, 'base64');
       if (digest === previousDigest) return { file, kind: 'unchanged' };
       return { file, kind: 'parsed', digest, lists: parseCrlFile(file, bytes, approved) };

@@ -25,7 +25,9 @@ import {
 
 /** A revocation list (RFC 5280 §5) with a verified signature of an approved issuer. Plain data: it is sent between threads. */
 export interface Crl {
+  /** Or its URL. */
   readonly file: string;
+  readonly isFetched?: true;
   readonly issuer: string;
   readonly issuerKey: string;
   readonly thisUpdate: Epoch;
@@ -33,8 +35,20 @@ export interface Crl {
   readonly serials: SerialSet;
 }
 
-/** `none`: no list of this issuer is loaded. `unknown`: none of its lists is valid now. */
-type RevocationStatus = 'good' | 'revoked' | 'unknown' | 'none';
+/** Lists that are fetched, and so change within a configuration. */
+export interface CrlSource {
+  readonly lists: readonly Crl[];
+  /** Increases with each change of `lists`. */
+  readonly revision: number;
+  /** It could have a list of this issuer, and has not been fetched yet. */
+  isAwaiting(issuerKey: string): boolean;
+}
+
+/**
+ * `none`: no list of this issuer is loaded. `unknown`: none of its lists is valid now. `unavailable`: the same, because a list
+ * cannot be fetched.
+ */
+type RevocationStatus = 'good' | 'revoked' | 'unknown' | 'unavailable' | 'none';
 
 /** Seconds by which the clock of a CA may be ahead. */
 const CLOCK_SKEW = 300;
@@ -42,26 +56,46 @@ const WARN_AFTER_FRACTION = 0.8;
 
 export type CrlSet = ReturnType<typeof createCrlSet>;
 
-export function createCrlSet(lists: readonly Crl[]) {
-  const byIssuer = Map.groupBy(
-    lists.toSorted((a, b) => b.thisUpdate - a.thisUpdate || b.nextUpdate - a.nextUpdate),
-    ({ issuerKey }) => issuerKey,
-  );
+/** `loaded`: from files. */
+export function createCrlSet(loaded: readonly Crl[], sources: readonly CrlSource[] = []) {
+  const getRevision = (): number => sources.reduce((sum, { revision }) => sum + revision, 0);
+  let revision = getRevision();
+  const listAll = (): readonly Crl[] => [...loaded, ...sources.flatMap(({ lists }) => lists)];
+  let index = groupByIssuer(listAll());
+  const getIndex = (): ReadonlyMap<string, readonly Crl[]> => {
+    const latest = getRevision();
+    if (latest !== revision) {
+      index = groupByIssuer(listAll());
+      revision = latest;
+    }
+    return index;
+  };
   // The newest list applies, except one from the future.
   const findCurrent = (issuerKey: string, now: Epoch): Crl | undefined =>
-    byIssuer.get(issuerKey)?.find(({ thisUpdate }) => thisUpdate <= now + CLOCK_SKEW);
+    getIndex()
+      .get(issuerKey)
+      ?.find(({ thisUpdate }) => thisUpdate <= now + CLOCK_SKEW);
 
   return {
-    lists,
+    get lists(): readonly Crl[] {
+      return listAll();
+    },
+    /** Changes when a list has been fetched. */
+    get revision(): number {
+      return sources.length === 0 ? 0 : getRevision();
+    },
     getStatus(issuerKey: string, serial: string, now: Epoch): RevocationStatus {
-      if (!byIssuer.has(issuerKey)) return 'none';
+      const lists = getIndex().get(issuerKey);
+      if (lists === undefined)
+        return sources.some((source) => source.isAwaiting(issuerKey)) ? 'unavailable' : 'none';
       const list = findCurrent(issuerKey, now);
       if (list !== undefined && hasSerial(list.serials, serial)) return 'revoked';
-      return list === undefined || now > list.nextUpdate ? 'unknown' : 'good';
+      if (list !== undefined && now <= list.nextUpdate) return 'good';
+      return lists.some(({ isFetched }) => isFetched) ? 'unavailable' : 'unknown';
     },
     /** The last second in which the same list of this issuer applies as now. */
     getStatusExpiry(issuerKey: string, now: Epoch): Epoch {
-      const ends = (byIssuer.get(issuerKey) ?? []).map(({ thisUpdate, nextUpdate }) =>
+      const ends = (getIndex().get(issuerKey) ?? []).map(({ thisUpdate, nextUpdate }) =>
         // A list applies from a whole second on, but `now` has fractions: in the second before it, only `now` is certain.
         thisUpdate <= now + CLOCK_SKEW ? nextUpdate : Math.max(now, thisUpdate - CLOCK_SKEW - 1),
       );
@@ -69,10 +103,10 @@ export function createCrlSet(lists: readonly Crl[]) {
     },
     /** The list that applies now, for each issuer. */
     getCurrent: (now: Epoch): readonly Crl[] =>
-      [...byIssuer.keys()].flatMap((issuerKey) => findCurrent(issuerKey, now) ?? []),
+      [...getIndex().keys()].flatMap((issuerKey) => findCurrent(issuerKey, now) ?? []),
     /** About lists that have expired, or soon will. */
     getWarnings(now: Epoch): string[] {
-      return [...byIssuer.entries()].flatMap(([issuerKey, [newest]]) => {
+      return [...getIndex().entries()].flatMap(([issuerKey, [newest]]) => {
         const list = findCurrent(issuerKey, now) ?? newest;
         if (list === undefined) return [];
         const { file, issuer, thisUpdate, nextUpdate } = list;
@@ -91,6 +125,13 @@ export function createCrlSet(lists: readonly Crl[]) {
     },
   };
 }
+
+/** Newest first. */
+const groupByIssuer = (lists: readonly Crl[]): ReadonlyMap<string, readonly Crl[]> =>
+  Map.groupBy(
+    lists.toSorted((a, b) => b.thisUpdate - a.thisUpdate || b.nextUpdate - a.nextUpdate),
+    ({ issuerKey }) => issuerKey,
+  );
 
 const ISSUING_DISTRIBUTION_POINT = '2.5.29.28';
 const DELTA_CRL_INDICATOR = '2.5.29.27';

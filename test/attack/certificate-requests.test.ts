@@ -93,7 +93,7 @@ test('a byte order mark in a certificate name is part of the name, in every stri
     expect(
       getCertificateName(
         { commonNames: [bmp], emails: [], userPrincipalNames: [] } as never,
-        'commonName',
+        { identityFrom: 'commonName' },
         asciiOnly,
       ).ok,
     ).toBe(false);

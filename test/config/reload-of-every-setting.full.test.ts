@@ -49,7 +49,11 @@ const createBase = (upstreamPort: number): TreeObject => ({
   listen: { port: 0, tls: { certificate: 'server.pem', key: 'server-key.pem' } },
   admin: { port: 0, tls: { certificate: 'server.pem', key: 'server-key.pem' } },
   store: { tls: {} },
-  certificates: { issuers: [{ file: 'ca.pem', name: 'ca' }], directory: 'staff' },
+  certificates: {
+    issuers: [{ file: 'ca.pem', name: 'ca', ocsp: { url: 'http://127.0.0.1:1/' } }],
+    crls: [{ url: 'http://127.0.0.1:1/ca.crl' }],
+    directory: 'staff',
+  },
   directories: {
     staff: {
       label: 'local',
@@ -135,7 +139,11 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
   'service.paths': ['/auth'],
   'keys.file': 'data/copy-of-keys.json',
   'store.url': 'redis://127.0.0.1:6379',
-  'certificates.crls': ['crl.pem'],
+  'certificates.crls.*.url': 'http://127.0.0.1:2/ca.crl',
+  'certificates.crls.*.issuer': 'ca',
+  'certificates.issuers.*.ocsp.url': 'http://127.0.0.1:2/',
+  'directories.*.users.*.dnsName': 'alice.example.test',
+  'directories.*.users.*.uri': 'spiffe://example.org/alice',
   'directories.*.users.*.id': '00ff00ff00ff00ff',
   'directories.*.users.*.passwordHash': testPasswordHash('second'),
   'directories.*.ldap.url': 'ldaps://other.example.test',
@@ -232,6 +240,14 @@ const TOGETHER: Readonly<
   'routes.*.public': () => [
     [['routes', 1, 'public'], true],
     [['routes', 1, 'requires'], undefined],
+  ],
+  'certificates.issuers.*.trustDomain': () => [
+    [['certificates', 'issuers', 0, 'trustDomain'], 'example.org'],
+    [['certificates', 'issuers', 0, 'identityFrom'], 'uri'],
+  ],
+  'certificates.issuers.*.dnsDomain': () => [
+    [['certificates', 'issuers', 0, 'dnsDomain'], 'example.org'],
+    [['certificates', 'issuers', 0, 'identityFrom'], 'dnsName'],
   ],
   'certificates.forwardedFrom': () => [
     [['certificates', 'forwardedFrom'], ['10.0.0.0/8']],

@@ -30,6 +30,8 @@ const user = (
   commonName: 'alice',
   email: 'alice@example.test',
   userPrincipalName: 'alice@corp.example.test',
+  dnsName: 'alice-pc.Example.test',
+  uri: 'spiffe://example.org/alice',
   groups: ['operators'],
   disabled: false,
   passwordHash: cheapHash('correct horse'),
@@ -96,6 +98,11 @@ describe('a directory defined in the configuration', () => {
     ['email', 'ALICE@example.test', false],
     ['userPrincipalName', 'ALICE@Corp.example.test', true],
     ['userPrincipalName', 'alice', false],
+    ['dnsName', 'ALICE-PC.example.TEST', true],
+    ['dnsName', 'example.test', false],
+    ['uri', 'spiffe://example.org/alice', true],
+    ['uri', 'spiffe://example.org/ALICE', false],
+    ['uri', 'spiffe://example.org/alice/', false],
   ] as const)('compares %s %j by the rules for that kind of name', async (source, name, found) => {
     expect((await staff(user()).findByCertificateName('staff', source, name)) !== undefined).toBe(found);
   });

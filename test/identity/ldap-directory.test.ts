@@ -101,6 +101,11 @@ test('certificates name users by common name, e-mail and UPN, compared by the ru
   expect(await corp.findByCertificateName('commonName', 'Alice Example')).toEqual(ALICE);
   expect(await corp.findByCertificateName('email', 'alice@EXAMPLE.test')).toEqual(ALICE);
   expect(await corp.findByCertificateName('userPrincipalName', 'ALICE@corp.example.test')).toEqual(ALICE);
+  expect(await corp.findByCertificateName('dnsName', 'ALICE-PC.example.test')).toEqual(ALICE);
+  expect(await corp.findByCertificateName('dnsName', 'alice-pc')).toBeUndefined();
+  expect(await corp.findByCertificateName('uri', 'spiffe://example.org/alice')).toEqual(ALICE);
+  // The server compares with caseIgnoreMatch or not at all; a URI is compared exactly.
+  expect(await corp.findByCertificateName('uri', 'spiffe://example.org/Alice')).toBeUndefined();
   // The server itself would find these, because it ignores case and spaces.
   expect(await corp.findByCertificateName('commonName', 'alice example')).toBeUndefined();
   expect(await corp.findByCertificateName('commonName', 'Alice  Example')).toBeUndefined();
@@ -133,6 +138,8 @@ test('Active Directory: objectGUID is the id, userAccountControl marks disabled 
       commonName: 'cn',
       email: 'mail',
       userPrincipalName: 'userPrincipalName',
+      dnsName: 'dNSHostName',
+      uri: 'labeledURI',
     },
   });
   const identity = 'corp:{3f2504e0-4f89-11d3-9a0c-0305e82c3301}';

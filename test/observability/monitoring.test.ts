@@ -68,7 +68,12 @@ beforeAll(async () => {
   writeFileSync(crl, (await createCrl(gateway.ca)).pem);
   await gateway.reload((settings) => ({
     ...settings,
-    certificates: { ...settings.certificates, crls: [crl] },
+    certificates: {
+      ...settings.certificates,
+      // Nothing listens there.
+      issuers: [{ file: 'ca.pem', ocsp: { url: 'http://127.0.0.1:1/', softFail: true } }],
+      crls: [crl, { url: 'http://127.0.0.1:1/ca.crl' }],
+    },
     audit: { sink: 'stdout' },
   }));
   rmSync(folder, { recursive: true });

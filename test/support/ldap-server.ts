@@ -27,6 +27,8 @@ export const LDAP_SETTINGS = {
     commonName: 'cn',
     email: 'mail',
     userPrincipalName: 'userPrincipalName',
+    dnsName: 'dNSHostName',
+    uri: 'labeledURI',
   },
   cacheLifetime: 0,
 } as const;
@@ -51,8 +53,9 @@ const SCHEMA = `
 attributetype ( 1.2.840.113556.1.4.2 NAME 'objectGUID' EQUALITY octetStringMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.40 SINGLE-VALUE )
 attributetype ( 1.2.840.113556.1.4.8 NAME 'userAccountControl' EQUALITY integerMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.27 SINGLE-VALUE )
 attributetype ( 1.2.840.113556.1.4.656 NAME 'userPrincipalName' EQUALITY caseIgnoreMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.15 SINGLE-VALUE )
+attributetype ( 1.2.840.113556.1.4.619 NAME 'dNSHostName' EQUALITY caseIgnoreMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.15 SINGLE-VALUE )
 attributetype ( 1.2.840.113556.1.4.221 NAME 'sAMAccountName' EQUALITY caseIgnoreMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.15 SINGLE-VALUE )
-objectclass ( 1.2.840.113556.1.5.9 NAME 'user' SUP top AUXILIARY MAY ( objectGUID $ userAccountControl $ userPrincipalName $ sAMAccountName ) )
+objectclass ( 1.2.840.113556.1.5.9 NAME 'user' SUP top AUXILIARY MAY ( objectGUID $ userAccountControl $ userPrincipalName $ sAMAccountName $ dNSHostName ) )
 `;
 
 /** 3f2504e0-4f89-11d3-9a0c-0305e82c33NN in Active Directory's byte order. */
@@ -85,6 +88,8 @@ const ENTRIES = [
   userEntry('alice', 'Alice Example', '01', [
     'mail: alice@Example.test',
     'userPrincipalName: alice@corp.example.test',
+    'dNSHostName: alice-pc.Example.test',
+    'labeledURI: spiffe://example.org/alice',
     'userAccountControl: 512',
   ]),
   userEntry('dora', 'Dora Disabled', '02', ['mail: dora@example.test', 'userAccountControl: 514']),

@@ -61,6 +61,7 @@ export interface LeafOptions {
   readonly emails?: readonly string[];
   readonly userPrincipalNames?: readonly string[];
   readonly dnsNames?: readonly string[];
+  readonly uris?: readonly string[];
   readonly addresses?: readonly string[];
   /** OIDs; null omits the extension. Default: clientAuth. */
   readonly extendedKeyUsage?: readonly string[] | null;
@@ -243,6 +244,7 @@ function* leafExtensions(options: LeafOptions): Generator<x509.Extension> {
     ...(options.emails ?? []).map((value) => ({ type: 'email' as const, value })),
     ...(options.userPrincipalNames ?? []).map((value) => ({ type: 'upn' as const, value })),
     ...(options.dnsNames ?? []).map((value) => ({ type: 'dns' as const, value })),
+    ...(options.uris ?? []).map((value) => ({ type: 'url' as const, value })),
     ...(options.addresses ?? []).map((value) => ({ type: 'ip' as const, value })),
   ];
   if (names.length > 0) yield new x509.SubjectAlternativeNameExtension(names);

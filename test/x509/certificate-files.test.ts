@@ -142,7 +142,7 @@ test('two issuers with the same key but different lookup settings are rejected',
   });
   for (const second of [{ directory: 'workloads' }, { identityFrom: 'email' as const }])
     await expect(loadCertificateFiles(entries(second), nowSeconds())).rejects.toThrow(
-      'certificates.issuers: "one" and "two" have the same key, but differ in directory or identityFrom',
+      'certificates.issuers: "one" and "two" have the same key, but differ in directory, identityFrom, trustDomain or dnsDomain',
     );
   expect((await loadCertificateFiles(entries({}), nowSeconds())).issuers).toHaveLength(2);
 });

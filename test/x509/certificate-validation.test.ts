@@ -46,6 +46,7 @@ describe('a valid certificate', () => {
       value: {
         fingerprint: createHash('sha256').update(leaf.der).digest('base64url'),
         serial: new X509Certificate(leaf.pem).serialNumber.toLowerCase(),
+        encodedSerial: leaf.serial,
         subject: 'CN=alice',
         issuerKey: approve(ca).keyFingerprint,
         issuer: 'ca',

@@ -70,8 +70,9 @@ export function isNewStore({ type, path }: Settings['store']): boolean {
   return type === 'embedded' && !existsSync(data) && !existsSync(marker);
 }
 
-/** Files of the admin listener, upstreams, pages, directories, identity providers and trusted issuers. */
-export const checkFiles: Check = ({ admin, upstreams, pages, directories, signIn, trustedIssuers }) => {
+/** Files of the admin listener, upstreams, revocation, pages, directories, identity providers and trusted issuers. */
+export const checkFiles: Check = (settings) => {
+  const { admin, upstreams, pages, directories, signIn, trustedIssuers, certificates } = settings;
   const tokenProblem = checkAdminTokenFile(admin.tokenFile);
   const tokenProblems = tokenProblem === undefined ? [] : [formatAdminTokenProblem(tokenProblem)];
   const isFatal = tokenProblem?.kind === 'fatal';
@@ -80,6 +81,14 @@ export const checkFiles: Check = ({ admin, upstreams, pages, directories, signIn
       ...(isFatal ? tokenProblems : []),
       ...Object.entries(upstreams).flatMap(([name, upstream]) =>
         catchProblem(() => readUpstreamTlsFiles(name, upstream)),
+      ),
+      ...certificates.issuers.flatMap(({ ocsp }, index) =>
+        catchProblem(() => readSettingFile(`certificates.issuers[${index}].ocsp.ca`, ocsp?.ca)),
+      ),
+      ...certificates.crls.flatMap((entry, index) =>
+        typeof entry === 'string'
+          ? []
+          : catchProblem(() => readSettingFile(`certificates.crls[${index}].ca`, entry.ca)),
       ),
       ...catchProblem(() => createTheme(pages)),
       ...catchProblem(() => createUserDirectory(directories)),

@@ -1,14 +1,51 @@
 import { z } from 'zod';
+import { findUriProblem, isTrustDomain } from '../../domain/certificate-uri.ts';
+import { findDnsNameProblem } from '../../domain/dns-name.ts';
 import { isIdentityLabel } from '../../domain/user.ts';
-import { NAME_SOURCES } from '../../ports/directory.ts';
+import { NAME_SOURCES, type NameSource } from '../../ports/directory.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { nonEmptyText, type PathSchema, peers, shortText } from '../units.ts';
+import {
+  durationBetween,
+  isPlainHttpUrl,
+  nonEmptyText,
+  type PathSchema,
+  peers,
+  shortText,
+} from '../units.ts';
 import { checkLdap, ldapSection } from './ldap.ts';
 
 /** `certificates`: which client certificates are trusted, and which name in them is the identity. */
 export function certificatesSection(path: PathSchema) {
   const nameSource = z.enum(NAME_SOURCES);
+
+  const ocsp = z.strictObject({
+    url: z
+      .string()
+      .max(2_048)
+      .refine(isPlainHttpUrl, 'must be an http or https URL without user name and fragment')
+      .meta({
+        description: 'URL of the responder. The URL in certificates is not used. Redirects are not followed.',
+        examples: ['http://ocsp.example.test'],
+      }),
+    softFail: z
+      .boolean()
+      .default(false)
+      .describe(
+        'Accept certificates while the responder provides no status. If false, they get 503. Revoked and unknown certificates are refused in either case.',
+      ),
+    nonce: z
+      .boolean()
+      .default(false)
+      .describe('Send a nonce and require it in the response. Many responders do not support it.'),
+    refresh: durationBetween(10, 604_800, 'must be from 10s to 7d')
+      .prefault('1h')
+      .describe('After this time, the status of a certificate in use is requested again.'),
+    timeout: durationBetween(1, 60, 'must be from 1s to 60s')
+      .prefault('5s')
+      .describe('Time limit for responses of the responder.'),
+    ca: path.exactOptional().describe('CA certificates of the responder, PEM.'),
+  });
 
   const issuer = z.union([
     path.transform((file): Issuer => ({ file })),
@@ -23,8 +60,54 @@ export function certificatesSection(path: PathSchema) {
       identityFrom: nameSource
         .exactOptional()
         .describe('Which name in certificates of this issuer is the identity.'),
+      trustDomain: z
+        .string()
+        .refine(isTrustDomain, 'must be a trust domain such as example.org, without spiffe://')
+        .exactOptional()
+        .meta({
+          description:
+            'With `identityFrom: uri`: the SPIFFE trust domain of this issuer. Its certificates must have a SPIFFE ID of this trust domain. Without it, SPIFFE IDs of this issuer are refused.',
+          examples: ['example.org'],
+        }),
+      dnsDomain: z
+        .string()
+        .transform((name) => name.toLowerCase())
+        .refine((name) => findDnsNameProblem(name) === undefined, 'must be a domain such as example.org')
+        .exactOptional()
+        .meta({
+          description:
+            'With `identityFrom: dnsName`: the identity is the only DNS name in this domain. Others are ignored. Without it, the certificate must have exactly one DNS name.',
+          examples: ['svc.cluster.local'],
+        }),
+      ocsp: ocsp
+        .exactOptional()
+        .describe('OCSP responder (RFC 6960) that is asked about each certificate of this issuer.'),
     }),
   ]);
+
+  const crlUrl = z.strictObject({
+    url: z
+      .string()
+      .max(2_048)
+      .refine(isPlainHttpUrl, 'must be an http or https URL without user name and fragment')
+      .meta({
+        description:
+          'URL of a revocation list. Over http too, since lists are signed. Redirects are not followed.',
+        examples: ['http://pki.example.test/staff-ca.crl'],
+      }),
+    refresh: durationBetween(10, 604_800, 'must be from 10s to 7d')
+      .prefault('1h')
+      .describe('How often it is fetched. Lists with a short validity are fetched earlier.'),
+    issuer: nonEmptyText
+      .exactOptional()
+      .describe(
+        'Name of the issuer whose list it is. Lists of other issuers are then refused. Until its first fetch, certificates of this issuer get 503; without this setting, those of all issuers without a list.',
+      ),
+    timeout: durationBetween(1, 600, 'must be from 1s to 10m')
+      .prefault('30s')
+      .describe('Time limit for fetching it.'),
+    ca: path.exactOptional().describe('CA certificates of the server, PEM.'),
+  });
 
   return z.strictObject({
     issuers: z
@@ -34,19 +117,21 @@ export function certificatesSection(path: PathSchema) {
         'Approved direct issuers of client certificates (pinned by key). List an intermediate CA itself, not its root.',
       ),
     crls: z
-      .array(path)
+      .array(z.union([path, crlUrl]))
       .prefault([])
       .describe(
-        'Certificate revocation lists, PEM (several in one file) or DER. If an issuer has a list, it must be current. A reload is rejected if a file is missing, empty or truncated, or holds an older list than before.',
+        'Certificate revocation lists, PEM (several in one file) or DER: files, and URLs from which they are fetched. If an issuer has a list, it must be current. A reload is rejected if a file is missing, empty or truncated, or holds an older list than before.',
       ),
     requireCrl: z
       .boolean()
       .default(false)
-      .describe('Reject certificates of issuers without a revocation list.'),
+      .describe(
+        'Reject certificates of issuers without a revocation list. An OCSP responder without `softFail` is enough.',
+      ),
     identityFrom: nameSource
       .default('commonName')
       .describe(
-        'Which name in the certificate is the identity: the common name of the subject, or the email address or user principal name in the subjectAltName.',
+        'Which name in the certificate is the identity: the common name of the subject, or the email address, user principal name, DNS name or URI in the subjectAltName.',
       ),
     directory: z.string().exactOptional().describe('Directory in which this name is looked up.'),
     requireClientAuth: z
@@ -78,7 +163,20 @@ export interface Issuer {
   readonly file: string;
   readonly name?: string;
   readonly directory?: string;
-  readonly identityFrom?: (typeof NAME_SOURCES)[number];
+  readonly identityFrom?: NameSource;
+  readonly trustDomain?: string;
+  readonly dnsDomain?: string;
+  readonly ocsp?: OcspSettings;
+}
+
+export interface OcspSettings {
+  readonly url: string;
+  readonly softFail: boolean;
+  readonly nonce: boolean;
+  /** Seconds. */
+  readonly refresh: number;
+  readonly timeout: number;
+  readonly ca?: string;
 }
 
 export const getIssuerName = ({ file, name }: Pick<Issuer, 'file' | 'name'>): string =>
@@ -112,6 +210,19 @@ export function directorySection(path: PathSchema) {
       .max(256)
       .exactOptional()
       .describe('User principal name in client certificates of this user.'),
+    dnsName: z
+      .string()
+      .refine((name) => findDnsNameProblem(name) === undefined, 'must be a host name without a wildcard')
+      .exactOptional()
+      .describe('DNS name in client certificates of this workload.'),
+    uri: z
+      .string()
+      .refine((uri) => findUriProblem(uri) === undefined, 'must be a URI, such as a SPIFFE ID with a path')
+      .exactOptional()
+      .meta({
+        description: 'URI in client certificates of this workload, such as a SPIFFE ID. Compared exactly.',
+        examples: ['spiffe://example.org/billing'],
+      }),
     groups: z.array(nonEmptyText).default([]).describe('Groups, for `access` of integrations.'),
     disabled: z
       .boolean()
@@ -162,12 +273,12 @@ function checkDirectory(
   if (derive && users.length > 0) report([...path, 'users'], 'cannot be combined with derive: true');
   if (ldap !== undefined && (derive || users.length > 0))
     report([...path, 'ldap'], 'cannot be combined with users or derive: true');
-  for (const field of ['id', 'name', 'commonName', 'email', 'userPrincipalName'] as const) {
+  for (const field of ['id', 'name', 'commonName', 'email', 'userPrincipalName', 'dnsName', 'uri'] as const) {
     const seen = new Set<string>();
     users.forEach((entry, index) => {
       const value = entry[field];
       if (value === undefined) return;
-      const folded = field === 'commonName' ? value : value.toLowerCase();
+      const folded = field === 'commonName' || field === 'uri' ? value : value.toLowerCase();
       if (seen.has(folded))
         report([...path, 'users', index, field], `"${value}" belongs to another user too`);
       seen.add(folded);
@@ -178,12 +289,21 @@ function checkDirectory(
 
 export const identityRules = [
   crossCheck(['certificates'], ({ certificates }, report) => {
-    const { issuers, directory, forwardedFrom, forwardedHeader } = certificates;
+    const { issuers, crls, directory, identityFrom, forwardedFrom, forwardedHeader } = certificates;
     if (forwardedFrom.hasEntries && forwardedHeader === undefined)
       report(
         ['certificates', 'forwardedHeader'],
         'is missing; set it to the header in which the peers in certificates.forwardedFrom forward the client certificate',
       );
+    crls.forEach((entry, index) => {
+      if (typeof entry === 'string' || entry.issuer === undefined) return;
+      const known = issuers.map(getIssuerName);
+      if (!known.includes(entry.issuer))
+        report(
+          ['certificates', 'crls', index, 'issuer'],
+          `no such issuer: "${entry.issuer}"${formatKnownNames(known)}`,
+        );
+    });
     const names = new Set<string>();
     issuers.forEach((entry, index) => {
       if (entry.directory === undefined && directory === undefined)
@@ -191,6 +311,11 @@ export const identityRules = [
           ['certificates', 'issuers', index, 'directory'],
           'is missing; set it here or in certificates.directory',
         );
+      const source = entry.identityFrom ?? identityFrom;
+      if (entry.trustDomain !== undefined && source !== 'uri')
+        report(['certificates', 'issuers', index, 'trustDomain'], 'needs identityFrom: uri');
+      if (entry.dnsDomain !== undefined && source !== 'dnsName')
+        report(['certificates', 'issuers', index, 'dnsDomain'], 'needs identityFrom: dnsName');
       const name = getIssuerName(entry);
       if (names.has(name))
         report(

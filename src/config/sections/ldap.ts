@@ -50,6 +50,8 @@ export const ldapSection = (path: PathSchema) =>
         userPrincipalName: attribute
           .default('userPrincipalName')
           .describe('User principal name in client certificates.'),
+        dnsName: attribute.default('dNSHostName').describe('DNS name in client certificates.'),
+        uri: attribute.default('labeledURI').describe('URI, such as a SPIFFE ID, in client certificates.'),
       })
       .prefault({}),
     groups: z

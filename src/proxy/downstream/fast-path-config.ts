@@ -19,7 +19,9 @@ export type HostCheck = ServedHosts['accepts'];
 export interface FastPathPolicy extends ForwardConfig {
   readonly policy: PolicyContext;
   readonly realm: string;
-  readonly getCertificate: (context: CertificateContext) => PresentedCertificate | undefined;
+  readonly getCertificate: (
+    context: CertificateContext,
+  ) => PresentedCertificate | undefined | Promise<PresentedCertificate | undefined>;
   /** Is it ambiguous which client certificate a front proxy forwards? */
   readonly isCertificateAmbiguous: (context: CertificateContext) => boolean;
   readonly isTrustedPeer: (peer: string) => boolean;

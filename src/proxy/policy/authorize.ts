@@ -38,8 +38,8 @@ export interface AccessRequest {
   readonly url: string;
   readonly host: string;
   readonly credentials: Credentials;
-  /** The client certificate of the request; read only for bound tokens. */
-  readonly certificate: () => PresentedCertificate | undefined;
+  /** The client certificate of the request; read only for bound tokens. Asynchronous if its OCSP status is not cached. */
+  readonly certificate: () => PresentedCertificate | undefined | Promise<PresentedCertificate | undefined>;
   readonly now: Epoch;
 }
 
@@ -108,12 +108,34 @@ export function authorize(
   if (credentials.kind === 'malformed')
     return refuseOrReport(rule, target, { reason: 'token_invalid', fault: 'malformed' });
   const read = policy.readAccessToken(credentials.token, now);
-  return read instanceof Promise
-    ? read.then(async (bearer) =>
-        markDelayed(await addAssertion(policy, decide(policy, request, host, target, rule, bearer))),
-      )
-    : addAssertion(policy, decide(policy, request, host, target, rule, read));
+  const certificate = read instanceof Promise ? undefined : readBoundCertificate(request, read);
+  return read instanceof Promise || certificate instanceof Promise
+    ? decideLater(policy, request, host, target, rule, read, certificate)
+    : addAssertion(policy, decide(policy, request, host, target, rule, read, certificate));
 }
+
+type PendingCertificate = ReturnType<AccessRequest['certificate']>;
+
+/** The token must be verified first, or the status of its certificate requested. */
+async function decideLater(
+  policy: PolicyContext,
+  request: AccessRequest,
+  host: string,
+  target: RequestTarget,
+  rule: AccessRule | undefined,
+  read: ReturnType<PolicyContext['readAccessToken']>,
+  certificate: PendingCertificate,
+): Promise<AccessDecision> {
+  const bearer = await read;
+  const presented = await (read instanceof Promise ? readBoundCertificate(request, bearer) : certificate);
+  const decision = decide(policy, request, host, target, rule, bearer, presented);
+  return markDelayed(await addAssertion(policy, decision));
+}
+
+const readBoundCertificate = (
+  { certificate }: AccessRequest,
+  bearer: VerifiedToken | undefined,
+): PendingCertificate => (bearer?.boundTo === undefined ? undefined : certificate());
 
 /** The token is checked again before the request is forwarded: it may have expired or been revoked meanwhile. */
 const markDelayed = (decision: AccessDecision): AccessDecision =>
@@ -145,11 +167,12 @@ function refuseOrReport(
 
 function decide(
   policy: PolicyContext,
-  { method, now, certificate }: AccessRequest,
+  { method, now }: AccessRequest,
   host: string,
   target: RequestTarget,
   rule: AccessRule | undefined,
   bearer: VerifiedToken | undefined,
+  certificate: PresentedCertificate | undefined,
 ): AccessDecision {
   const caller = validateBearer(policy, rule, bearer, now, certificate);
   if (typeof caller === 'string')
@@ -177,7 +200,7 @@ function validateBearer(
   rule: AccessRule | undefined,
   bearer: VerifiedToken | undefined,
   now: Epoch,
-  certificate: () => PresentedCertificate | undefined,
+  certificate: PresentedCertificate | undefined,
 ): Caller | TokenFault {
   if (bearer === undefined || !acceptsIssuer(rule, bearer.issuer)) return 'not_authentic';
   // The clients of a trusted issuer are registered there.
@@ -186,13 +209,11 @@ function validateBearer(
     now,
     revoked: policy.revocations.isRevoked(bearer),
     clientKnown: integration !== undefined || bearer.issuer !== undefined,
-    certificate,
+    certificate: () => certificate,
   });
   if (fault !== undefined) return fault;
-  if (bearer.boundTo !== undefined && !presentedCertificates.has(bearer)) {
-    const der = certificate()?.der;
-    if (der !== undefined) presentedCertificates.set(bearer, der);
-  }
+  if (certificate?.der !== undefined && !presentedCertificates.has(bearer))
+    presentedCertificates.set(bearer, certificate.der);
   return getCaller(bearer, integration);
 }
 

@@ -31,7 +31,9 @@ interface ForwardAuthDeps {
   /** Is this peer a gateway listed in `trustedProxies`? */
   readonly isTrustedPeer: (peer: string) => boolean;
   /** The client certificate that the gateway forwards. */
-  readonly getCertificate: (context: RequestContext) => PresentedCertificate | undefined;
+  readonly getCertificate: (
+    context: RequestContext,
+  ) => PresentedCertificate | undefined | Promise<PresentedCertificate | undefined>;
   /** Is it ambiguous which client certificate the gateway forwards? */
   readonly isCertificateAmbiguous: (context: RequestContext) => boolean;
   /** Paths of the token service, which are never forwarded to an API. */

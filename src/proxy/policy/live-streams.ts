@@ -1,10 +1,6 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import type { TokenFault } from '../../domain/refusal.ts';
-import {
-  findTokenFault,
-  type PresentedCertificate,
-  type VerifiedToken,
-} from '../../domain/verified-token.ts';
+import { findTokenFault, type VerifiedToken } from '../../domain/verified-token.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
 import type { RevocationLog } from '../../ports/revocation-log.ts';
 import { getPresentedCertificate } from './authorize.ts';
@@ -23,8 +19,8 @@ export interface LiveStream {
 interface StreamRules {
   /** Are the integration of this token, or its issuer and key, still configured? */
   readonly isKnownClient: (bearer: VerifiedToken) => boolean;
-  /** Is this client certificate (DER) accepted now? */
-  readonly isCertificateAccepted: (der: Uint8Array) => boolean;
+  /** Is this client certificate (DER) accepted now? `unknown`: its revocation status is unavailable. */
+  readonly isCertificateAccepted: (der: Uint8Array) => boolean | 'unknown';
 }
 
 interface LiveStreamsOptions {
@@ -98,21 +94,20 @@ export class LiveStreams {
     this.#timer = undefined;
   }
 
-  #check(bearer: VerifiedToken, now: Epoch): TokenFault | undefined {
+  #check(bearer: VerifiedToken, now: Epoch): StreamEndReason | undefined {
+    const { boundTo } = bearer;
+    // The certificate of the connection, which is the same as when the stream began.
+    const der = boundTo === undefined ? undefined : getPresentedCertificate(bearer);
+    const accepted = der && this.#rules.isCertificateAccepted(der);
+    // Ends only the streams of this certificate, unlike an error.
+    if (accepted === 'unknown') return 'unknown';
     return findTokenFault(bearer, {
       now,
       revoked: this.#options.revocations.isRevoked(bearer),
       clientKnown: this.#rules.isKnownClient(bearer),
-      certificate: () => this.#getBoundCertificate(bearer),
+      certificate: () =>
+        boundTo === undefined || accepted === undefined ? undefined : { fingerprint: boundTo, accepted },
     });
-  }
-
-  /** The certificate of the connection, which is the same as when the stream began. */
-  #getBoundCertificate(bearer: VerifiedToken): PresentedCertificate | undefined {
-    const der = getPresentedCertificate(bearer);
-    return bearer.boundTo === undefined || der === undefined
-      ? undefined
-      : { fingerprint: bearer.boundTo, accepted: this.#rules.isCertificateAccepted(der) };
   }
 
   #checkAll(): void {

@@ -1,0 +1,118 @@
+import type { Settings } from '../config/schema.ts';
+import { getIssuerName, type OcspSettings } from '../config/sections/identity.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import { createHttpClient } from '../lib/http-client.ts';
+import { readSettingFile } from '../lib/read-file.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import type { Metrics } from '../observability/metrics.ts';
+import type { ApprovedIssuer } from '../x509/approved-issuer.ts';
+import { OcspResponder } from '../x509/ocsp-responder.ts';
+import { sendOcspRequest } from '../x509/send-ocsp-request.ts';
+
+interface SharedResponder {
+  readonly responder: OcspResponder;
+  readonly close: () => void;
+  users: number;
+}
+
+interface RegistryOptions {
+  readonly log: Logger;
+  readonly metrics: Pick<Metrics, 'counter'>;
+  readonly now: () => Epoch;
+}
+
+/** Requests at the same time to one responder. */
+const MAX_CONNECTIONS = 8;
+
+/** The OCSP responders and the statuses they returned. They survive a reload, unless their settings or their issuer change. */
+export class OcspResponderRegistry {
+  readonly #options: RegistryOptions;
+  readonly #entries = new Map<string, SharedResponder>();
+
+  constructor(options: RegistryOptions) {
+    this.#options = options;
+  }
+
+  /** `settings.ca` is its content here. Each call needs a `release`. */
+  acquire(settings: OcspSettings, issuer: ApprovedIssuer): OcspResponder {
+    const id = JSON.stringify([settings, issuer.name, issuer.certificate.fingerprint256]);
+    let entry = this.#entries.get(id);
+    if (entry === undefined) {
+      entry = this.#open(settings, issuer);
+      this.#entries.set(id, entry);
+    }
+    entry.users += 1;
+    return entry.responder;
+  }
+
+  release(responder: OcspResponder): void {
+    for (const [id, entry] of this.#entries) {
+      if (entry.responder !== responder) continue;
+      entry.users -= 1;
+      if (entry.users > 0) continue;
+      this.#entries.delete(id);
+      entry.close();
+    }
+  }
+
+  close(): void {
+    for (const { close } of this.#entries.values()) close();
+    this.#entries.clear();
+  }
+
+  #open(
+    { url, softFail, nonce, refresh, timeout, ca }: OcspSettings,
+    issuer: ApprovedIssuer,
+  ): SharedResponder {
+    const { log, metrics, now } = this.#options;
+    const httpClient = createHttpClient({ timeoutMs: timeout * 1_000, ca, maxConnections: MAX_CONNECTIONS });
+    const responder = new OcspResponder({
+      issuer,
+      send: (request) => sendOcspRequest(url, request, httpClient),
+      refresh,
+      softFail,
+      nonce,
+      now,
+      onResponse(outcome) {
+        metrics.counter('gatehouse_ocsp_responses_total', issuer.name, outcome).value += 1;
+      },
+      onStateChange(error) {
+        if (error === undefined) log.info('ocsp_recovered', { issuer: issuer.name, url });
+        else log.warn('ocsp_failed', { issuer: issuer.name, url, ...errorFields(error), stack: undefined });
+      },
+    });
+    return { responder, users: 0, close: () => void httpClient.destroy() };
+  }
+}
+
+export interface OcspResponders {
+  /** By the fingerprint of the issuer's key. */
+  readonly byIssuer: ReadonlyMap<string, OcspResponder>;
+  release(): void;
+}
+
+/** Throws an `Error` that names the setting if a CA file cannot be read. An unreachable responder is not an error. */
+export function openOcspResponders(
+  { certificates }: Settings,
+  issuers: readonly ApprovedIssuer[],
+  registry: OcspResponderRegistry,
+): OcspResponders {
+  const settingsByName = new Map(
+    certificates.issuers.flatMap(({ ocsp, ...issuer }, index) => {
+      if (ocsp === undefined) return [];
+      const { ca, ...settings } = ocsp;
+      const pem = readSettingFile(`certificates.issuers[${index}].ocsp.ca`, ca);
+      return [[getIssuerName(issuer), { ...settings, ...(pem !== undefined && { ca: pem }) }]];
+    }),
+  );
+  const opened = issuers.flatMap((issuer) => {
+    const settings = settingsByName.get(issuer.name);
+    return settings === undefined
+      ? []
+      : [[issuer.keyFingerprint, registry.acquire(settings, issuer)] as const];
+  });
+  return {
+    byIssuer: new Map(opened),
+    release: () => opened.forEach(([, responder]) => registry.release(responder)),
+  };
+}
