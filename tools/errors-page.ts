@@ -274,6 +274,7 @@ const PROXY: { readonly [R in ProxyReason]: Omit<Extract<ProxyRefusal, { reason:
   original_request_ambiguous: { detail: '*why*' },
   upstream_failed: {},
   upstream_too_slow: {},
+  rate_limited: { limit: 'identity', retryAfter: 1, policy: '', state: '' },
   overloaded: { retryAfter: 1 },
   unavailable: { retryAfter: 1 },
 };

@@ -21,6 +21,7 @@ import { readCredentials } from './policy/credentials.ts';
 import { type HeaderPolicy, HeaderRules } from './policy/headers.ts';
 import { LiveStreams } from './policy/live-streams.ts';
 import { createOwnAuthorityCheck } from './policy/own-authority.ts';
+import type { Quotas } from './policy/quotas.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
   getLogReason,
@@ -59,6 +60,8 @@ export interface ProxyDeps extends Pick<PolicyContext, 'readAccessToken' | 'revo
   /** Long-lived responses, shared by all configurations. Omitted: a list of its own. */
   readonly streams?: LiveStreams;
   readonly endStreams?: EndStreams;
+  /** The limits of `rules`; omitted: there are none. */
+  readonly quotas?: Quotas | undefined;
   readonly now: () => Epoch;
   readonly log: Logger;
 }
@@ -88,6 +91,8 @@ export class ReverseProxy {
       isTrustedPeer: deps.isTrustedPeer,
       streams: deps.streams ?? new LiveStreams(deps),
       endStreams: deps.endStreams ?? 'upgrades-and-events',
+      quotas: deps.quotas,
+      now: deps.now,
       log: deps.log,
     } as const;
     this.#forwarder = new Forwarder({

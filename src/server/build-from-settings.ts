@@ -1,8 +1,10 @@
 import type { Settings } from '../config/schema.ts';
 import { getIssuerName } from '../config/sections/identity.ts';
+import type { ConfiguredLimit } from '../config/units.ts';
 import { type AccessRule, parsePattern, type Requirement } from '../domain/access-rule.ts';
 import type { CorsPolicy } from '../domain/cors.ts';
 import type { Integration } from '../domain/integration.ts';
+import type { RouteLimit } from '../domain/route-limit.ts';
 import type { GrantPolicy } from '../grants/deps.ts';
 import type { ApprovedIssuer } from '../x509/approved-issuer.ts';
 import type { CertificateFilePaths } from '../x509/certificate-files.ts';
@@ -50,7 +52,8 @@ export const buildIntrospection = ({ introspection }: Settings) => ({
 
 export function buildRules(settings: Settings): AccessRule[] {
   return settings.routes.map((route, index) => {
-    const { path, public: isPublic, requires, methods, clients, issuers, cors, ...rest } = route;
+    const { path, public: isPublic, requires, methods, clients, issuers, cors, rate, ...rest } = route;
+    const limits = nameLimits(rate ?? settings.limits.routes ?? [], isPublic === true);
     const pattern = parsePattern(path);
     if (!pattern.ok) throw new Error(pattern.problem);
     return {
@@ -63,7 +66,20 @@ export function buildRules(settings: Settings): AccessRule[] {
       ...(clients !== undefined && { clients: new Set(clients) }),
       ...(issuers !== undefined && { issuers: new Set(issuers) }),
       ...(cors !== undefined && { cors: buildCorsPolicy(cors) }),
+      ...(limits.length > 0 && { limits }),
     };
+  });
+}
+
+/** Without a token, there is no identity and no client. */
+function nameLimits(limits: readonly ConfiguredLimit[], isPublic: boolean): RouteLimit[] {
+  const counts = new Map<string, number>();
+  return limits.map((limit) => {
+    const { per: configured = 'identity' } = limit;
+    const per = isPublic && configured !== 'route' ? 'address' : configured;
+    const count = (counts.get(per) ?? 0) + 1;
+    counts.set(per, count);
+    return { ...limit, per, name: count === 1 ? per : `${per}-${count}` };
   });
 }
 

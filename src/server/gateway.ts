@@ -105,6 +105,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   const markConfigApplied = registerGatewayMetrics(metrics, {
     files: () => active.config.files,
     upstreams: processState.upstreams,
+    quotas: processState.quotas,
     listener,
     store,
     now,

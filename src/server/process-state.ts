@@ -15,6 +15,7 @@ import { LiveStreams } from '../proxy/policy/live-streams.ts';
 import { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import { createMemoryLimits } from '../stores/memory-limits.ts';
 import { type CrlFiles, createCrlFiles } from '../x509/crl-files.ts';
+import { QuotaRegistry } from './quotas.ts';
 import { IssuerKeysRegistry } from './trusted-issuers.ts';
 import { createSharedRateLimit } from './workers/shared-rate-limit.ts';
 
@@ -41,6 +42,8 @@ export interface ProcessState {
   readonly issuerKeys: IssuerKeysRegistry;
   /** A limiter is replaced only when its rate has changed. */
   getLimiters(rates: Settings['limits']['rates']): RateLimiters;
+  /** Limits of routes. */
+  readonly quotas: QuotaRegistry;
   /** Keyed digest for the names of rate-limit buckets, with the current keys. */
   setDigest(digest: (text: string) => string): void;
   /** Must be called before the store closes. */
@@ -99,13 +102,16 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     limiters.set(name, { rate: rateText, limit });
     return limit;
   };
+  const quotas = new QuotaRegistry({ now, shared, digestName });
   return {
     store: { ...store, revocations },
+    quotas,
     streams,
     upstreams,
     crlFiles,
     issuerKeys: new IssuerKeysRegistry(log),
     async stop() {
+      quotas.stop();
       await outageTracker.stop();
       streams.stop();
       await crlFiles.stop();

@@ -1,5 +1,6 @@
 import type { TokenApiService } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
+import type { AccessRule } from '../domain/access-rule.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { GrantDeps } from '../grants/deps.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -13,6 +14,7 @@ import { createTheme } from '../pages/views/theme.ts';
 import type { FastPathConfig } from '../proxy/downstream/fast-path-config.ts';
 import type { PolicyContext } from '../proxy/policy/authorize.ts';
 import { ForwardAuth } from '../proxy/policy/forward-auth.ts';
+import type { Quotas } from '../proxy/policy/quotas.ts';
 import { ReverseProxy } from '../proxy/proxy.ts';
 import { createAssertionSigner } from '../tokens/assertion.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
@@ -71,6 +73,8 @@ interface BuildContext {
   readonly grantDeps: GrantDeps;
   readonly rateLimits: RateLimiters;
   readonly trustedIssuers: TrustedIssuers | undefined;
+  readonly rules: readonly AccessRule[];
+  readonly quotas: Quotas | undefined;
 }
 
 const REALM = 'gatehouse';
@@ -88,7 +92,14 @@ export async function buildRuntimeConfig(
   const trusted = await openTrustedIssuers(settings, processState.issuerKeys);
   using resources = new DisposableStack();
   resources.defer(() => trusted.release());
-  const context = createBuildContext(settings, processState, files, keyring, trusted.issuers);
+  const rules = buildRules(settings);
+  const quotas = processState.quotas.acquire(rules, settings.limits);
+  resources.defer(() => quotas.release());
+  const context: BuildContext = {
+    ...createBuildContext(settings, processState, files, keyring, trusted.issuers),
+    rules,
+    quotas: quotas.quotas,
+  };
   const service = createTokenApiService(context);
   const providers = withStartError(() => createOpenIdProviders(settings));
   const proxy = createRequestProxy(context);
@@ -111,6 +122,7 @@ export async function buildRuntimeConfig(
   processState.setDigest((text) => context.grantDeps.sealer.digest('limit', text));
   const usage = createUsageTracker(() => {
     trusted.release();
+    quotas.release();
     return Promise.all([
       proxy.close(0),
       context.grantDeps.users.close(),
@@ -154,7 +166,7 @@ function createBuildContext(
   files: CertificateFiles,
   keyring: Keyring,
   trustedIssuers: TrustedIssuers | undefined,
-): BuildContext {
+): Omit<BuildContext, 'rules' | 'quotas'> {
   const { store, log, now } = processState;
   const { issuers, crls } = files;
   const { requireCrl, requireClientAuth, asciiNames, forwardedFrom, forwardedHeader } = settings.certificates;
@@ -259,10 +271,9 @@ const buildHeaderSettings = (settings: Settings) => ({
 });
 
 function createRequestProxy(buildContext: BuildContext): ReverseProxy {
-  const { settings, processState, keyring, certificates, grantDeps } = buildContext;
+  const { settings, processState, keyring, certificates, grantDeps, rules, quotas } = buildContext;
   const { store, now, log, metrics } = processState;
   const { integrations } = grantDeps;
-  const rules = buildRules(settings);
   for (const { name } of rules) metrics.registerRule(name);
   for (const name of Object.keys(settings.upstreams)) metrics.upstream(name);
   const signAssertion = createAssertionSigner(keyring, settings.publicUrl);
@@ -270,6 +281,7 @@ function createRequestProxy(buildContext: BuildContext): ReverseProxy {
     () =>
       new ReverseProxy({
         rules,
+        quotas,
         upstreams: settings.upstreams,
         registry: processState.upstreams,
         signAssertion: (caller, audience) => signAssertion(caller, audience, now()),
@@ -294,7 +306,7 @@ function createRequestProxy(buildContext: BuildContext): ReverseProxy {
 }
 
 function createForwardAuthEndpoint(
-  { settings, processState: { now, log }, certificates }: BuildContext,
+  { settings, processState: { now, log }, certificates, quotas }: BuildContext,
   { policy }: ReverseProxy,
 ): ForwardAuth {
   const servicePaths = new ServicePaths(settings);
@@ -307,6 +319,7 @@ function createForwardAuthEndpoint(
     getCertificate: (context) => certificates.validate(certificates.getForwarded(context)),
     isCertificateAmbiguous: certificates.isAmbiguous,
     isServicePath: (path) => servicePaths.includes(path),
+    quotas,
     now,
     log,
   });

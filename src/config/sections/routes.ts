@@ -7,7 +7,7 @@ import {
   patternCovers,
 } from '../../domain/path-comparison.ts';
 import { crossCheck, formatKnownNames, type ParsedSections } from '../cross-check.ts';
-import { method, nonEmptyText, scope } from '../units.ts';
+import { method, nonEmptyText, routeRate, scope } from '../units.ts';
 import { cors } from './cors.ts';
 
 /** `routes[]`: what a request needs, and where it is forwarded to. */
@@ -66,11 +66,16 @@ export const routeSection = () =>
     cors: cors
       .exactOptional()
       .describe('Origins whose pages may read the responses. gatehouse responds to their preflights.'),
+    rate: routeRate.exactOptional().meta({
+      description:
+        'Limits the requests that are forwarded; further ones are rejected with 429. A rate, a limit with `burst` and `per`, a list of them, or `off`. If omitted, `limits.routes`.',
+      examples: ['100/s', { limit: '100/s', burst: 200, per: 'identity' }],
+    }),
     reportOnly: z
       .boolean()
       .default(false)
       .describe(
-        'For testing a rule: requests without a token or with too little scope are forwarded and logged as `would_refuse`.',
+        'For testing a rule: requests without a token, with too little scope or beyond a limit are forwarded and logged as `would_refuse`.',
       ),
   });
 
@@ -86,6 +91,13 @@ export const routeRules = [
         report(['routes', index, 'clients'], 'has no effect on a public route; remove it');
       if (route.public && route.reportOnly)
         report(['routes', index, 'reportOnly'], 'has no effect on a public route; remove it');
+      route.rate?.forEach(({ per }) => {
+        if (route.public && (per === 'identity' || per === 'client'))
+          report(
+            ['routes', index, 'rate'],
+            `per: ${per} needs a token, but the route is public; use per: address or per: route`,
+          );
+      });
       if (route.websocket && route.methods?.includes('GET') === false)
         report(
           ['routes', index, 'websocket'],

@@ -25,6 +25,15 @@ export type ProxyRefusal =
   | { readonly reason: 'peer_not_trusted' }
   | { readonly reason: 'original_request_ambiguous'; readonly detail: string }
   | { readonly reason: 'overloaded'; readonly retryAfter: number }
+  | {
+      readonly reason: 'rate_limited';
+      /** The name of the limit. */
+      readonly limit: string;
+      readonly retryAfter: number;
+      /** The values of RateLimit-Policy and RateLimit. */
+      readonly policy: string;
+      readonly state: string;
+    }
   | { readonly reason: 'unavailable'; readonly retryAfter: number };
 
 /** A front proxy sent the certificate header twice, or under a similar name. */
@@ -157,6 +166,11 @@ const ERROR_RESPONSES: ErrorResponses = {
     error: 'invalid_request',
     description: `It is not clear which request this is about: ${detail}.`,
   }),
+  rate_limited: ({ limit }) => ({
+    status: 429,
+    error: 'too_many_requests',
+    description: `Too many requests: the limit "${limit}" of this route is exceeded.`,
+  }),
   overloaded: {
     status: 503,
     error: 'temporarily_unavailable',
@@ -180,6 +194,7 @@ export function getErrorResponse<R extends ProxyRefusal['reason']>(
 /** For the log. */
 export function getLogReason(refusal: ProxyRefusal): string {
   if (refusal.reason === 'token_invalid') return `token_${refusal.fault}`;
+  if (refusal.reason === 'rate_limited') return `rate_limited: ${refusal.limit}`;
   return refusal.reason === 'malformed' ? `malformed: ${refusal.detail}` : refusal.reason;
 }
 
@@ -230,6 +245,11 @@ export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOpt
       ...(status === 426 && { upgrade: 'websocket', 'sec-websocket-version': '13' }),
       ...(wwwAuthenticate !== undefined && { 'www-authenticate': wwwAuthenticate }),
       ...('retryAfter' in refusal && { 'retry-after': String(refusal.retryAfter) }),
+      // draft-ietf-httpapi-ratelimit-headers.
+      ...(refusal.reason === 'rate_limited' && {
+        'ratelimit-policy': refusal.policy,
+        ratelimit: refusal.state,
+      }),
       ...options.cors,
     },
   };
