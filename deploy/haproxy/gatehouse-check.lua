@@ -8,7 +8,7 @@
 -- Copied from the response to the request. Change them together with `headers` in gatehouse's settings.
 local IDENTITY = { "x-forwarded-user", "x-forwarded-client-id", "x-forwarded-scope", "x-request-id" }
 -- Copied from a refusal to the client.
-local FORWARDED_ERROR_HEADERS = { "www-authenticate", "content-type", "x-request-id", "retry-after" }
+local FORWARDED_ERROR_HEADERS = { "www-authenticate", "content-type", "x-request-id", "retry-after", "ratelimit", "ratelimit-policy" }
 local TIMEOUT_MS = 2000
 
 local function first(headers, name)
@@ -46,7 +46,7 @@ core.register_action("gatehouse-check", { "http-req" }, function(txn, url, name)
 
   local response = core.httpclient():get({ url = url, headers = check_headers, timeout = TIMEOUT_MS })
   local status = response and response.status
-  if status == 401 or status == 403 then
+  if status == 401 or status == 403 or status == 429 then
     return refuse(txn, status, response.headers, response.body)
   end
   if status ~= 200 then

@@ -87,27 +87,28 @@ const routeLimit = z.strictObject({
 });
 
 /** `100/s`, a limit in detail, a list of them, or `off`. */
-export const routeRate = z
-  .union([
-    rate,
-    routeLimit,
-    z
-      .array(z.union([limitedRate, routeLimit]))
-      .min(1)
-      .max(8),
-  ])
-  .transform((value): readonly ConfiguredLimit[] => {
-    if (value === undefined) return [];
-    return (Array.isArray(value) ? value : [value]).map((entry): ConfiguredLimit => {
-      const { limit, burst = limit.burst, per } = 'limit' in entry ? entry : { limit: entry };
-      return {
-        rate: { burst, perSecond: limit.perSecond },
-        quota: limit.burst,
-        window: Math.round(limit.burst / limit.perSecond),
-        ...(per !== undefined && { per }),
-      };
-    });
+export const routeRate = z.union([
+  limitedRate,
+  z.literal('off'),
+  routeLimit,
+  z
+    .array(z.union([limitedRate, routeLimit]))
+    .min(1)
+    .max(8),
+]);
+
+export function listRouteLimits(value: z.output<typeof routeRate> = 'off'): readonly ConfiguredLimit[] {
+  if (value === 'off') return [];
+  return (Array.isArray(value) ? value : [value]).map((entry): ConfiguredLimit => {
+    const { limit, burst = limit.burst, per } = 'limit' in entry ? entry : { limit: entry };
+    return {
+      rate: { burst, perSecond: limit.perSecond },
+      quota: limit.burst,
+      window: Math.round(limit.burst / limit.perSecond),
+      ...(per !== undefined && { per }),
+    };
   });
+}
 
 export type ConfiguredLimit = Omit<RouteLimit, 'name' | 'per'> & Partial<Pick<RouteLimit, 'per'>>;
 

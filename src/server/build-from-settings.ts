@@ -1,6 +1,6 @@
 import type { Settings } from '../config/schema.ts';
 import { getIssuerName } from '../config/sections/identity.ts';
-import type { ConfiguredLimit } from '../config/units.ts';
+import { type ConfiguredLimit, listRouteLimits } from '../config/units.ts';
 import { type AccessRule, parsePattern, type Requirement } from '../domain/access-rule.ts';
 import type { CorsPolicy } from '../domain/cors.ts';
 import type { Integration } from '../domain/integration.ts';
@@ -51,9 +51,10 @@ export const buildIntrospection = ({ introspection }: Settings) => ({
 });
 
 export function buildRules(settings: Settings): AccessRule[] {
+  const defaultLimits = listRouteLimits(settings.limits.routes);
   return settings.routes.map((route, index) => {
     const { path, public: isPublic, requires, methods, clients, issuers, cors, rate, ...rest } = route;
-    const limits = nameLimits(rate ?? settings.limits.routes ?? [], isPublic === true);
+    const limits = nameLimits(rate === undefined ? defaultLimits : listRouteLimits(rate), isPublic === true);
     const pattern = parsePattern(path);
     if (!pattern.ok) throw new Error(pattern.problem);
     return {

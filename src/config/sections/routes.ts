@@ -7,7 +7,7 @@ import {
   patternCovers,
 } from '../../domain/path-comparison.ts';
 import { crossCheck, formatKnownNames, type ParsedSections } from '../cross-check.ts';
-import { method, nonEmptyText, routeRate, scope } from '../units.ts';
+import { listRouteLimits, method, nonEmptyText, routeRate, scope } from '../units.ts';
 import { cors } from './cors.ts';
 
 /** `routes[]`: what a request needs, and where it is forwarded to. */
@@ -91,7 +91,7 @@ export const routeRules = [
         report(['routes', index, 'clients'], 'has no effect on a public route; remove it');
       if (route.public && route.reportOnly)
         report(['routes', index, 'reportOnly'], 'has no effect on a public route; remove it');
-      route.rate?.forEach(({ per }) => {
+      listRouteLimits(route.rate).forEach(({ per }) => {
         if (route.public && (per === 'identity' || per === 'client'))
           report(
             ['routes', index, 'rate'],
