@@ -17,7 +17,12 @@ export interface ForwarderDeps extends ForwardConfig {
   readonly upstreams: Readonly<Record<string, UpstreamSettings>>;
   readonly registry: UpstreamRegistry;
   readonly isTrustedPeer: (peer: string) => boolean;
-  readonly reject: (context: RequestContext, refusal: ProxyRefusal, rule: AccessRule) => void;
+  readonly reject: (
+    context: RequestContext,
+    refusal: ProxyRefusal,
+    allowed: AllowedRequest,
+    host: string,
+  ) => void;
 }
 
 /** Forwards authorized requests of the full path, and WebSockets. */
@@ -41,7 +46,7 @@ export class Forwarder {
   forward(context: RequestContext, head: RequestHead, allowed: AllowedRequest): void {
     const refusal = this.#check(context, head, allowed);
     const handle = this.getHandle(allowed.rule);
-    const refuse = (reason: ProxyRefusal): void => this.#deps.reject(context, reason, allowed.rule);
+    const refuse = (reason: ProxyRefusal): void => this.#deps.reject(context, reason, allowed, head.host);
     if (refusal !== undefined) return refuse(refusal);
     if (handle === undefined) return refuse({ reason: 'upstream_failed' });
     const { quotas, now } = this.#deps;

@@ -15,7 +15,7 @@ import type { FastPathConfig } from '../proxy/downstream/fast-path-config.ts';
 import type { PolicyContext } from '../proxy/policy/authorize.ts';
 import { ForwardAuth } from '../proxy/policy/forward-auth.ts';
 import type { Quotas } from '../proxy/policy/quotas.ts';
-import { ReverseProxy } from '../proxy/proxy.ts';
+import { type ProxyDeps, ReverseProxy } from '../proxy/proxy.ts';
 import { createAssertionSigner } from '../tokens/assertion.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
 import type { Keyring } from '../tokens/keyring.ts';
@@ -288,6 +288,7 @@ function createRequestProxy(buildContext: BuildContext): ReverseProxy {
         publicUrl: settings.publicUrl,
         pagesHost: getPagesOrigin(settings).host,
         hosts: settings.hosts,
+        resourceMetadata: buildResourceMetadata(settings),
         realm: REALM,
         headers: buildHeaderSettings(settings),
         maxBodyBytes: settings.limits.body,
@@ -305,9 +306,21 @@ function createRequestProxy(buildContext: BuildContext): ReverseProxy {
   );
 }
 
+function buildResourceMetadata(settings: Settings): ProxyDeps['resourceMetadata'] {
+  const { enabled, ...rest } = settings.resourceMetadata;
+  if (!enabled) return undefined;
+  const servicePaths = new ServicePaths(settings);
+  return {
+    ...rest,
+    issuers: new Map(Object.entries(settings.trustedIssuers).map(([name, { issuer }]) => [name, issuer])),
+    bindsCertificates: settings.integrations.some(({ bindToCertificate }) => bindToCertificate),
+    isServicePath: (path) => servicePaths.includes(path),
+  };
+}
+
 function createForwardAuthEndpoint(
   { settings, processState: { now, log }, certificates, quotas }: BuildContext,
-  { policy }: ReverseProxy,
+  { policy, resourceMetadata }: ReverseProxy,
 ): ForwardAuth {
   const servicePaths = new ServicePaths(settings);
   return new ForwardAuth({
@@ -319,6 +332,7 @@ function createForwardAuthEndpoint(
     getCertificate: (context) => certificates.validate(certificates.getForwarded(context)),
     isCertificateAmbiguous: certificates.isAmbiguous,
     isServicePath: (path) => servicePaths.includes(path),
+    resourceMetadata,
     quotas,
     now,
     log,

@@ -144,6 +144,7 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
   'trustedIssuers.*.audience': ['files', 'reports'],
   'trustedIssuers.*.requiredClaims': { tenant: '42' },
   'trustedIssuers.*.scopes': { reader: 'files:read' },
+  'resourceMetadata.documentation': 'https://docs.example.test',
   'introspection.access.*.identities': ['local:00ff00ff00ff00ff'],
   'introspection.access.*.directory': 'staff',
   'signIn.openid.*.issuer': 'https://other.example.test',
@@ -209,6 +210,7 @@ const TOGETHER: Readonly<
   'routes.*.public': () => [
     [['routes', 1, 'public'], true],
     [['routes', 1, 'requires'], undefined],
+    [['routes', 1, 'rate'], undefined],
   ],
   'certificates.forwardedFrom': () => [
     [['certificates', 'forwardedFrom'], ['10.0.0.0/8']],

@@ -116,7 +116,9 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
   test('a missing or invalid token is 401 with the challenge of gatehouse', async () => {
     const none = await send('GET /files/a', { as: '' });
     expect(none.status).toBe(401);
-    expect(none.head).toMatch(/^www-authenticate: Bearer realm="gatehouse"\r?$/im);
+    expect(none.head).toMatch(
+      /^www-authenticate: Bearer realm="gatehouse", resource_metadata="[^"]+\/files\/a"\r?$/im,
+    );
     const bad = await send('GET /files/a', { as: 'nonsense' });
     expect(bad.status).toBe(401);
     expect(bad.head).toMatch(/^www-authenticate: Bearer .*error="invalid_token"/im);

@@ -18,10 +18,14 @@ test('replicas share a quota: a burst on all of them lets through at most one bu
   const { all } = await fleet(3, withLimit);
   const { access_token: token } = await atIndex(all, 0).grant();
   const { access_token: other } = await atIndex(all, 0).grant({ user: 'bob' });
-  const burst = await Promise.all(
-    Array.from({ length: 6 * BURST }, (_, index) => isAllowed(atIndex(all, index), token)),
+  const counts = await Promise.all(
+    all.map(async (gateway) => {
+      let count = 0;
+      for (let index = 0; index < 2 * BURST; index += 1) if (await isAllowed(gateway, token)) count += 1;
+      return count;
+    }),
   );
-  const allowed = burst.filter(Boolean).length;
+  const allowed = counts.reduce((sum, count) => sum + count);
   expect(allowed).toBeGreaterThanOrEqual(BURST);
   expect(allowed).toBeLessThanOrEqual(3 * BURST);
   for (const gateway of all)

@@ -145,6 +145,15 @@ export const routeRules = [
         if (`${route?.path.toLowerCase()}/`.startsWith(`${servicePath.toLowerCase()}/`))
           report(['routes', index, 'path'], `is below ${servicePath}, which belongs to the token service`);
   }),
+  crossCheck(['routes', 'resourceMetadata'], ({ routes, resourceMetadata }, report) => {
+    if (!resourceMetadata.enabled) return;
+    for (const [index, route] of routes.entries())
+      if (`${route?.path}/`.startsWith('/.well-known/oauth-protected-resource/'))
+        report(
+          ['routes', index, 'path'],
+          'is served by gatehouse itself; remove the route, or set resourceMetadata.enabled to false',
+        );
+  }),
 ];
 
 /** The first match wins, so a route after a wider one has no effect: most likely a mistake. */

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import type { AccessRule } from '../../domain/access-rule.ts';
+import type { RequestTarget } from '../../domain/request-target.ts';
 import { getSingleHeader } from '../../http/raw-headers.ts';
 import type { CompletedRequest, RequestNotes } from '../../http/request-context.ts';
 import type { BufferPool } from '../../lib/buffer-pool.ts';
@@ -490,22 +491,31 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
   }
 
   #reject(decision: Extract<AccessDecision, { kind: 'refused' }>): void {
-    const { refusal, rule, nearMisses } = decision;
+    const { refusal, rule, target, nearMisses } = decision;
     this.#startRequest(decision);
     this.#context.onRequestStart?.(this);
-    this.#refuse(refusal, rule, nearMisses === undefined ? undefined : `no_rule (${nearMisses})`);
+    this.#refuse(refusal, rule, target, nearMisses === undefined ? undefined : `no_rule (${nearMisses})`);
   }
 
   /** Sends an error response; nothing of the upstream's response was written. */
   refuse(refusal: ProxyRefusal): void {
-    this.#refuse(refusal, this.#forwarded.allowed.rule);
+    const { rule, target } = this.#forwarded.allowed;
+    this.#refuse(refusal, rule, target);
   }
 
-  #refuse(refusal: ProxyRefusal, rule: AccessRule | undefined, logReason = getLogReason(refusal)): void {
+  #refuse(
+    refusal: ProxyRefusal,
+    rule: AccessRule | undefined,
+    target: RequestTarget | undefined,
+    logReason = getLogReason(refusal),
+  ): void {
+    const { realm, resourceMetadata } = this.#config;
     this.notes.decision = 'refused';
     this.notes.reason = logReason;
     const response = createRefusalResponse(refusal, {
-      realm: this.#config.realm,
+      realm,
+      resourceMetadata:
+        target && resourceMetadata?.getUrl(target.authority ?? this.#accessRequest.host, target.path),
       requestId: this.id,
       cors: getCorsFields(rule, this.request.rawHeaders),
     });

@@ -4,6 +4,7 @@ import type { RequestContext } from '../../http/request-context.ts';
 import type { PeerList } from '../../listener/client-address.ts';
 import type { ForwardConfig } from '../exchange.ts';
 import type { PolicyContext } from '../policy/authorize.ts';
+import type { ResourceMetadata } from '../policy/resource-metadata.ts';
 import type { ServedHosts } from '../policy/served-hosts.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
@@ -19,6 +20,8 @@ export type HostCheck = ServedHosts['accepts'];
 export interface FastPathPolicy extends ForwardConfig {
   readonly policy: PolicyContext;
   readonly realm: string;
+  /** Undefined: challenges name no metadata. */
+  readonly resourceMetadata: ResourceMetadata | undefined;
   readonly getCertificate: (context: CertificateContext) => PresentedCertificate | undefined;
   /** Is it ambiguous which client certificate a front proxy forwards? */
   readonly isCertificateAmbiguous: (context: CertificateContext) => boolean;

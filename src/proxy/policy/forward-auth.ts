@@ -24,6 +24,7 @@ import {
   sendRefusal,
 } from './refusals.ts';
 import { readRequestHead } from './request-head.ts';
+import type { ResourceMetadata } from './resource-metadata.ts';
 
 interface ForwardAuthDeps {
   readonly policy: PolicyContext;
@@ -37,6 +38,8 @@ interface ForwardAuthDeps {
   readonly isCertificateAmbiguous: (context: RequestContext) => boolean;
   /** Paths of the token service, which are never forwarded to an API. */
   readonly isServicePath: (path: string) => boolean;
+  /** Undefined: challenges name no metadata. */
+  readonly resourceMetadata?: ResourceMetadata | undefined;
   /** The limits of rules; undefined: there are none. */
   readonly quotas?: Quotas | undefined;
   readonly now: () => Epoch;
@@ -126,12 +129,12 @@ export class ForwardAuth {
     noteDecision(context.notes, decision);
     // The other gateway chooses the upstream.
     if (rule !== undefined) delete context.notes.upstream;
-    if (decision.kind === 'refused')
-      return this.#reject(
-        context,
-        decision.refusal,
-        decision.nearMisses && `no_rule (${decision.nearMisses})`,
-      );
+    if (decision.kind === 'refused') {
+      const { refusal, target, nearMisses } = decision;
+      const metadata =
+        target && this.#deps.resourceMetadata?.getUrl(target.authority ?? original.host ?? '', target.path);
+      return this.#reject(context, refusal, nearMisses && `no_rule (${nearMisses})`, false, metadata);
+    }
     if (!this.#isForwardableUnchanged(context, original, decision.target.path)) return;
     const quota = rule && this.#deps.quotas?.get(rule);
     const exceeded = quota?.take(caller, context.clientAddress, this.#deps.now());
@@ -185,10 +188,12 @@ export class ForwardAuth {
     refusal: ProxyRefusal,
     reason = getLogReason(refusal),
     close = false,
+    resourceMetadata?: string,
   ): void {
     context.note({ decision: 'refused', reason });
     const override = { status: getForwardAuthStatus(refusal), close };
-    sendRefusal(context.response, refusal, { realm: this.#deps.realm, requestId: context.id, override });
+    const { realm } = this.#deps;
+    sendRefusal(context.response, refusal, { realm, resourceMetadata, requestId: context.id, override });
   }
 
   /** Clients cannot cause this through a gateway that is configured correctly, so it is logged for its operator. */

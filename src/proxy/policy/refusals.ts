@@ -202,16 +202,29 @@ export function getLogReason(refusal: ProxyRefusal): string {
 const quoteString = (text: string): string =>
   `"${text.replace(/[^\x20-\x7e]/g, '?').replace(/["\\]/g, String.raw`\$&`)}"`;
 
-/** RFC 6750 §3: without a token, the challenge has no error code. */
-export function formatChallenge(refusal: ProxyRefusal, realm: string): string | undefined {
-  const errorResponse = getErrorResponse(refusal);
-  if (errorResponse.status === 401 && refusal.reason === 'token_missing')
-    return `Bearer realm=${quoteString(realm)}`;
-  if (errorResponse.error !== 'invalid_token' && errorResponse.error !== 'insufficient_scope')
-    return undefined;
-  const scope =
-    'scope' in refusal && refusal.scope !== undefined ? `, scope=${quoteString(refusal.scope)}` : '';
-  return `Bearer realm=${quoteString(realm)}, error=${quoteString(errorResponse.error)}, error_description=${quoteString(errorResponse.description)}${scope}`;
+/** RFC 6750 §3: without a token, the challenge has no error code. `resourceMetadata`: the URL of RFC 9728 §5.1. */
+export function formatChallenge(
+  refusal: ProxyRefusal,
+  realm: string,
+  resourceMetadata?: string,
+): string | undefined {
+  const { status, error, description } = getErrorResponse(refusal);
+  const isMissing = status === 401 && refusal.reason === 'token_missing';
+  if (!isMissing && error !== 'invalid_token' && error !== 'insufficient_scope') return undefined;
+  const parameters = isMissing
+    ? ''
+    : `, error=${quoteString(error)}, error_description=${quoteString(description)}${formatScopeParameters(refusal)}`;
+  const metadata =
+    resourceMetadata === undefined ? '' : `, resource_metadata=${quoteString(resourceMetadata)}`;
+  return `Bearer realm=${quoteString(realm)}${parameters}${metadata}`;
+}
+
+/** RFC 6750 §3: with spaces between items. The token API takes semicolons only, so it is repeated in that form. */
+function formatScopeParameters(refusal: ProxyRefusal): string {
+  if (!('scope' in refusal) || refusal.scope === undefined) return '';
+  const { scope } = refusal;
+  const own = scope.includes(';') ? `, gatehouse_scope=${quoteString(scope)}` : '';
+  return `, scope=${quoteString(scope.replaceAll(';', ' '))}${own}`;
 }
 
 export const SUPPORTED_METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS';
@@ -219,6 +232,8 @@ export const SUPPORTED_METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS';
 export interface RefusalOptions {
   readonly realm: string;
   readonly requestId: string;
+  /** Where the resource is described (RFC 9728). */
+  readonly resourceMetadata?: string | undefined;
   /** Overrides the table. */
   readonly override?: { readonly status: number; readonly close: boolean };
   /** So that pages of other origins can read it. */
@@ -231,7 +246,7 @@ export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOpt
   const { status, close = false } = options.override ?? errorResponse;
   const { error, description } = errorResponse;
   const text = JSON.stringify({ error, error_description: description, request_id: options.requestId });
-  const wwwAuthenticate = formatChallenge(refusal, options.realm);
+  const wwwAuthenticate = formatChallenge(refusal, options.realm, options.resourceMetadata);
   return {
     status,
     text,
