@@ -140,7 +140,7 @@ describe('the document', () => {
     '/files%2Fa',
     '/files/a%00',
     '/files/%zz',
-    '/files/a;x=..',
+    '/files/..;x',
     `${METADATA}`,
     '/authsvc/Authorize/Token',
     '/.well-known/oauth-authorization-server',
