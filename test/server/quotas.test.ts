@@ -55,7 +55,7 @@ function startProcesses(count = PROCESSES) {
     names,
     advance: (seconds: number) => void (time += seconds),
     reports: () => reports,
-    hold(): () => void {
+    hold: (): (() => void) => {
       const { promise, resolve } = Promise.withResolvers<void>();
       gate = promise;
       return () => {
@@ -66,11 +66,11 @@ function startProcesses(count = PROCESSES) {
     setUnreachable: (value: boolean) => void (isUnreachable = value),
     send,
     /** Sends requests until one is refused, and returns how many were allowed. */
-    drain(index: number): number {
+    drain: (index: number): number => {
       for (let allowed = 0; ; allowed += 1) if (!send(index)) return allowed;
     },
     /** Waits until all requests have been reported: the name of the only bucket. */
-    async level(): Promise<number> {
+    level: async (): Promise<number> => {
       const [name = ''] = await until('a bucket was reported', () => names.size > 0 && [...names]);
       return supervisor.take(name, limit.rate, 0);
     },

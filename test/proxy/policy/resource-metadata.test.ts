@@ -141,7 +141,7 @@ describe('the document', () => {
     '/files/a%00',
     '/files/%zz',
     '/files/..;x',
-    `${METADATA}`,
+    METADATA,
     '/authsvc/Authorize/Token',
     '/.well-known/oauth-authorization-server',
   ])('an ambiguous path, or one of gatehouse itself, has no document: %s', async (path) => {
