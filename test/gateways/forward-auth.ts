@@ -251,6 +251,21 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
     expect(api.requests).toEqual([]);
   });
 
+  test('a request beyond a limit of its route is 429 with Retry-After, and does not reach the API', async () => {
+    await withSettings(
+      gatehouse,
+      (settings) => ({ ...settings, limits: { ...settings.limits, routes: '1/h' } }),
+      async () => {
+        expect((await send('GET /files/a')).status).toBe(200);
+        api.reset();
+        const { status, head } = await send('GET /files/a');
+        expect(status, gateway.output()).toBe(429);
+        expect(head).toMatch(/\r\nretry-after: \d+\r?$/im);
+        expect(api.requests).toEqual([]);
+      },
+    );
+  });
+
   test('a revoked token is rejected at once', async () => {
     const { access_token: mine } = await gatehouse.grant({ scope: 'files:read' });
     expect((await send('GET /files/a', { as: mine })).status).toBe(200);
