@@ -2,6 +2,7 @@ import { type AccessRule, getAcceptedIssuers, OWN_ISSUER } from '../../domain/ac
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import { listScopeTokens, type Scope, unionScopes } from '../../domain/scope.ts';
+import { redactText } from '../../observability/redact.ts';
 
 /** RFC 9728 §3. */
 export const RESOURCE_METADATA_PATH = '/.well-known/oauth-protected-resource';
@@ -38,8 +39,10 @@ export interface ResourceDocument {
 }
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
-/** Longer paths get the URL of the whole host, so that a challenge stays small. */
 const MAX_PATH = 1_024;
+
+/** A long path, or one in which a client sent a secret, gets the URL of the whole host. */
+const isRepeatable = (path: string): boolean => path.length <= MAX_PATH && redactText(path) === path;
 
 /**
  * Describes the protected API to clients (RFC 9728). With `detail: host`, there is a document exactly for the paths on which a
@@ -58,7 +61,7 @@ export class ResourceMetadata {
 
   /** The URL of the document, for a challenge (RFC 9728 §5.1). `path` is canonical. */
   getUrl(host: string, path: string): string {
-    const suffix = path === '/' || path.length > MAX_PATH ? '' : path;
+    const suffix = path === '/' || !isRepeatable(path) ? '' : path;
     return `${this.#getOrigin(host)}${RESOURCE_METADATA_PATH}${suffix}`;
   }
 
@@ -93,7 +96,7 @@ export class ResourceMetadata {
   ): readonly AccessRule[] | undefined {
     const { rules, detail, isServicePath } = this.#deps;
     const target = parsePath(path, rules.encodedSlash);
-    if (target === undefined || isServicePath?.(path) === true) return undefined;
+    if (target === undefined || !isRepeatable(path) || isServicePath?.(path) === true) return undefined;
     const matched = METHODS.map((method) => rules.match({ method, host, target }));
     if (detail === 'route')
       return [...new Set(matched)].filter((rule) => rule !== undefined && isProtected(rule)) as AccessRule[];

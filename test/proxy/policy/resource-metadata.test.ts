@@ -192,6 +192,16 @@ describe.each([
     expect(getMetadataUrl(await get(`/files/${'a'.repeat(2_000)}`))).toBe(`${ORIGIN}${METADATA}`);
   });
 
+  test('a token in the path is not repeated', async () => {
+    const { access_token: access, refresh_token: refresh } = await gateway.grant();
+    for (const secret of [access, refresh]) {
+      const refused = await get(`/files/${secret}`);
+      expect([refused.status, getMetadataUrl(refused)]).toEqual([401, `${ORIGIN}${METADATA}`]);
+      const document = await find(`/files/${secret}`);
+      expect([document.status, document.text.includes(secret)]).toEqual([404, false]);
+    }
+  });
+
   test('RFC 6750 §3: a 403 for scope names the scope that is enough, with spaces, and in our own form', async () => {
     const { access_token: token } = await gateway.grant();
     const refused = await gateway.api('/files/a', token, { method: 'POST' });
