@@ -311,6 +311,7 @@ const PROXY: { readonly [R in ProxyReason]: Omit<Extract<ProxyRefusal, { reason:
   original_request_ambiguous: { detail: '*why*' },
   upstream_failed: {},
   upstream_too_slow: {},
+  rate_limited: { limit: 'identity', retryAfter: 1, policy: '', state: '' },
   overloaded: { retryAfter: 1 },
   unavailable: { retryAfter: 1 },
 };
@@ -365,6 +366,7 @@ const CHECKED: ReadonlySet<ProxyReason> = new Set([
   'transfer_coding_unsupported',
   'service_worker_script',
   'origin_not_allowed',
+  'rate_limited',
   'peer_not_trusted',
   'original_request_ambiguous',
   'unavailable',
@@ -402,6 +404,7 @@ const PAGES: Readonly<Record<string, string>> = {
 const OTHER_REASONS: Readonly<Record<string, string>> = {
   preflight: 'A CORS preflight.',
   asterisk: '`OPTIONS *`.',
+  no_resource: 'Protected resource metadata was requested for a path that needs no token (404).',
   service_path: 'At `/authsvc/check`: the path is one of gatehouse itself (403).',
   unknown_token:
     'A token that is not known was to be revoked at `oauth2/revoke`; the response is 200 (RFC 7009).',
@@ -507,7 +510,7 @@ export function renderErrors(): string {
     '',
     '## Forward-auth',
     '',
-    'Another gateway that checks a request at `/authsvc/check` receives 401 and 503 as above, and 403 otherwise; see',
+    'Another gateway that checks a request at `/authsvc/check` receives 401, 429 and 503 as above, and 403 otherwise; see',
     '[forward-auth](forward-auth.md). The body is the same.',
     '',
     '| status | error | reason |',

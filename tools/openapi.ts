@@ -197,7 +197,7 @@ const check: ZodOpenApiOperationObject = {
       }),
     },
     ...Object.fromEntries(
-      ([401, 403, 503] as const).map((status) => [
+      ([401, 403, 429, 503] as const).map((status) => [
         status,
         {
           description: STATUS_DESCRIPTIONS[status] ?? 'It may not pass, or it is not clear what is asked.',
@@ -217,6 +217,15 @@ const metadata = publicGet(
   'Where everything is (RFC 8414)',
   named('Metadata', standard.Metadata),
 );
+const resourceMetadata: ZodOpenApiOperationObject = {
+  ...publicGet(
+    'resourceMetadata',
+    'What the API requires, and where tokens are issued (RFC 9728)',
+    named('ProtectedResource', standard.ProtectedResource),
+  ),
+  description:
+    'Followed by a path of the API, it describes that path; 404 where no token is required. Not served if `resourceMetadata.enabled` is false.',
+};
 const jwks = publicGet(
   'keys',
   'The public keys of JWT access tokens (RFC 7517)',
@@ -327,6 +336,10 @@ export const renderOpenApi = (): string =>
         [`${SERVICE}/oauth2/jwks`]: { get: jwks, head: headOperation(jwks) },
         [`${SERVICE}/openapi.json`]: { get: openApiDocument, head: headOperation(openApiDocument) },
         [`${SERVICE}/check`]: { get: check },
+        '/.well-known/oauth-protected-resource': {
+          get: resourceMetadata,
+          head: headOperation(resourceMetadata),
+        },
         '/.well-known/oauth-authorization-server': { get: metadata, head: headOperation(metadata) },
         [`/.well-known/oauth-authorization-server${SERVICE}`]: {
           get: withIdSuffix(metadata, 'OfServicePath'),

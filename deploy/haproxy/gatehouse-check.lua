@@ -10,7 +10,7 @@ local IDENTITY = {
   "x-forwarded-user", "x-forwarded-client-id", "x-forwarded-scope", "x-forwarded-preferred-username", "x-request-id",
 }
 -- Copied from a refusal to the client.
-local FORWARDED_ERROR_HEADERS = { "www-authenticate", "content-type", "x-request-id", "retry-after" }
+local FORWARDED_ERROR_HEADERS = { "www-authenticate", "content-type", "x-request-id", "retry-after", "ratelimit", "ratelimit-policy" }
 local TIMEOUT_MS = 2000
 
 local function first(headers, name)
@@ -48,7 +48,7 @@ core.register_action("gatehouse-check", { "http-req" }, function(txn, url, name)
 
   local response = core.httpclient():get({ url = url, headers = check_headers, timeout = TIMEOUT_MS })
   local status = response and response.status
-  if status == 401 or status == 403 then
+  if status == 401 or status == 403 or status == 429 then
     return refuse(txn, status, response.headers, response.body)
   end
   if status ~= 200 then

@@ -6,6 +6,7 @@ import {
   checkPagesOrigin,
   checkPathVariants,
   checkReachability,
+  checkRouteLimits,
 } from './check/settings.ts';
 import { CONFIG_OPTIONS, type Command, EXIT, writeJson } from './command.ts';
 import { loadCommandSettings } from './settings.ts';
@@ -27,6 +28,7 @@ const CHECKS: readonly Check[] = [
   checkReachability,
   checkPagesOrigin,
   checkPathVariants,
+  checkRouteLimits,
 ];
 
 export const command: Command = {

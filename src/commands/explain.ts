@@ -107,6 +107,9 @@ const formatDetails = (explanation: Explanation): string[] => [
     ? ['  the host is not listed in hosts.allowed: a warning is logged']
     : []),
   ...(explanation.http2Only === true ? ['  over HTTP/2; the HTTP/1.1 parser rejects this method (400)'] : []),
+  ...(explanation.limits === undefined
+    ? []
+    : [`  at most ${explanation.limits.join(', and ')}; further requests are rejected (429)`]),
   ...(explanation.websocket === true ? ['  WebSocket upgrades are allowed'] : []),
   ...(explanation.corsOrigins === undefined
     ? []

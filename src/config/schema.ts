@@ -3,7 +3,14 @@ import { type CrossCheck, checkWith } from './cross-check.ts';
 import { certificatesSection, directorySection, identityRules } from './sections/identity.ts';
 import { integrationRules, integrationSection, introspectionSection } from './sections/integrations.ts';
 import { limitsSection, shutdownSection } from './sections/limits.ts';
-import { adminSection, hostsSection, listenRules, listenSection, serviceSection } from './sections/listen.ts';
+import {
+  adminSection,
+  hostsSection,
+  listenRules,
+  listenSection,
+  resourceMetadataSection,
+  serviceSection,
+} from './sections/listen.ts';
 import { auditSection, logSection, tracingSection } from './sections/observability.ts';
 import { pagesRules, pagesSection, signInRules, signInSection } from './sections/pages.ts';
 import { routeRules, routeSection } from './sections/routes.ts';
@@ -44,6 +51,9 @@ export function createSections(folder: string) {
       ),
     admin: adminSection(path).prefault({}).meta({ appliesAfter: 'restart' }),
     service: serviceSection().prefault({}),
+    resourceMetadata: resourceMetadataSection()
+      .prefault({})
+      .describe('Description of the protected API for clients (RFC 9728).'),
     store: storeSection(path).prefault({}).meta({ appliesAfter: 'restart' }),
     keys: keysSection(path).prefault({}),
     tokens: tokensSection().prefault({}),

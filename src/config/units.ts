@@ -2,6 +2,7 @@ import { BlockList, isIPv4, isIPv6 } from 'node:net';
 import { isAbsolute, resolve } from 'node:path';
 import { z } from 'zod';
 import { FORWARDABLE_METHOD } from '../domain/method.ts';
+import { LIMIT_KEYS, type RouteLimit } from '../domain/route-limit.ts';
 import { parseScope } from '../domain/scope.ts';
 
 const SECONDS = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400 } as const;
@@ -49,13 +50,67 @@ export const rate = z
   .regex(/^(?:off|[1-9]\d{0,8}\/[smh])$/, 'must be a rate such as 20/s or 600/m, or off')
   .meta({ title: 'rate', examples: ['20/s', '600/m', 'off'] })
   .transform((text): Rate | undefined => {
-    if (text === 'off') return undefined;
-    const [count = '', unit = 's'] = text.split('/');
+    return text === 'off' ? undefined : parseRate(text);
+  });
+
+function parseRate(text: string): Rate {
+  const [count = '', unit = 's'] = text.split('/');
+  return {
+    burst: Number(count),
+    perSecond: Number(count) / PERIOD_SECONDS[unit as keyof typeof PERIOD_SECONDS],
+  };
+}
+
+/** What requests of a route are counted by. */
+const limitKey = z
+  .enum(LIMIT_KEYS)
+  .exactOptional()
+  .describe(
+    'What is counted: the requests of each `identity`, of each `client` (client id), of each client `address` (IPv6: /64) or of the whole `route`. Requests without a token count by address instead of identity or client. If omitted: `identity`, on public routes `address`.',
+  );
+
+const limitedRate = z
+  .string()
+  .regex(/^[1-9]\d{0,8}\/[smh]$/, 'must be a rate such as 20/s or 600/m')
+  .meta({ title: 'rate', examples: ['20/s', '600/m'] })
+  .transform(parseRate);
+
+const routeLimit = z.strictObject({
+  limit: limitedRate.describe('The sustained rate.'),
+  burst: z
+    .int()
+    .min(1)
+    .max(1_000_000_000)
+    .exactOptional()
+    .describe('How many requests may follow each other at once. If omitted, the number in `limit`.'),
+  per: limitKey,
+});
+
+/** `100/s`, a limit in detail, a list of them, or `off`. */
+export const routeRate = z.union([
+  limitedRate,
+  z.literal('off'),
+  routeLimit,
+  z
+    .array(z.union([limitedRate, routeLimit]))
+    .min(1)
+    .max(8),
+]);
+
+export function listRouteLimits(value: z.output<typeof routeRate> = 'off'): readonly ConfiguredLimit[] {
+  if (value === 'off') return [];
+  return (Array.isArray(value) ? value : [value]).map((entry): ConfiguredLimit => {
+    const { limit, burst = limit.burst, per } = 'limit' in entry ? entry : { limit: entry };
     return {
-      burst: Number(count),
-      perSecond: Number(count) / PERIOD_SECONDS[unit as keyof typeof PERIOD_SECONDS],
+      rate: { burst, perSecond: limit.perSecond },
+      quota: limit.burst,
+      window: Math.round(limit.burst / limit.perSecond),
+      ...(per !== undefined && { per }),
     };
   });
+}
+
+export type ConfiguredLimit = Omit<RouteLimit, 'name' | 'per'> & Partial<Pick<RouteLimit, 'per'>>;
 
 export interface Rate {
   readonly burst: number;

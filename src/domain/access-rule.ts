@@ -1,5 +1,6 @@
 import type { CorsPolicy } from './cors.ts';
 import type { PathComparison } from './path-comparison.ts';
+import type { RouteLimit } from './route-limit.ts';
 import type { Scope } from './scope.ts';
 
 /** A literal, `*` for any segment, or `**` for any number of them. */
@@ -74,4 +75,6 @@ export interface AccessRule {
   readonly cors?: CorsPolicy;
   /** Log requests without the required token or scope instead of refusing them. */
   readonly reportOnly?: boolean;
+  /** On the requests that are forwarded; a request must be within all of them. */
+  readonly limits?: readonly RouteLimit[];
 }

@@ -61,6 +61,14 @@ export function formatScope(scope: Scope): string {
     .join(';');
 }
 
+/** RFC 6749 §3.3: one scope token per permission, sorted. */
+export const listScopeTokens = (scope: Scope): readonly string[] =>
+  [...scope]
+    .flatMap(([resource, permissions]) =>
+      permissions.size === 0 ? [resource] : [...permissions].map((permission) => `${resource}:${permission}`),
+    )
+    .toSorted();
+
 export function covers(grantedScope: Scope, requested: Scope): boolean {
   for (const [resource, permissions] of requested) {
     const grantedPermissions = grantedScope.get(resource);

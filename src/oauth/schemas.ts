@@ -158,6 +158,24 @@ export const Metadata = z.object({
   tls_client_certificate_bound_access_tokens: z.boolean(),
 });
 
+/** RFC 9728 §2. */
+export const ProtectedResource = z.object({
+  resource: textField('URL of the API, or of the path that was asked about.'),
+  authorization_servers: z
+    .array(z.string())
+    .readonly()
+    .meta({ description: 'Issuers whose tokens are accepted.' }),
+  scopes_supported: z
+    .array(z.string())
+    .readonly()
+    .exactOptional()
+    .meta({ description: 'Scopes that routes require.' }),
+  bearer_methods_supported: z.array(z.literal('header')).readonly(),
+  tls_client_certificate_bound_access_tokens: z.boolean(),
+  resource_name: textField('`resourceMetadata.name`.').exactOptional(),
+  resource_documentation: textField('`resourceMetadata.documentation`.').exactOptional(),
+});
+
 /** RFC 7517 §5. */
 export const JwkSet = z.object({
   keys: z.array(

@@ -58,6 +58,18 @@ export const METRICS = {
     'decision',
     'reason',
   ),
+  gatehouse_rate_limited_requests_total: counter(
+    'Requests beyond a limit of their route (routes[].rate, limits.routes), by rule and name of the limit.',
+    'rule',
+    'limit',
+  ),
+  gatehouse_rate_limit_keys: gauge(
+    'sum',
+    'Callers, addresses and routes that limits of routes count at present.',
+  ),
+  gatehouse_rate_limit_overflow_total: counter(
+    'Requests that were counted together with those of other callers, because too many callers were counted.',
+  ),
   gatehouse_data_path_requests_total: counter(
     'Requests on the fast and the full path, and why a connection fell back to the full path (`other`: it never was on the fast path, as with HTTP/2).',
     'path',

@@ -100,6 +100,10 @@ export function createMetrics() {
       if (decision === 'forwarded' && reason === 'none') forwarded.value += 1;
       else getDecisionCounter(decision, reason).value += 1;
     },
+    /** `rule` and `limit` must not come from clients. */
+    countRateLimited(rule = NO_RULE, limit: string): void {
+      registry.counter('gatehouse_rate_limited_requests_total', rule, limit).value += 1;
+    },
     upstream(name: string): UpstreamMetrics {
       const existing = upstreams.get(name);
       if (existing !== undefined) return existing;

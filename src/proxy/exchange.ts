@@ -1,3 +1,4 @@
+import type { Epoch } from '../domain/epoch.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { RequestNotes, TransferStats } from '../http/request-context.ts';
 import type { DeadlineEntry } from '../lib/deadlines.ts';
@@ -7,6 +8,7 @@ import { BodyDeadline } from './body-deadline.ts';
 import { refusalFor, TokenEndedError } from './exchange-errors.ts';
 import type { HeaderRules } from './policy/headers.ts';
 import type { LiveStream, LiveStreams, StreamEndReason } from './policy/live-streams.ts';
+import type { Quotas } from './policy/quotas.ts';
 import type { ProxyRefusal } from './policy/refusals.ts';
 import { METHODS_WITH_BODY } from './policy/request-head.ts';
 import { type AllowedRequest, getEnforcedBearer, type UpstreamRewriter } from './policy/upstream-rewriter.ts';
@@ -29,6 +31,9 @@ export interface ForwardConfig {
   readonly maxBodyBytes: number;
   readonly streams: LiveStreams;
   readonly endStreams: EndStreams;
+  /** Undefined: no rule has a limit. */
+  readonly quotas: Quotas | undefined;
+  readonly now: () => Epoch;
   readonly log: Logger;
 }
 
@@ -48,6 +53,8 @@ export interface ForwardRequest {
   readonly content: Buffer | undefined;
   /** The body, where it has not arrived completely. */
   readonly body: RequestBody | undefined;
+  /** Names and values of fields that are added to the response: the state of rate limits. */
+  readonly limitFields: readonly string[];
   /** The client for which it uses a connection: an identity, or a network. */
   readonly shareKey: string;
   readonly config: ForwardConfig;

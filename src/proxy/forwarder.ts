@@ -17,7 +17,12 @@ export interface ForwarderDeps extends ForwardConfig {
   readonly upstreams: Readonly<Record<string, UpstreamSettings>>;
   readonly registry: UpstreamRegistry;
   readonly isTrustedPeer: (peer: string) => boolean;
-  readonly reject: (context: RequestContext, refusal: ProxyRefusal, rule: AccessRule) => void;
+  readonly reject: (
+    context: RequestContext,
+    refusal: ProxyRefusal,
+    allowed: AllowedRequest,
+    host: string,
+  ) => void;
 }
 
 /** Forwards authorized requests of the full path, and WebSockets. */
@@ -41,15 +46,22 @@ export class Forwarder {
   forward(context: RequestContext, head: RequestHead, allowed: AllowedRequest): void {
     const refusal = this.#check(context, head, allowed);
     const handle = this.getHandle(allowed.rule);
-    const refuse = (reason: ProxyRefusal): void => this.#deps.reject(context, reason, allowed.rule);
+    const refuse = (reason: ProxyRefusal): void => this.#deps.reject(context, reason, allowed, head.host);
     if (refusal !== undefined) return refuse(refusal);
     if (handle === undefined) return refuse({ reason: 'upstream_failed' });
+    const { quotas, now } = this.#deps;
+    const quota = quotas?.get(allowed.rule);
+    const exceeded = quota?.take(allowed.caller, context.clientAddress, now());
+    if (exceeded !== undefined && allowed.rule.reportOnly !== true) return refuse(exceeded);
     const headers = this.#buildHeaders(context, head, allowed);
+    if (exceeded !== undefined && allowed.wouldRefuse === undefined)
+      context.note({ decision: 'would_refuse', reason: getLogReason(exceeded) });
     if (context.upgrade !== undefined)
       return new WebSocketForward(this.#deps, context, allowed, refuse).start(handle.tunnels, head, headers);
+    const limitFields = quota?.getFields(now()) ?? [];
     const fields = formatCheckedFields(headers);
     if (fields === undefined) return refuse(INVALID_FIELD);
-    const downstream = new NodeDownstream(this.#deps, context, head, allowed, fields, refuse);
+    const downstream = new NodeDownstream(this.#deps, context, head, allowed, fields, limitFields, refuse);
     const { method, path, body } = downstream.request;
     if (!REQUEST_LINE.test(`${method} ${path}`)) return refuse(INVALID_FIELD);
     if (head.expectsContinue && body !== undefined) context.response.writeContinue();

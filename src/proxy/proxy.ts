@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto';
 import type { AccessRule } from '../domain/access-rule.ts';
 import type { Epoch } from '../domain/epoch.ts';
+import type { RequestTarget } from '../domain/request-target.ts';
 import { type CompiledRules, compileRules } from '../domain/rule-matcher.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -26,6 +27,7 @@ import { readCredentials } from './policy/credentials.ts';
 import { type HeaderPolicy, HeaderRules } from './policy/headers.ts';
 import { LiveStreams } from './policy/live-streams.ts';
 import { createOwnAuthorityCheck } from './policy/own-authority.ts';
+import type { Quotas } from './policy/quotas.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
   getLogReason,
@@ -35,6 +37,7 @@ import {
   sendRefusal,
 } from './policy/refusals.ts';
 import { type RequestHead, readRequestHead } from './policy/request-head.ts';
+import { ResourceMetadata, type ResourceMetadataSettings } from './policy/resource-metadata.ts';
 import { createHostMatcher, createServedHosts, type HostSettings } from './policy/served-hosts.ts';
 import { UpstreamRewriter } from './policy/upstream-rewriter.ts';
 import { UpstreamRegistry } from './upstream/registry.ts';
@@ -53,6 +56,10 @@ export interface ProxyDeps extends Pick<PolicyContext, 'readAccessToken' | 'revo
   /** Which hosts requests may name; omitted: any. */
   readonly hosts?: HostSettings;
   readonly realm: string;
+  /** Omitted: no metadata is published. */
+  readonly resourceMetadata?:
+    | (ResourceMetadataSettings & { readonly isServicePath: (path: string) => boolean })
+    | undefined;
   readonly headers: HeaderPolicy;
   readonly maxBodyBytes: number;
   /** The client certificate of a request, for bound tokens. Omitted: that of its TLS connection, without validation. */
@@ -64,8 +71,17 @@ export interface ProxyDeps extends Pick<PolicyContext, 'readAccessToken' | 'revo
   /** Long-lived responses, shared by all configurations. Omitted: a list of its own. */
   readonly streams?: LiveStreams;
   readonly endStreams?: EndStreams;
+  /** The limits of `rules`; omitted: there are none. */
+  readonly quotas?: Quotas | undefined;
   readonly now: () => Epoch;
   readonly log: Logger;
+}
+
+/** What is known of a request that is refused. */
+interface RefusedRequest {
+  readonly rule?: AccessRule;
+  readonly target?: RequestTarget;
+  readonly host?: string;
 }
 
 /** Authorizes and forwards every request that is not for the token service. */
@@ -75,6 +91,8 @@ export class ReverseProxy {
   readonly acceptsHost: HostCheck;
   /** The same policy with assertions, for forwarded requests. */
   readonly fastPath: FastPathPolicy;
+  /** Undefined: no metadata is published. */
+  readonly resourceMetadata: ResourceMetadata | undefined;
   readonly #deps: ProxyDeps;
   readonly #forwarder: Forwarder;
 
@@ -83,6 +101,7 @@ export class ReverseProxy {
     this.#deps = deps;
     this.policy = createPolicy(deps, rules);
     this.acceptsHost = createHostCheck(deps, rules);
+    this.resourceMetadata = createResourceMetadata(deps, rules);
     const config = {
       headers: new HeaderRules({
         ...deps.headers,
@@ -93,19 +112,22 @@ export class ReverseProxy {
       isTrustedPeer: deps.isTrustedPeer,
       streams: deps.streams ?? new LiveStreams(deps),
       endStreams: deps.endStreams ?? 'upgrades-and-events',
+      quotas: deps.quotas,
+      now: deps.now,
       log: deps.log,
     } as const;
     this.#forwarder = new Forwarder({
       ...config,
       upstreams: deps.upstreams,
       registry: deps.registry ?? new UpstreamRegistry(deps.log),
-      reject: (context, refusal, rule) => this.#reject(context, refusal, rule),
+      reject: (context, refusal, allowed, host) => this.#reject(context, refusal, { ...allowed, host }),
     });
     this.fastPath = {
       ...config,
       policy: { ...this.policy, signAssertion: createRuleSigner(deps) },
       acceptsHost: this.acceptsHost,
       realm: deps.realm,
+      resourceMetadata: this.resourceMetadata,
       getCertificate: deps.getCertificate ?? ((context) => acceptUnvalidated(context.certificate())),
       isCertificateAmbiguous: deps.isCertificateAmbiguous ?? (() => false),
       getUpstream: (rule) => this.#forwarder.getHandle(rule)?.upstream,
@@ -162,12 +184,12 @@ export class ReverseProxy {
     noteDecision(context.notes, decision);
     if (decision.kind === 'allowed') return this.#forwarder.forward(context, head, decision);
     const logReason = decision.nearMisses && `no_rule (${decision.nearMisses})`;
-    this.#reject(context, decision.refusal, decision.rule, logReason);
+    this.#reject(context, decision.refusal, { ...decision, host: head.host }, logReason);
   }
 
   #respondToPreflight(context: RequestContext, { rule, fields }: Preflight): void {
     context.note({ rule: rule.name });
-    if (fields === undefined) return this.#reject(context, { reason: 'origin_not_allowed' }, rule);
+    if (fields === undefined) return this.#reject(context, { reason: 'origin_not_allowed' }, { rule });
     context.note({ decision: 'handled', reason: 'preflight' });
     const headers = { ...fields, 'X-Request-Id': context.id };
     sendEarlyResponse(context.response, { status: 204, text: '', close: false, headers });
@@ -176,12 +198,13 @@ export class ReverseProxy {
   #reject(
     context: RequestContext,
     refusal: ProxyRefusal,
-    rule?: AccessRule,
+    { rule, target, host = '' }: RefusedRequest = {},
     logReason = getLogReason(refusal),
   ): void {
     context.note({ decision: 'refused', reason: logReason });
     sendRefusal(context.response, refusal, {
       realm: this.#deps.realm,
+      resourceMetadata: target && this.resourceMetadata?.getUrl(target.authority ?? host, target.path),
       requestId: context.id,
       cors: getCorsFields(rule, context.request.rawHeaders),
     });
@@ -217,6 +240,16 @@ const createRuleSigner =
     const settings = upstreams[rule.upstream]?.assertion;
     return settings && signAssertion?.(caller, settings.audience ?? rule.upstream);
   };
+
+function createResourceMetadata(
+  { resourceMetadata, publicUrl, hosts, pagesHost }: ProxyDeps,
+  rules: CompiledRules,
+): ResourceMetadata | undefined {
+  if (resourceMetadata === undefined) return undefined;
+  const isAllowed = createHostMatcher(hosts?.allowed ?? [], pagesHost);
+  const isListedHost = (name: string): boolean => rules.hosts.has(name) || isAllowed(name);
+  return new ResourceMetadata({ ...resourceMetadata, publicUrl, rules, isListedHost });
+}
 
 function createHostCheck({ hosts, publicUrl, pagesHost, log }: ProxyDeps, rules: CompiledRules): HostCheck {
   if (hosts === undefined) return () => true;

@@ -1,8 +1,10 @@
 import type { Settings } from '../config/schema.ts';
 import { getIssuerName } from '../config/sections/identity.ts';
+import { type ConfiguredLimit, listRouteLimits } from '../config/units.ts';
 import { type AccessRule, DEFAULT_AUDIENCE, parsePattern, type Requirement } from '../domain/access-rule.ts';
 import type { CorsPolicy } from '../domain/cors.ts';
 import type { Integration } from '../domain/integration.ts';
+import type { RouteLimit } from '../domain/route-limit.ts';
 import type { GrantPolicy } from '../grants/deps.ts';
 import { normalizeIdentity } from '../identity/user-id.ts';
 import type { ApprovedIssuer } from '../x509/approved-issuer.ts';
@@ -59,9 +61,22 @@ export const buildIntrospection = ({ introspection }: Settings) => ({
 });
 
 export function buildRules(settings: Settings): AccessRule[] {
+  const defaultLimits = listRouteLimits(settings.limits.routes);
   return settings.routes.map((route, index) => {
-    const { path, public: isPublic, requires, methods, clients, issuers, audience, cors, ...rest } = route;
+    const {
+      path,
+      public: isPublic,
+      requires,
+      methods,
+      clients,
+      issuers,
+      audience,
+      cors,
+      rate,
+      ...rest
+    } = route;
     const audiences = audience ?? settings.upstreams[route.upstream]?.audience;
+    const limits = nameLimits(rate === undefined ? defaultLimits : listRouteLimits(rate), isPublic === true);
     const pattern = parsePattern(path);
     if (!pattern.ok) throw new Error(pattern.problem);
     return {
@@ -75,12 +90,25 @@ export function buildRules(settings: Settings): AccessRule[] {
       ...(issuers !== undefined && { issuers: new Set(issuers) }),
       ...(audiences !== undefined && { audiences: buildAudiences(settings, audiences) }),
       ...(cors !== undefined && { cors: buildCorsPolicy(cors) }),
+      ...(limits.length > 0 && { limits }),
     };
   });
 }
 
 const buildAudiences = ({ publicUrl }: Settings, audiences: readonly string[]): ReadonlySet<string> =>
   new Set(audiences.includes(publicUrl) ? [...audiences, DEFAULT_AUDIENCE] : audiences);
+
+/** Without a token, there is no identity and no client. */
+function nameLimits(limits: readonly ConfiguredLimit[], isPublic: boolean): RouteLimit[] {
+  const counts = new Map<string, number>();
+  return limits.map((limit) => {
+    const { per: configured = 'identity' } = limit;
+    const per = isPublic && configured !== 'route' ? 'address' : configured;
+    const count = (counts.get(per) ?? 0) + 1;
+    counts.set(per, count);
+    return { ...limit, per, name: count === 1 ? per : `${per}-${count}` };
+  });
+}
 
 function pickPathOptions({ upstreams }: Settings, name: string): Pick<AccessRule, 'paths'> {
   const paths = upstreams[name]?.paths;

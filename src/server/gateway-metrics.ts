@@ -5,11 +5,13 @@ import type { FallbackReason } from '../proxy/downstream/request-parser.ts';
 import type { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
 import type { CrlFetcherRegistry } from './crl-fetchers.ts';
+import type { QuotaRegistry } from './quotas.ts';
 
 export interface GatewayMetricsSources {
   readonly files: () => CertificateFiles;
   readonly upstreams: UpstreamRegistry;
   readonly crlFetchers: Pick<CrlFetcherRegistry, 'list'>;
+  readonly quotas: Pick<QuotaRegistry, 'size' | 'overflowed'>;
   readonly listener: Pick<PublicListener, 'countConnections'>;
   readonly store: Store;
   readonly now: () => number;
@@ -18,13 +20,16 @@ export interface GatewayMetricsSources {
 /** Registers gauges that are read on each scrape. Returns a callback for applied reloads. */
 export function registerGatewayMetrics(
   metrics: Metrics,
-  { files, upstreams, crlFetchers, listener, store, now }: GatewayMetricsSources,
+  { files, upstreams, crlFetchers, quotas, listener, store, now }: GatewayMetricsSources,
 ): () => void {
   let appliedAt = now();
+  const overflow = metrics.counter('gatehouse_rate_limit_overflow_total');
   metrics.addCollector((set) => {
     const current = files();
     const { server, crls } = current;
     set('gatehouse_workers', 1);
+    set('gatehouse_rate_limit_keys', quotas.size);
+    overflow.value = quotas.overflowed;
     set('gatehouse_connections', listener.countConnections());
     set('gatehouse_revocation_lag_seconds', store.revocationLag?.() ?? 0);
     set('gatehouse_config_reload_success_timestamp_seconds', appliedAt);

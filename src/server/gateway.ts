@@ -106,6 +106,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     files: () => active.config.files,
     upstreams: processState.upstreams,
     crlFetchers: processState.crlFetchers,
+    quotas: processState.quotas,
     listener,
     store,
     now,

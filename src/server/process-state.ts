@@ -17,6 +17,7 @@ import { createMemoryLimits } from '../stores/memory-limits.ts';
 import { type CrlFiles, createCrlFiles } from '../x509/crl-files.ts';
 import { CrlFetcherRegistry } from './crl-fetchers.ts';
 import { OcspResponderRegistry } from './ocsp-responders.ts';
+import { QuotaRegistry } from './quotas.ts';
 import { IssuerKeysRegistry } from './trusted-issuers.ts';
 import { createSharedRateLimit } from './workers/shared-rate-limit.ts';
 
@@ -45,6 +46,8 @@ export interface ProcessState {
   readonly issuerKeys: IssuerKeysRegistry;
   /** A limiter is replaced only when its rate has changed. */
   getLimiters(rates: Settings['limits']['rates']): RateLimiters;
+  /** Limits of routes. */
+  readonly quotas: QuotaRegistry;
   /** Keyed digest for the names of rate-limit buckets, with the current keys. */
   setDigest(digest: (text: string) => string): void;
   /** Must be called before the store closes. */
@@ -105,8 +108,10 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     limiters.set(name, { rate: rateText, limit });
     return limit;
   };
+  const quotas = new QuotaRegistry({ now, shared, digestName });
   return {
     store: { ...store, revocations },
+    quotas,
     streams,
     upstreams,
     crlFiles,
@@ -114,6 +119,7 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     ocspResponders,
     issuerKeys: new IssuerKeysRegistry(log),
     async stop() {
+      quotas.stop();
       await outageTracker.stop();
       streams.stop();
       crlFetchers.close();

@@ -31,11 +31,16 @@ export function createRequestRecorder(
     const seconds = record.status === 101 ? undefined : record.seconds;
     metrics.requestCompleted(metrics.getRule(record.rule), record.method, record.status, seconds);
     metrics.countDecision(record.decision, record.decision === 'forwarded' ? undefined : record.reason);
+    if (record.reason?.startsWith(RATE_LIMITED) === true)
+      metrics.countRateLimited(record.rule, record.reason.slice(RATE_LIMITED.length));
     if (record.upstream !== undefined) countUpstream(metrics.upstream(record.upstream), record);
     writeAccessLog?.(record);
     tracer?.endSpan(record);
   };
 }
+
+/** The name of the limit follows. */
+const RATE_LIMITED = 'rate_limited: ';
 
 /** Upstream errors by the reason in the access log. */
 const UPSTREAM_ERRORS: ReadonlyMap<string | undefined, UpstreamErrorKind> = new Map([

@@ -1,5 +1,6 @@
 import type { TokenApiService } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
+import type { AccessRule } from '../domain/access-rule.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { GrantDeps } from '../grants/deps.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -13,7 +14,8 @@ import { createTheme } from '../pages/views/theme.ts';
 import type { FastPathConfig } from '../proxy/downstream/fast-path-config.ts';
 import type { PolicyContext } from '../proxy/policy/authorize.ts';
 import { ForwardAuth } from '../proxy/policy/forward-auth.ts';
-import { ReverseProxy } from '../proxy/proxy.ts';
+import type { Quotas } from '../proxy/policy/quotas.ts';
+import { type ProxyDeps, ReverseProxy } from '../proxy/proxy.ts';
 import { createAssertionSigner } from '../tokens/assertion.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
 import type { Keyring } from '../tokens/keyring.ts';
@@ -76,6 +78,8 @@ interface BuildContext {
   readonly grantDeps: GrantDeps;
   readonly rateLimits: RateLimiters;
   readonly trustedIssuers: TrustedIssuers | undefined;
+  readonly rules: readonly AccessRule[];
+  readonly quotas: Quotas | undefined;
 }
 
 const REALM = 'gatehouse';
@@ -99,7 +103,14 @@ export async function buildRuntimeConfig(
   resources.defer(() => trusted.release());
   const clientKeys = await openClientKeys(settings, processState.issuerKeys);
   resources.defer(() => clientKeys.release());
-  const context = createBuildContext(settings, processState, files, ocsp.byIssuer, keyring, trusted.issuers);
+  const rules = buildRules(settings);
+  const quotas = processState.quotas.acquire(rules, settings.limits);
+  resources.defer(() => quotas.release());
+  const context: BuildContext = {
+    ...createBuildContext(settings, processState, files, ocsp.byIssuer, keyring, trusted.issuers),
+    rules,
+    quotas: quotas.quotas,
+  };
   const service = createTokenApiService(context);
   const providers = withStartError(() => createOpenIdProviders(settings));
   const proxy = createRequestProxy(context);
@@ -127,6 +138,7 @@ export async function buildRuntimeConfig(
     clientKeys.release();
     fetchedCrls.release();
     ocsp.release();
+    quotas.release();
     return Promise.all([
       proxy.close(0),
       context.grantDeps.users.close(),
@@ -171,7 +183,7 @@ function createBuildContext(
   ocsp: OcspResponders['byIssuer'],
   keyring: Keyring,
   trustedIssuers: TrustedIssuers | undefined,
-): BuildContext {
+): Omit<BuildContext, 'rules' | 'quotas'> {
   const { store, log, now } = processState;
   const { issuers, crls } = files;
   const { requireCrl, requireClientAuth, asciiNames, forwardedFrom, forwardedHeader } = settings.certificates;
@@ -285,10 +297,9 @@ const buildHeaderSettings = (settings: Settings) => {
 };
 
 function createRequestProxy(buildContext: BuildContext): ReverseProxy {
-  const { settings, processState, keyring, certificates, grantDeps } = buildContext;
+  const { settings, processState, keyring, certificates, grantDeps, rules, quotas } = buildContext;
   const { store, now, log, metrics } = processState;
   const { integrations } = grantDeps;
-  const rules = buildRules(settings);
   for (const { name } of rules) metrics.registerRule(name);
   for (const name of Object.keys(settings.upstreams)) metrics.upstream(name);
   const signAssertion = createAssertionSigner(keyring, settings.publicUrl);
@@ -296,12 +307,14 @@ function createRequestProxy(buildContext: BuildContext): ReverseProxy {
     () =>
       new ReverseProxy({
         rules,
+        quotas,
         upstreams: settings.upstreams,
         registry: processState.upstreams,
         signAssertion: (caller, audience) => signAssertion(caller, audience, now()),
         publicUrl: settings.publicUrl,
         pagesHost: getPagesOrigin(settings).host,
         hosts: settings.hosts,
+        resourceMetadata: buildResourceMetadata(settings),
         realm: REALM,
         headers: buildHeaderSettings(settings),
         maxBodyBytes: settings.limits.body,
@@ -319,9 +332,21 @@ function createRequestProxy(buildContext: BuildContext): ReverseProxy {
   );
 }
 
+function buildResourceMetadata(settings: Settings): ProxyDeps['resourceMetadata'] {
+  const { enabled, ...rest } = settings.resourceMetadata;
+  if (!enabled) return undefined;
+  const servicePaths = new ServicePaths(settings);
+  return {
+    ...rest,
+    issuers: new Map(Object.entries(settings.trustedIssuers).map(([name, { issuer }]) => [name, issuer])),
+    bindsCertificates: settings.integrations.some(({ bindToCertificate }) => bindToCertificate),
+    isServicePath: (path) => servicePaths.includes(path),
+  };
+}
+
 function createForwardAuthEndpoint(
-  { settings, processState: { now, log }, certificates }: BuildContext,
-  { policy }: ReverseProxy,
+  { settings, processState: { now, log }, certificates, quotas }: BuildContext,
+  { policy, resourceMetadata }: ReverseProxy,
 ): ForwardAuth {
   const servicePaths = new ServicePaths(settings);
   return new ForwardAuth({
@@ -333,6 +358,8 @@ function createForwardAuthEndpoint(
     getCertificate: (context) => certificates.validate(certificates.getForwarded(context)),
     isCertificateAmbiguous: certificates.isAmbiguous,
     isServicePath: (path) => servicePaths.includes(path),
+    resourceMetadata,
+    quotas,
     now,
     log,
   });

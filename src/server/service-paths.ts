@@ -1,5 +1,8 @@
 import type { Settings } from '../config/schema.ts';
+import { RESOURCE_METADATA_PATH } from '../proxy/policy/resource-metadata.ts';
 
+/** RFC 8615 §3: of both kinds of metadata. */
+const WELL_KNOWN = '/.well-known/oauth-';
 /** RFC 8414 §3. */
 const METADATA_PATH = '/.well-known/oauth-authorization-server';
 
@@ -8,7 +11,10 @@ export class ServicePaths {
   readonly #prefixes: readonly string[];
   readonly #forwardAuth: RegExp;
 
-  constructor({ service }: { readonly service: Pick<Settings['service'], 'paths'> }) {
+  readonly #servesResourceMetadata: boolean;
+
+  constructor({ service, resourceMetadata }: Pick<Settings, 'service' | 'resourceMetadata'>) {
+    this.#servesResourceMetadata = resourceMetadata.enabled;
     this.#prefixes = service.paths.map((path) => path.toLowerCase());
     this.#forwardAuth = new RegExp(`^(?:${service.paths.join('|')})/check(?=[/?]|$)`, 'i');
   }
@@ -31,9 +37,20 @@ export class ServicePaths {
     return issuerPath === '' || this.#prefixes.includes(issuerPath.toLowerCase()) ? issuerPath : undefined;
   }
 
+  /** The path of the described resource (RFC 9728 §3.1 appends it), empty for the whole host; undefined for other requests. */
+  matchResourceMetadata(path: string): string | undefined {
+    if (!this.#servesResourceMetadata || !path.startsWith(RESOURCE_METADATA_PATH)) return undefined;
+    const resourcePath = path.slice(RESOURCE_METADATA_PATH.length);
+    return resourcePath === '' || resourcePath.startsWith('/') ? resourcePath : undefined;
+  }
+
   /** Is this path served by gatehouse, and never forwarded? */
   includes(path: string): boolean {
-    return this.parse(path) !== undefined || this.matchMetadata(path) !== undefined;
+    return (
+      this.parse(path) !== undefined ||
+      this.matchMetadata(path) !== undefined ||
+      this.matchResourceMetadata(path) !== undefined
+    );
   }
 
   /**
@@ -41,7 +58,7 @@ export class ServicePaths {
    * rejected, so its prefix can be compared as received.
    */
   mayInclude(url: string): boolean {
-    if (!url.startsWith('/') || url.includes('%') || startsWithIgnoringCase(url, METADATA_PATH)) return true;
+    if (!url.startsWith('/') || url.includes('%') || startsWithIgnoringCase(url, WELL_KNOWN)) return true;
     return this.#prefixes.some((prefix) => startsWithIgnoringCase(url, prefix));
   }
 

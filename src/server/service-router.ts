@@ -6,6 +6,7 @@ import { normalizeHost } from '../domain/rule-matcher.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { handleJwks, JWKS_PATH } from '../oauth/jwks.ts';
 import { handleOpenApi, OPENAPI_PATH, serializeOpenApi } from '../oauth/openapi.ts';
+import { handleResourceMetadata } from '../oauth/resource-metadata.ts';
 import { handleMetadata, handleOAuth, OAUTH_PATH } from '../oauth/router.ts';
 import type { OAuthService } from '../oauth/service.ts';
 import type { createPages } from '../pages/router.ts';
@@ -84,7 +85,11 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
         return proxy.handle(context);
       if (servicePath === undefined) {
         const issuer = paths.matchMetadata(path);
-        return issuer === undefined ? proxy.handle(context) : handleMetadata(oauth, context, issuer);
+        if (issuer !== undefined) return handleMetadata(oauth, context, issuer);
+        const resourcePath = paths.matchResourceMetadata(path);
+        return resourcePath === undefined
+          ? proxy.handle(context)
+          : handleResourceMetadata(context, proxy.resourceMetadata?.find(host, resourcePath));
       }
       return routes.find(({ matches }) => matches(servicePath))?.handle(context, servicePath, host);
     },

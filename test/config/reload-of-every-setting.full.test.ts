@@ -118,9 +118,15 @@ const createBase = (upstreamPort: number): TreeObject => ({
     secure: { url: 'https://127.0.0.1:1', certificate: 'server.pem', key: 'server-key.pem' },
   },
   routes: [
-    { path: '/health', public: true },
-    { path: '/api/files/**', requires: 'files:read', cors: { origins: ['https://app.example.test'] } },
+    { path: '/health', public: true, rate: [{ limit: '9/s', burst: 12, per: 'address' }] },
+    {
+      path: '/api/files/**',
+      requires: 'files:read',
+      cors: { origins: ['https://app.example.test'] },
+      rate: { limit: '9/s', burst: 12, per: 'identity' },
+    },
   ],
+  limits: { routes: { limit: '9/s', burst: 12, per: 'identity' } },
   log: { access: { pseudonymKey: 'a-key-of-enough-characters' } },
   audit: {
     syslog: { url: 'udp://127.0.0.1:514', certificate: 'server.pem', key: 'server-key.pem' },
@@ -158,6 +164,7 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
   'headers.name': 'X-Name',
   'headers.email': 'X-Email',
   'headers.groups': 'X-Groups',
+  'resourceMetadata.documentation': 'https://docs.example.test',
   'introspection.access.*.identities': ['local:00ff00ff00ff00ff'],
   'introspection.access.*.directory': 'staff',
   'signIn.openid.*.issuer': 'https://other.example.test',
@@ -202,6 +209,9 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
 const TOGETHER: Readonly<
   Record<string, (base: TreeObject) => readonly (readonly [SettingPath, Tree | undefined])[]>
 > = {
+  'limits.routes.*.limit': () => [[['limits', 'routes'], [{ limit: '7/s' }]]],
+  'limits.routes.*.burst': () => [[['limits', 'routes'], [{ limit: '9/s', burst: 13 }]]],
+  'limits.routes.*.per': () => [[['limits', 'routes'], [{ limit: '9/s', burst: 12, per: 'route' }]]],
   'listen.behindTls': () => [
     [['listen', 'behindTls'], true],
     [['listen', 'tls'], undefined],
@@ -240,6 +250,7 @@ const TOGETHER: Readonly<
   'routes.*.public': () => [
     [['routes', 1, 'public'], true],
     [['routes', 1, 'requires'], undefined],
+    [['routes', 1, 'rate'], undefined],
   ],
   'certificates.issuers.*.trustDomain': () => [
     [['certificates', 'issuers', 0, 'trustDomain'], 'example.org'],

@@ -275,6 +275,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
     [
       '/authsvc/oauth2/jwks',
       '/authsvc/openapi.json',
+      '/.well-known/oauth-protected-resource',
       '/.well-known/oauth-authorization-server',
       '/.well-known/oauth-authorization-server/authsvc',
     ].flatMap((path) =>
@@ -285,6 +286,18 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   'GET /authsvc/check 401': () => get('/authsvc/check/whoami'),
   'GET /authsvc/check 403': async () =>
     get('/authsvc/check/reports/1', bearer((await gateway.grant()).access_token)),
+  'GET /authsvc/check 429': async () => {
+    await gateway.reload((settings) => ({ ...settings, limits: { ...settings.limits, routes: '1/h' } }));
+    try {
+      await get('/authsvc/check/health');
+      return await get('/authsvc/check/health');
+    } finally {
+      await gateway.reload(({ limits: { routes: _routes, ...limits } = {}, ...settings }) => ({
+        ...settings,
+        limits,
+      }));
+    }
+  },
   'GET /authsvc/check 503': async () => {
     const token = await grantOpaqueToken();
     return withStoreFailure('read', () => get('/authsvc/check/whoami', bearer(token)));

@@ -122,7 +122,9 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
   test('a missing or invalid token is 401 with the challenge of gatehouse', async () => {
     const none = await send('GET /files/a', { as: '' });
     expect(none.status).toBe(401);
-    expect(none.head).toMatch(/^www-authenticate: Bearer realm="gatehouse"\r?$/im);
+    expect(none.head).toMatch(
+      /^www-authenticate: Bearer realm="gatehouse", resource_metadata="[^"]+\/files\/a"\r?$/im,
+    );
     const bad = await send('GET /files/a', { as: 'nonsense' });
     expect(bad.status).toBe(401);
     expect(bad.head).toMatch(/^www-authenticate: Bearer .*error="invalid_token"/im);
@@ -255,6 +257,21 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
     const { status } = await send('GET /files/a', { lines: [`Authorization: Bearer ${token}`] });
     expect([400, 403]).toContain(status);
     expect(api.requests).toEqual([]);
+  });
+
+  test('a request beyond a limit of its route is 429 with Retry-After, and does not reach the API', async () => {
+    await withSettings(
+      gatehouse,
+      (settings) => ({ ...settings, limits: { ...settings.limits, routes: '1/h' } }),
+      async () => {
+        expect((await send('GET /files/a')).status).toBe(200);
+        api.reset();
+        const { status, head } = await send('GET /files/a');
+        expect(status, gateway.output()).toBe(429);
+        expect(head).toMatch(/\r\nretry-after: \d+\r?$/im);
+        expect(api.requests).toEqual([]);
+      },
+    );
   });
 
   test('a revoked token is rejected at once', async () => {

@@ -144,7 +144,7 @@ test('C01 a certificate presented in the handshake applies to every request of t
   const served = await send(aliceSession, { ':path': '/files/1', authorization: `Bearer ${token}` });
   expect([served.status, served.headers['connection']]).toEqual([200, undefined]);
   expect((await send(aliceSession, { ':path': '/files/1' })).headers['www-authenticate']).toBe(
-    'Bearer realm="gatehouse"',
+    'Bearer realm="gatehouse", resource_metadata="https://localhost:8443/.well-known/oauth-protected-resource/files/1"',
   );
 });
 

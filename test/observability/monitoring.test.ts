@@ -75,11 +75,14 @@ beforeAll(async () => {
       crls: [crl, { url: 'http://127.0.0.1:1/ca.crl' }],
     },
     audit: { sink: 'stdout' },
+    routes: [...(settings.routes ?? []), { path: '/limited', public: true, rate: '1/h' }],
   }));
   rmSync(folder, { recursive: true });
   const { access_token: token } = await gateway.grant();
   await gateway.api('/files/x', token);
   await gateway.api('/files/x');
+  await gateway.api('/limited');
+  await gateway.api('/limited');
   live = await scrape(gateway.adminPort);
 });
 afterAll(() => gateway.close());

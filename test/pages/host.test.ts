@@ -94,6 +94,7 @@ describe.each([
     ['the token API', '/authsvc/Authorize/Verify'],
     ['the OAuth endpoints', '/authsvc/oauth2/jwks'],
     ['the metadata', '/.well-known/oauth-authorization-server'],
+    ['the metadata of the API', '/.well-known/oauth-protected-resource/files/1'],
   ])('the host of the pages serves nothing else: %s', async (_what, path) => {
     const { access_token: token } = await gateway.grant();
     const before = gateway.upstream.requests.length;

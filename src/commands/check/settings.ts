@@ -8,6 +8,7 @@ import {
   patternCovers,
   UNKNOWN_COMPARISON,
 } from '../../domain/path-comparison.ts';
+import { formatRouteLimit } from '../../domain/route-limit.ts';
 import { compileRules } from '../../domain/rule-matcher.ts';
 import { covers, formatScope, unionScopes } from '../../domain/scope.ts';
 import { buildRules } from '../../server/build-from-settings.ts';
@@ -42,6 +43,40 @@ export const checkLikelyMistakes: Check = ({ hosts, integrations, routes, upstre
     ],
   };
 };
+
+/** Which limits routes have, and what they count. */
+export const checkRouteLimits: Check = (settings) => {
+  const { limits, listen, store, trustedProxies } = settings;
+  const rules = buildRules(settings).filter(({ limits: ruleLimits }) => ruleLimits !== undefined);
+  if (rules.length === 0) return {};
+  const byLimits = Map.groupBy(rules, ({ limits: ruleLimits = [] }) =>
+    ruleLimits.map(formatRouteLimit).join(', and '),
+  );
+  const hasSeveralProcesses = store.type === 'redis' || listen.workers !== 1;
+  const countsAddresses = rules.some(({ limits: ruleLimits }) =>
+    ruleLimits?.some(({ per }) => per === 'address'),
+  );
+  return {
+    notes: [...byLimits].map(([text, limited]) => {
+      const names = limited.slice(0, MAX_LISTED_ROUTES).map(({ name }) => name);
+      const more = limited.length - names.length;
+      return `at most ${text}: ${names.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
+    }),
+    warnings: [
+      ...(hasSeveralProcesses && !limits.shared
+        ? ['limits.shared: is false, so every worker and replica lets through what a limit allows']
+        : []),
+      ...(countsAddresses &&
+      listen.behindTls &&
+      !trustedProxies.hasEntries &&
+      listen.proxyProtocol.entries.length === 0
+        ? ['trustedProxies: is empty, so limits per address count all clients behind the front proxy as one']
+        : []),
+    ],
+  };
+};
+
+const MAX_LISTED_ROUTES = 5;
 
 /** Valid settings that no request can ever satisfy. */
 export const checkReachability: Check = (settings) => {

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { count, duration, rate, size } from '../units.ts';
+import { count, duration, rate, routeRate, size } from '../units.ts';
 
 /** `limits`: sizes, counts and rates. */
 export const limitsSection = () =>
@@ -22,6 +22,23 @@ export const limitsSection = () =>
       description: 'Most concurrent requests on one HTTP/2 connection.',
       appliesAfter: 'workerRestart',
     }),
+    routes: routeRate.exactOptional().meta({
+      description:
+        'Default of `routes[].rate`: limits the requests that each route forwards. If omitted, routes without `rate` have no limit.',
+      examples: ['100/s', { limit: '100/s', burst: 200, per: 'identity' }],
+    }),
+    shared: z
+      .boolean()
+      .default(false)
+      .describe(
+        'Count the requests of `limits.routes` and `routes[].rate` for all workers and replicas together, approximately; otherwise each process counts for itself. Other limits are always shared.',
+      ),
+    rateLimitHeaders: z
+      .boolean()
+      .default(false)
+      .describe(
+        'Send `RateLimit` and `RateLimit-Policy` with every forwarded response of a limited route. Responses with 429 always have them.',
+      ),
     rates: z
       .strictObject({
         token: rate

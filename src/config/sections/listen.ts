@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { crossCheck } from '../cross-check.ts';
-import { nonEmptyText, type PathSchema, peers } from '../units.ts';
+import { httpsOrLoopback, nonEmptyText, type PathSchema, peers, shortText } from '../units.ts';
 
 /** `listen`: the public listener. */
 export function listenSection(path: PathSchema) {
@@ -160,4 +160,25 @@ export const serviceSection = () =>
       .describe(
         'Paths of the token service. The first one appears in metadata and links, the others are aliases. Compared without case.',
       ),
+  });
+
+/** `resourceMetadata`: how clients discover what the API requires (RFC 9728). */
+export const resourceMetadataSection = () =>
+  z.strictObject({
+    enabled: z
+      .boolean()
+      .default(true)
+      .describe(
+        'Serve `/.well-known/oauth-protected-resource` and paths below it, and name it in the challenge of every 401. If false, these paths are forwarded like any other.',
+      ),
+    detail: z
+      .enum(['host', 'route'])
+      .default('host')
+      .describe(
+        'What the document of a path lists. `host`: scopes and issuers of all routes of the host, on every path that needs a token, so that it does not reveal which routes exist. `route`: those of the routes that match the path; 404 for other paths.',
+      ),
+    name: shortText.exactOptional().describe('Name of the API for people (`resource_name`).'),
+    documentation: httpsOrLoopback
+      .exactOptional()
+      .describe('Page for developers of clients (`resource_documentation`).'),
   });

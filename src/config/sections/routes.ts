@@ -7,7 +7,7 @@ import {
   patternCovers,
 } from '../../domain/path-comparison.ts';
 import { crossCheck, formatKnownNames, type ParsedSections } from '../cross-check.ts';
-import { audience, method, nonEmptyText, scope } from '../units.ts';
+import { audience, listRouteLimits, method, nonEmptyText, routeRate, scope } from '../units.ts';
 import { cors } from './cors.ts';
 
 /** `routes[]`: what a request needs, and where it is forwarded to. */
@@ -71,11 +71,16 @@ export const routeSection = () =>
     cors: cors
       .exactOptional()
       .describe('Origins whose pages may read the responses. gatehouse responds to their preflights.'),
+    rate: routeRate.exactOptional().meta({
+      description:
+        'Limits the requests that are forwarded; further ones are rejected with 429. A rate, a limit with `burst` and `per`, a list of them, or `off`. If omitted, `limits.routes`.',
+      examples: ['100/s', { limit: '100/s', burst: 200, per: 'identity' }],
+    }),
     reportOnly: z
       .boolean()
       .default(false)
       .describe(
-        'For testing a rule: requests without a token or with too little scope are forwarded and logged as `would_refuse`.',
+        'For testing a rule: requests without a token, with too little scope or beyond a limit are forwarded and logged as `would_refuse`.',
       ),
   });
 
@@ -93,6 +98,13 @@ export const routeRules = [
         report(['routes', index, 'audience'], 'has no effect on a public route; remove it');
       if (route.public && route.reportOnly)
         report(['routes', index, 'reportOnly'], 'has no effect on a public route; remove it');
+      listRouteLimits(route.rate).forEach(({ per }) => {
+        if (route.public && (per === 'identity' || per === 'client'))
+          report(
+            ['routes', index, 'rate'],
+            `per: ${per} needs a token, but the route is public; use per: address or per: route`,
+          );
+      });
       if (route.websocket && route.methods?.includes('GET') === false)
         report(
           ['routes', index, 'websocket'],
@@ -139,6 +151,15 @@ export const routeRules = [
       for (const servicePath of service.paths)
         if (`${route?.path.toLowerCase()}/`.startsWith(`${servicePath.toLowerCase()}/`))
           report(['routes', index, 'path'], `is below ${servicePath}, which belongs to the token service`);
+  }),
+  crossCheck(['routes', 'resourceMetadata'], ({ routes, resourceMetadata }, report) => {
+    if (!resourceMetadata.enabled) return;
+    for (const [index, route] of routes.entries())
+      if (`${route?.path}/`.startsWith('/.well-known/oauth-protected-resource/'))
+        report(
+          ['routes', index, 'path'],
+          'is served by gatehouse itself; remove the route, or set resourceMetadata.enabled to false',
+        );
   }),
 ];
 

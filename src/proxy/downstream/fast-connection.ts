@@ -1,10 +1,16 @@
 import type { Socket } from 'node:net';
 import type { AccessRule } from '../../domain/access-rule.ts';
+import type { RequestTarget } from '../../domain/request-target.ts';
 import { getSingleHeader } from '../../http/raw-headers.ts';
 import type { CompletedRequest, RequestNotes } from '../../http/request-context.ts';
 import type { BufferPool } from '../../lib/buffer-pool.ts';
 import type { DeadlineEntry } from '../../lib/deadlines.ts';
-import { EMPTY_PEER_LIST, resolveClientAddress, resolveRequestId } from '../../listener/client-address.ts';
+import {
+  EMPTY_PEER_LIST,
+  type PeerList,
+  resolveClientAddress,
+  resolveRequestId,
+} from '../../listener/client-address.ts';
 import { closeWithStatus } from '../../listener/client-error.ts';
 import type { InterceptedConnection, InterceptedSession } from '../../listener/connection-interceptor.ts';
 import { type AwaitedPart, probeHalfClosed } from '../../listener/half-close.ts';
@@ -14,6 +20,7 @@ import { getNetworkKey } from '../body-buffering.ts';
 import { Exchange, type ForwardRequest } from '../exchange.ts';
 import { type AccessDecision, type AccessRequest, authorize, noteDecision } from '../policy/authorize.ts';
 import { getCorsFields } from '../policy/cors.ts';
+import type { Quota } from '../policy/quotas.ts';
 import { createRefusalResponse, getLogReason, type ProxyRefusal } from '../policy/refusals.ts';
 import { type AllowedRequest, getUpstreamPath } from '../policy/upstream-rewriter.ts';
 import { type BodySource, RequestBody } from '../request-body.ts';
@@ -36,6 +43,8 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] };
  * - `closed`: also after a fallback.
  */
 type ConnectionState = 'idle' | 'authorizing' | 'busy' | 'flushing' | 'lingering' | 'closed';
+
+const NO_FIELDS: readonly string[] = [];
 
 /** How long a head may take before the full path waits for the rest of it. */
 const HEAD_MS = 400;
@@ -112,6 +121,7 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
       allowed: undefined as never,
       content: undefined,
       body: undefined,
+      limitFields: NO_FIELDS,
       shareKey: '',
       config: undefined as never,
       notes: this.notes,
@@ -371,8 +381,16 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
   }
 
   #forward(allowed: AllowedRequest, upstream: Upstream): void {
-    const { wouldRefuse } = allowed;
     const { isComplete, content, missing } = this.#reader;
+    const quota = this.#config.quotas?.get(allowed.rule);
+    const exceeded = quota && this.#takeQuota(quota, allowed);
+    if (exceeded !== undefined && allowed.rule.reportOnly !== true) {
+      if (isComplete) this.#reject(refuseAllowed(allowed, exceeded));
+      else this.#fallBack('refused');
+      return;
+    }
+    const wouldRefuse = allowed.wouldRefuse ?? exceeded;
+    this.#forwarded.limitFields = quota?.getFields(this.#accessRequest.now) ?? NO_FIELDS;
     this.#startRequest(allowed);
     const { notes } = this;
     notes.decision = wouldRefuse === undefined ? 'forwarded' : 'would_refuse';
@@ -388,6 +406,19 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
       : new RequestBody(this, this.#reader.fields.contentLength, this.#config.maxBodyBytes, content);
     this.#context.onRequestStart?.(this);
     this.#exchange.start(upstream, forwarded);
+  }
+
+  #takeQuota(quota: Quota, { caller }: AllowedRequest): ProxyRefusal | undefined {
+    const address = quota.usesAddress(caller) ? this.#resolveClientAddress() : '';
+    return quota.take(caller, address, this.#accessRequest.now);
+  }
+
+  #resolveClientAddress(): string {
+    return resolveClientAddress(this.peer, this.request.rawHeaders, this.#getTrustedProxies());
+  }
+
+  #getTrustedProxies(): PeerList {
+    return this.sourceUnknown ? EMPTY_PEER_LIST : this.#config.trustedProxies;
   }
 
   #fillForwarded(allowed: AllowedRequest): void {
@@ -421,7 +452,6 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
 
   /** Takes the request from the reader: from here on it is served here. */
   #startRequest(decision: Exclude<AccessDecision, { kind: 'asterisk' }>): void {
-    const trustedProxies = this.sourceUnknown ? EMPTY_PEER_LIST : this.#config.trustedProxies;
     const { rawHeaders } = this.request;
     this.#reader.take();
     this.#requests += 1;
@@ -433,8 +463,8 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
     this.#status = 200;
     this.#response.reset();
     this.#arrivedAt = this.#accessRequest.now;
-    this.id = resolveRequestId(this.peer, rawHeaders, trustedProxies);
-    this.clientAddress = resolveClientAddress(this.peer, rawHeaders, trustedProxies);
+    this.id = resolveRequestId(this.peer, rawHeaders, this.#getTrustedProxies());
+    this.clientAddress = this.#resolveClientAddress();
     const { startSpan } = this.#context;
     const span = startSpan?.(getSingleHeader(rawHeaders, 'traceparent'), this.#isFromTrustedProxy());
     this.notes = span === undefined ? {} : { ...span };
@@ -461,22 +491,31 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
   }
 
   #reject(decision: Extract<AccessDecision, { kind: 'refused' }>): void {
-    const { refusal, rule, nearMisses } = decision;
+    const { refusal, rule, target, nearMisses } = decision;
     this.#startRequest(decision);
     this.#context.onRequestStart?.(this);
-    this.#refuse(refusal, rule, nearMisses === undefined ? undefined : `no_rule (${nearMisses})`);
+    this.#refuse(refusal, rule, target, nearMisses === undefined ? undefined : `no_rule (${nearMisses})`);
   }
 
   /** Sends an error response; nothing of the upstream's response was written. */
   refuse(refusal: ProxyRefusal): void {
-    this.#refuse(refusal, this.#forwarded.allowed.rule);
+    const { rule, target } = this.#forwarded.allowed;
+    this.#refuse(refusal, rule, target);
   }
 
-  #refuse(refusal: ProxyRefusal, rule: AccessRule | undefined, logReason = getLogReason(refusal)): void {
+  #refuse(
+    refusal: ProxyRefusal,
+    rule: AccessRule | undefined,
+    target: RequestTarget | undefined,
+    logReason = getLogReason(refusal),
+  ): void {
+    const { realm, resourceMetadata } = this.#config;
     this.notes.decision = 'refused';
     this.notes.reason = logReason;
     const response = createRefusalResponse(refusal, {
-      realm: this.#config.realm,
+      realm,
+      resourceMetadata:
+        target && resourceMetadata?.getUrl(target.authority ?? this.#accessRequest.host, target.path),
       requestId: this.id,
       cors: getCorsFields(rule, this.request.rawHeaders),
     });
@@ -563,6 +602,9 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
     socket.resume();
   }
 }
+
+const refuseAllowed = ({ rule, caller }: AllowedRequest, refusal: ProxyRefusal) =>
+  ({ kind: 'refused', refusal, rule, ...(caller && { caller }) }) as const;
 
 /** Frequent refusals that leave the connection open. The full path sends the others. */
 const FAST_PATH_REFUSALS: ReadonlySet<ProxyRefusal['reason']> = new Set([

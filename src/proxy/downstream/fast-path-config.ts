@@ -4,6 +4,7 @@ import type { RequestContext } from '../../http/request-context.ts';
 import type { PeerList } from '../../listener/client-address.ts';
 import type { ForwardConfig } from '../exchange.ts';
 import type { PolicyContext } from '../policy/authorize.ts';
+import type { ResourceMetadata } from '../policy/resource-metadata.ts';
 import type { ServedHosts } from '../policy/served-hosts.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
@@ -22,6 +23,8 @@ export interface FastPathPolicy extends ForwardConfig {
   readonly getCertificate: (
     context: CertificateContext,
   ) => PresentedCertificate | undefined | Promise<PresentedCertificate | undefined>;
+  /** Undefined: challenges name no metadata. */
+  readonly resourceMetadata: ResourceMetadata | undefined;
   /** Is it ambiguous which client certificate a front proxy forwards? */
   readonly isCertificateAmbiguous: (context: CertificateContext) => boolean;
   readonly isTrustedPeer: (peer: string) => boolean;

@@ -3,7 +3,7 @@ import type { ProxyRefusal } from '../policy/refusals.ts';
 import { clientFieldsText } from '../response-fields.ts';
 import type { ResponseHead } from '../upstream/response-head.ts';
 import type { FastConnection } from './fast-connection.ts';
-import { formatDateField, formatResponseStart, getConnectionFields } from './response-text.ts';
+import { formatDateField, formatFields, formatResponseStart, getConnectionFields } from './response-text.ts';
 
 const LAST_CHUNK = '0\r\n\r\n';
 
@@ -45,7 +45,7 @@ export class FastResponse implements Downstream {
   }
 
   writeHead(head: ResponseHead): void {
-    const { id, method } = this.#request;
+    const { id, method, limitFields } = this.#request;
     const { status, framing } = head;
     // A last chunk would prove an end that is not known.
     this.endsByClose = head.isEndUncertain;
@@ -54,7 +54,9 @@ export class FastResponse implements Downstream {
       (framing === 'chunked' || (framing === 'close' && !this.endsByClose)) && method !== 'HEAD';
     this.#head = `${formatResponseStart(status)}${id}\r\n${clientFieldsText(this.#request, head)}${
       head.hasDate ? '' : formatDateField()
-    }${this.#isChunked ? 'Transfer-Encoding: chunked\r\n' : ''}${getConnectionFields(isLast)}`;
+    }${limitFields.length === 0 ? '' : formatFields(limitFields)}${
+      this.#isChunked ? 'Transfer-Encoding: chunked\r\n' : ''
+    }${getConnectionFields(isLast)}`;
     this.hasStarted = true;
   }
 

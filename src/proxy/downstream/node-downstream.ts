@@ -39,6 +39,7 @@ export class NodeDownstream implements Downstream {
     head: RequestHead,
     allowed: AllowedRequest,
     fields: string,
+    limitFields: readonly string[],
     refuse: (refusal: ProxyRefusal) => void,
   ) {
     const { request, response } = context;
@@ -56,6 +57,7 @@ export class NodeDownstream implements Downstream {
         head.framing === 'none'
           ? undefined
           : MessageBody.of(request, head.contentLength, config.maxBodyBytes),
+      limitFields,
       shareKey: caller?.bearer.identity ?? getNetworkKey(context.clientAddress),
       config,
       notes: context.notes,
@@ -112,7 +114,12 @@ export class NodeDownstream implements Downstream {
       this.#response.shouldKeepAlive = false;
       this.#response.useChunkedEncodingByDefault = false;
     }
-    this.#response.writeHead(head.status, ['X-Request-Id', this.request.id, ...list]);
+    this.#response.writeHead(head.status, [
+      'X-Request-Id',
+      this.request.id,
+      ...list,
+      ...this.request.limitFields,
+    ]);
     this.hasStarted = true;
   }
 

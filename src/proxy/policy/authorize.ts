@@ -68,6 +68,8 @@ export type AccessDecision =
   | {
       readonly kind: 'refused';
       readonly refusal: ProxyRefusal;
+      /** Undefined: the request is not authorized by its path. */
+      readonly target?: RequestTarget;
       readonly rule?: AccessRule;
       readonly caller?: Caller;
       /** For the log of a 404: rules that almost matched, and why they did not. */
@@ -162,7 +164,7 @@ function refuseOrReport(
 ): AccessDecision {
   return rule?.reportOnly === true
     ? { kind: 'allowed', rule, target, caller, wouldRefuse: refusal }
-    : { kind: 'refused', refusal, ...(rule && { rule }), ...(caller && { caller }) };
+    : { kind: 'refused', refusal, target, ...(rule && { rule }), ...(caller && { caller }) };
 }
 
 function decide(

@@ -3,6 +3,7 @@ import type { AccessRule } from '../../domain/access-rule.ts';
 import type { Integration } from '../../domain/integration.ts';
 import { isForwardableMethod } from '../../domain/method.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
+import { formatRouteLimit } from '../../domain/route-limit.ts';
 import {
   type CompiledRules,
   type Mismatch,
@@ -64,6 +65,8 @@ export interface Explanation {
   readonly reportOnly?: true;
   /** The rule allows WebSockets. */
   readonly websocket?: true;
+  /** Limits on its forwarded requests: `100/s per identity, burst 200`. */
+  readonly limits?: readonly string[];
   /** Pages of these origins may read the response. */
   readonly corsOrigins?: readonly string[];
   /** Of OPTIONS: gatehouse responds to preflights for these methods. */
@@ -184,9 +187,10 @@ function explainNoRule(trace: readonly TraceEntry[]): string {
   return `the path differs from ${stricter.name} only in letter case or by a trailing slash, and ${weaker.name} asks for less; if the API tells such paths apart, set upstreams.${weaker.upstream}.paths`;
 }
 
-function getRuleFlags({ websocket, cors, reportOnly, requirement }: AccessRule, method: string) {
+function getRuleFlags({ websocket, cors, reportOnly, requirement, limits }: AccessRule, method: string) {
   return {
     ...(reportOnly === true && requirement.kind !== 'public' && { reportOnly }),
+    ...(limits !== undefined && { limits: limits.map(formatRouteLimit) }),
     ...(websocket === true && method === 'GET' && { websocket }),
     ...(cors !== undefined && { corsOrigins: cors.origins === 'any' ? ['*'] : [...cors.origins] }),
   };

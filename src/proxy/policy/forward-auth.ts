@@ -14,6 +14,7 @@ import { type Preflight, readPreflight } from './cors.ts';
 import { readCredentials } from './credentials.ts';
 import { createIdentityHeaders, type HeaderPolicy } from './headers.ts';
 import { type OriginalRequest, readOriginalRequest } from './original-request.ts';
+import type { Quotas } from './quotas.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
   getErrorResponse,
@@ -23,6 +24,7 @@ import {
   sendRefusal,
 } from './refusals.ts';
 import { readRequestHead } from './request-head.ts';
+import type { ResourceMetadata } from './resource-metadata.ts';
 
 interface ForwardAuthDeps {
   readonly policy: PolicyContext;
@@ -38,6 +40,10 @@ interface ForwardAuthDeps {
   readonly isCertificateAmbiguous: (context: RequestContext) => boolean;
   /** Paths of the token service, which are never forwarded to an API. */
   readonly isServicePath: (path: string) => boolean;
+  /** Undefined: challenges name no metadata. */
+  readonly resourceMetadata?: ResourceMetadata | undefined;
+  /** The limits of rules; undefined: there are none. */
+  readonly quotas?: Quotas | undefined;
   readonly now: () => Epoch;
   readonly log: Logger;
 }
@@ -46,8 +52,8 @@ interface ForwardAuthDeps {
  * Forward-auth: another gateway asks whether it may forward a request, and for whom. The request is authorized by the policy
  * of the proxy, so that both decide alike.
  *
- * The response is 200 with every identity header, 401, 403, or 503 for an internal error: gateways understand no other
- * status (docs/decisions/0010-forward-auth.md).
+ * The response is 200 with every identity header, 401, 403, 429 beyond a limit, or 503 for an internal error: gateways
+ * understand no other status (docs/decisions/0010-forward-auth.md).
  */
 export class ForwardAuth {
   readonly #deps: ForwardAuthDeps;
@@ -125,17 +131,20 @@ export class ForwardAuth {
     noteDecision(context.notes, decision);
     // The other gateway chooses the upstream.
     if (rule !== undefined) delete context.notes.upstream;
-    if (decision.kind === 'refused')
-      return this.#reject(
-        context,
-        decision.refusal,
-        decision.nearMisses && `no_rule (${decision.nearMisses})`,
-      );
+    if (decision.kind === 'refused') {
+      const { refusal, target, nearMisses } = decision;
+      const metadata =
+        target && this.#deps.resourceMetadata?.getUrl(target.authority ?? original.host ?? '', target.path);
+      return this.#reject(context, refusal, nearMisses && `no_rule (${nearMisses})`, false, metadata);
+    }
     if (!this.#isForwardableUnchanged(context, original, decision.target.path)) return;
-    const { wouldRefuse } = decision;
+    const quota = rule && this.#deps.quotas?.get(rule);
+    const exceeded = quota?.take(caller, context.clientAddress, this.#deps.now());
+    if (exceeded !== undefined && rule?.reportOnly !== true) return this.#reject(context, exceeded);
+    const wouldRefuse = decision.wouldRefuse ?? exceeded;
     if (wouldRefuse === undefined) context.note({ decision: 'allowed' });
     else context.note({ decision: 'would_refuse', reason: getLogReason(wouldRefuse) });
-    this.#allow(context, caller);
+    this.#allow(context, caller, quota && toRecord(quota.getFields(this.#deps.now())));
   }
 
   /**
@@ -181,10 +190,12 @@ export class ForwardAuth {
     refusal: ProxyRefusal,
     reason = getLogReason(refusal),
     close = false,
+    resourceMetadata?: string,
   ): void {
     context.note({ decision: 'refused', reason });
     const override = { status: getForwardAuthStatus(refusal), close };
-    sendRefusal(context.response, refusal, { realm: this.#deps.realm, requestId: context.id, override });
+    const { realm } = this.#deps;
+    sendRefusal(context.response, refusal, { realm, resourceMetadata, requestId: context.id, override });
   }
 
   /** Clients cannot cause this through a gateway that is configured correctly, so it is logged for its operator. */
@@ -195,10 +206,10 @@ export class ForwardAuth {
   }
 }
 
-/** nginx responds with 500 to everything but 2xx, 401 and 403. */
+/** nginx responds with 500 to everything but 2xx, 401 and 403; the others forward 429 and 503. */
 export function getForwardAuthStatus(refusal: ProxyRefusal): number {
   const { status } = getErrorResponse(refusal);
-  return status === 401 || status === 503 ? status : 403;
+  return status === 401 || status === 429 || status === 503 ? status : 403;
 }
 
 /** The path as it was sent, with upper-case hexadecimal digits (RFC 3986 §6.2.2.1). */

@@ -25,6 +25,15 @@ export type ProxyRefusal =
   | { readonly reason: 'peer_not_trusted' }
   | { readonly reason: 'original_request_ambiguous'; readonly detail: string }
   | { readonly reason: 'overloaded'; readonly retryAfter: number }
+  | {
+      readonly reason: 'rate_limited';
+      /** The name of the limit. */
+      readonly limit: string;
+      readonly retryAfter: number;
+      /** The values of RateLimit-Policy and RateLimit. */
+      readonly policy: string;
+      readonly state: string;
+    }
   | { readonly reason: 'unavailable'; readonly retryAfter: number };
 
 /** A front proxy sent the certificate header twice, or under a similar name. */
@@ -158,6 +167,11 @@ const ERROR_RESPONSES: ErrorResponses = {
     error: 'invalid_request',
     description: `It is not clear which request this is about: ${detail}.`,
   }),
+  rate_limited: ({ limit }) => ({
+    status: 429,
+    error: 'too_many_requests',
+    description: `Too many requests: the limit "${limit}" of this route is exceeded.`,
+  }),
   overloaded: {
     status: 503,
     error: 'temporarily_unavailable',
@@ -181,6 +195,7 @@ export function getErrorResponse<R extends ProxyRefusal['reason']>(
 /** For the log. */
 export function getLogReason(refusal: ProxyRefusal): string {
   if (refusal.reason === 'token_invalid') return `token_${refusal.fault}`;
+  if (refusal.reason === 'rate_limited') return `rate_limited: ${refusal.limit}`;
   return refusal.reason === 'malformed' ? `malformed: ${refusal.detail}` : refusal.reason;
 }
 
@@ -188,16 +203,29 @@ export function getLogReason(refusal: ProxyRefusal): string {
 const quoteString = (text: string): string =>
   `"${text.replace(/[^\x20-\x7e]/g, '?').replace(/["\\]/g, String.raw`\$&`)}"`;
 
-/** RFC 6750 §3: without a token, the challenge has no error code. */
-export function formatChallenge(refusal: ProxyRefusal, realm: string): string | undefined {
-  const errorResponse = getErrorResponse(refusal);
-  if (errorResponse.status === 401 && refusal.reason === 'token_missing')
-    return `Bearer realm=${quoteString(realm)}`;
-  if (errorResponse.error !== 'invalid_token' && errorResponse.error !== 'insufficient_scope')
-    return undefined;
-  const scope =
-    'scope' in refusal && refusal.scope !== undefined ? `, scope=${quoteString(refusal.scope)}` : '';
-  return `Bearer realm=${quoteString(realm)}, error=${quoteString(errorResponse.error)}, error_description=${quoteString(errorResponse.description)}${scope}`;
+/** RFC 6750 §3: without a token, the challenge has no error code. `resourceMetadata`: the URL of RFC 9728 §5.1. */
+export function formatChallenge(
+  refusal: ProxyRefusal,
+  realm: string,
+  resourceMetadata?: string,
+): string | undefined {
+  const { status, error, description } = getErrorResponse(refusal);
+  const isMissing = status === 401 && refusal.reason === 'token_missing';
+  if (!isMissing && error !== 'invalid_token' && error !== 'insufficient_scope') return undefined;
+  const parameters = isMissing
+    ? ''
+    : `, error=${quoteString(error)}, error_description=${quoteString(description)}${formatScopeParameters(refusal)}`;
+  const metadata =
+    resourceMetadata === undefined ? '' : `, resource_metadata=${quoteString(resourceMetadata)}`;
+  return `Bearer realm=${quoteString(realm)}${parameters}${metadata}`;
+}
+
+/** RFC 6750 §3: with spaces between items. The token API takes semicolons only, so it is repeated in that form. */
+function formatScopeParameters(refusal: ProxyRefusal): string {
+  if (!('scope' in refusal) || refusal.scope === undefined) return '';
+  const { scope } = refusal;
+  const own = scope.includes(';') ? `, gatehouse_scope=${quoteString(scope)}` : '';
+  return `, scope=${quoteString(scope.replaceAll(';', ' '))}${own}`;
 }
 
 export const SUPPORTED_METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS';
@@ -205,6 +233,8 @@ export const SUPPORTED_METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS';
 export interface RefusalOptions {
   readonly realm: string;
   readonly requestId: string;
+  /** Where the resource is described (RFC 9728). */
+  readonly resourceMetadata?: string | undefined;
   /** Overrides the table. */
   readonly override?: { readonly status: number; readonly close: boolean };
   /** So that pages of other origins can read it. */
@@ -217,7 +247,7 @@ export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOpt
   const { status, close = false } = options.override ?? errorResponse;
   const { error, description } = errorResponse;
   const text = JSON.stringify({ error, error_description: description, request_id: options.requestId });
-  const wwwAuthenticate = formatChallenge(refusal, options.realm);
+  const wwwAuthenticate = formatChallenge(refusal, options.realm, options.resourceMetadata);
   return {
     status,
     text,
@@ -231,6 +261,11 @@ export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOpt
       ...(status === 426 && { upgrade: 'websocket', 'sec-websocket-version': '13' }),
       ...(wwwAuthenticate !== undefined && { 'www-authenticate': wwwAuthenticate }),
       ...('retryAfter' in refusal && { 'retry-after': String(refusal.retryAfter) }),
+      // draft-ietf-httpapi-ratelimit-headers.
+      ...(refusal.reason === 'rate_limited' && {
+        'ratelimit-policy': refusal.policy,
+        ratelimit: refusal.state,
+      }),
       ...options.cors,
     },
   };

@@ -136,7 +136,14 @@ describe('access', () => {
     expect(formatChallenge({ reason: 'insufficient_scope', scope: 'files:read' }, 'a "b" \\c')).toBe(
       'Bearer realm="a \\"b\\" \\\\c", error="insufficient_scope", error_description="The access token lacks the required scope.", scope="files:read"',
     );
-    expect(formatChallenge({ reason: 'no_rule' }, 'x')).toBeUndefined();
+    // RFC 6750 §3: items are separated by spaces; our own form follows where it differs.
+    expect(formatChallenge({ reason: 'insufficient_scope', scope: 'files:read,write;reports' }, 'x')).toMatch(
+      /, scope="files:read,write reports", gatehouse_scope="files:read,write;reports"$/,
+    );
+    expect(formatChallenge({ reason: 'token_missing' }, 'x', 'https://a.test/"\\')).toBe(
+      String.raw`Bearer realm="x", resource_metadata="https://a.test/\"\\"`,
+    );
+    expect(formatChallenge({ reason: 'no_rule' }, 'x', 'https://a.test')).toBeUndefined();
   });
 });
 

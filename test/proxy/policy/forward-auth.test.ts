@@ -128,7 +128,9 @@ describe.each(Object.entries(GATEWAYS))('a check request of %s', (_, send) => {
   test('without a token: 401 with a challenge; with an invalid one: invalid_token', async () => {
     const none = await send('GET', '/files/a', {});
     expect(none.status).toBe(401);
-    expect(none.headers['www-authenticate']).toBe('Bearer realm="gatehouse"');
+    expect(none.headers['www-authenticate']).toBe(
+      'Bearer realm="gatehouse", resource_metadata="https://localhost:8443/.well-known/oauth-protected-resource/files/a"',
+    );
     expect(none.headers['cache-control']).toBe('no-store');
     const bad = await send('GET', '/files/a', bearer('nonsense'));
     expect(bad.status).toBe(401);

@@ -1,0 +1,134 @@
+import { type AccessRule, getAcceptedIssuers, OWN_ISSUER } from '../../domain/access-rule.ts';
+import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
+import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
+import { listScopeTokens, type Scope, unionScopes } from '../../domain/scope.ts';
+import { redactText } from '../../observability/redact.ts';
+
+/** RFC 9728 §3. */
+export const RESOURCE_METADATA_PATH = '/.well-known/oauth-protected-resource';
+
+export interface ResourceMetadataSettings {
+  /** `host`: the same description for all paths of a host. `route`: that of the routes that match the path. */
+  readonly detail: 'host' | 'route';
+  readonly name?: string;
+  readonly documentation?: string;
+  /** URLs of the trusted issuers, by name. */
+  readonly issuers: ReadonlyMap<string, string>;
+  /** Are some access tokens bound to client certificates? */
+  readonly bindsCertificates: boolean;
+}
+
+interface ResourceMetadataDeps extends ResourceMetadataSettings {
+  readonly publicUrl: string;
+  readonly rules: CompiledRules;
+  /** May clients name this host? */
+  readonly isListedHost: (host: string) => boolean;
+  /** Paths of the token service. */
+  readonly isServicePath?: (path: string) => boolean;
+}
+
+/** RFC 9728 §2. */
+export interface ResourceDocument {
+  readonly resource: string;
+  readonly authorization_servers: readonly string[];
+  readonly scopes_supported?: readonly string[];
+  readonly bearer_methods_supported: readonly ['header'];
+  readonly tls_client_certificate_bound_access_tokens: boolean;
+  readonly resource_name?: string;
+  readonly resource_documentation?: string;
+}
+
+const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
+const MAX_PATH = 1_024;
+
+/** A long path, or one in which a client sent a secret, gets the URL of the whole host. */
+const isRepeatable = (path: string): boolean => path.length <= MAX_PATH && redactText(path) === path;
+
+/**
+ * Describes the protected API to clients (RFC 9728). With `detail: host`, there is a document exactly for the paths on which a
+ * request without a token gets 401, and it does not depend on the path: it does not reveal which routes exist.
+ */
+export class ResourceMetadata {
+  readonly #deps: ResourceMetadataDeps;
+  readonly #publicUrl: URL;
+  readonly #publicHost: string;
+
+  constructor(deps: ResourceMetadataDeps) {
+    this.#deps = deps;
+    this.#publicUrl = new URL(deps.publicUrl);
+    this.#publicHost = normalizeHost(this.#publicUrl.host);
+  }
+
+  /** The URL of the document, for a challenge (RFC 9728 §5.1). `path` is canonical. */
+  getUrl(host: string, path: string): string {
+    const suffix = path === '/' || !isRepeatable(path) ? '' : path;
+    return `${this.#getOrigin(host)}${RESOURCE_METADATA_PATH}${suffix}`;
+  }
+
+  /** `path`: what follows the well-known path, in canonical form. Undefined: there is no document. */
+  find(host: string, path: string): ResourceDocument | undefined {
+    const name = normalizeHost(host);
+    const hostRules = this.#listProtectedRules(name);
+    const rules = path === '' ? hostRules : this.#findRules(name, path, hostRules);
+    if (rules === undefined || rules.length === 0) return undefined;
+    const { issuers, bindsCertificates, name: title, documentation, publicUrl } = this.#deps;
+    const accepted = new Set(rules.flatMap((rule) => [...getAcceptedIssuers(rule)]));
+    const scopes = listScopeTokens(unionScopes(rules.flatMap(getRequiredScope)));
+    return {
+      resource: `${this.#getOrigin(host)}${path}`,
+      authorization_servers: [...accepted].flatMap((issuer) =>
+        issuer === OWN_ISSUER ? publicUrl : (issuers.get(issuer) ?? []),
+      ),
+      ...(scopes.length > 0 && { scopes_supported: scopes }),
+      bearer_methods_supported: ['header'],
+      tls_client_certificate_bound_access_tokens: bindsCertificates,
+      // DPoP: `dpop_signing_alg_values_supported` and `dpop_bound_access_tokens_required` belong here.
+      ...(title !== undefined && { resource_name: title }),
+      ...(documentation !== undefined && { resource_documentation: documentation }),
+    };
+  }
+
+  /** Undefined: no request for this path gets 401. */
+  #findRules(
+    host: string,
+    path: string,
+    hostRules: readonly AccessRule[],
+  ): readonly AccessRule[] | undefined {
+    const { rules, detail, isServicePath } = this.#deps;
+    const target = parsePath(path, rules.encodedSlash);
+    if (target === undefined || !isRepeatable(path) || isServicePath?.(path) === true) return undefined;
+    const matched = METHODS.map((method) => rules.match({ method, host, target }));
+    if (detail === 'route')
+      return [...new Set(matched)].filter((rule) => rule !== undefined && isProtected(rule)) as AccessRule[];
+    // Without a rule, an encoded slash is 400.
+    const needsToken = matched.some((rule) =>
+      rule === undefined ? !target.encodedSlash : isProtected(rule),
+    );
+    return needsToken ? hostRules : undefined;
+  }
+
+  #listProtectedRules(host: string): readonly AccessRule[] {
+    return this.#deps.rules.rules.filter(
+      (rule) => isProtected(rule) && (rule.host === undefined || normalizeHost(rule.host) === host),
+    );
+  }
+
+  /** The origin that clients of this host use. Names that are not listed are not repeated. */
+  #getOrigin(host: string): string {
+    const name = normalizeHost(host);
+    if (name === this.#publicHost || !this.#deps.isListedHost(name)) return this.#deps.publicUrl;
+    const { protocol, port } = this.#publicUrl;
+    return `${protocol}//${name}${port === '' ? '' : `:${port}`}`;
+  }
+}
+
+const isProtected = ({ requirement }: AccessRule): boolean => requirement.kind !== 'public';
+
+const getRequiredScope = ({ requirement }: AccessRule): Scope[] =>
+  requirement.kind === 'scope' ? [requirement.scope] : [];
+
+/** Undefined: a request for this path is refused as malformed. */
+function parsePath(path: string, encodedSlash: boolean): RequestTarget | undefined {
+  const parsed = parseTarget(path, { method: 'GET', isServedAuthority: () => false, encodedSlash });
+  return parsed.kind === 'target' && parsed.target.path === path ? parsed.target : undefined;
+}
