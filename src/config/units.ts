@@ -205,7 +205,7 @@ export const LOOPBACK_HOST = /^(?:localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1
 export function isPlainHttpUrl(text: string): boolean {
   if (!URL.canParse(text)) return false;
   const { protocol, username, password, hash } = new URL(text);
-  return /^https?:$/.test(protocol) && [username, password, hash].every((part) => part === '');
+  return /^https?:$/.test(protocol) && `${username}${password}${hash}`.length === 0;
 }
 
 export const httpsOrLoopback = z.string().refine((text) => {

@@ -2,6 +2,7 @@ import type { Epoch } from './epoch.ts';
 import { type Outcome, ok, refused } from './outcome.ts';
 import type { Profile } from './profile.ts';
 import type { Refusal } from './refusal.ts';
+import type { AssertedGroups } from './user.ts';
 
 interface DeviceRequestBase {
   /** Digest of the device code; the id of the resulting grant. */
@@ -34,6 +35,7 @@ export type DeviceRequest =
       readonly decidedAt?: Epoch;
       /** Of the user, when they confirmed. */
       readonly profile?: Profile;
+      readonly assertedGroups?: AssertedGroups;
     })
   | (DeviceRequestBase & { readonly state: 'denied' })
   | (DeviceRequestBase & { readonly state: 'closed' });
@@ -61,7 +63,7 @@ export function confirm(
   request: DeviceRequest,
   identity: string,
   now: Epoch,
-  profile?: Profile,
+  known: Pick<ConfirmedRequest, 'profile' | 'assertedGroups'> = {},
 ): Outcome<ConfirmedRequest> {
   if (request.state === 'confirmed' && request.identity === identity && now < request.expires)
     return ok(request);
@@ -72,7 +74,7 @@ export function confirm(
         state: 'confirmed',
         identity,
         decidedAt: Math.floor(now),
-        ...(profile !== undefined && { profile }),
+        ...known,
       })
     : decidable;
 }

@@ -2,6 +2,7 @@ import type { Epoch } from './epoch.ts';
 import type { GrantType, TokenFormat } from './integration.ts';
 import type { Profile } from './profile.ts';
 import type { Refusal } from './refusal.ts';
+import type { AssertedGroups } from './user.ts';
 
 /**
  * What an integration may do on behalf of an identity, until `refreshUntil`. Contains no secret: its refresh token is its id
@@ -37,6 +38,8 @@ export interface Grant {
   readonly revokedAt?: Epoch;
   /** As of the latest refresh. */
   readonly profile?: Profile;
+  /** As of the sign-in of the user who approved the grant: a refresh cannot ask the provider. */
+  readonly assertedGroups?: AssertedGroups;
   /** The certificate that the grant was issued for. */
   readonly certificate?: GrantCertificate;
 }

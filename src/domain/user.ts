@@ -11,6 +11,16 @@ export interface User {
   readonly disabled: boolean;
 }
 
+/** Groups that an OpenID provider asserted when the user signed in. */
+export interface AssertedGroups {
+  /** The provider, by its name in the configuration. */
+  readonly provider: string;
+  readonly groups: readonly string[];
+}
+
+export const addGroups = (user: User, asserted: AssertedGroups | undefined): User =>
+  asserted === undefined ? user : { ...user, groups: new Set([...user.groups, ...asserted.groups]) };
+
 const BRACED_GUID = /^\{[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\}$/i;
 const HEX = /^[0-9a-f]{8,128}$/i;
 

@@ -41,6 +41,8 @@ export interface GrantPolicy {
   readonly retryWindow: number;
   readonly reuse: 'revoke' | 'reject';
   readonly supersede: boolean;
+  /** The OpenID providers whose groups count. */
+  readonly groupProviders: ReadonlySet<string>;
   /** The part before the colon of the identities of clients. */
   readonly clientLabel: string;
   readonly device: {

@@ -9,9 +9,9 @@ import {
 import type { Epoch } from '../domain/epoch.ts';
 import { checkGrantAllowed } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { type Profile, updateProfile } from '../domain/profile.ts';
+import { createProfile, type Profile, updateProfile } from '../domain/profile.ts';
 import { parseScope, type Scope } from '../domain/scope.ts';
-import type { User } from '../domain/user.ts';
+import type { AssertedGroups, User } from '../domain/user.ts';
 import { Fault } from '../ports/fault.ts';
 import { type GrantDeps, getIntegrationName } from './deps.ts';
 import { getDeviceIntegration, keepRequestUntil } from './device-grant.ts';
@@ -71,8 +71,8 @@ export async function confirmDevice(
   deps: GrantDeps,
   requestId: string,
   user: User,
-  /** As of the sign-in; used if the directory cannot find the name by the identity. */
-  signInProfile?: Profile,
+  /** As of the sign-in. The profile is used if the directory cannot find the name by the identity. */
+  signIn: { readonly profile?: Profile; readonly assertedGroups?: AssertedGroups } = {},
 ): Promise<Outcome<DeviceApprovalRequest>> {
   assertAuditAvailable(deps);
   const approval = await readApprovalRequest(deps, requestId);
@@ -82,9 +82,14 @@ export async function confirmDevice(
     const allowed = await mayConfirm(deps, approval.value, user);
     if (!allowed.ok) return allowed;
   }
+  const { assertedGroups } = signIn;
+  const signInProfile = createProfile({ ...signIn.profile, groups: [...user.groups].toSorted() });
   const profile = updateProfile(signInProfile, user);
   const decided = await updateDeviceRequest(deps, requestId, (request, now) =>
-    confirm(request, user.identity, now, profile),
+    confirm(request, user.identity, now, {
+      ...(profile !== undefined && { profile }),
+      ...(assertedGroups !== undefined && { assertedGroups }),
+    }),
   );
   if (!decided.ok) return decided;
   if (decided.value.changed)

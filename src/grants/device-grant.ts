@@ -201,15 +201,20 @@ export async function exchangeDeviceCode(
     return confirmed;
   }
 
-  const { identity, scope, askedAt, decidedAt = askedAt, profile: confirmedProfile } = confirmed.value;
+  const { identity, scope, askedAt, decidedAt = askedAt, assertedGroups } = confirmed.value;
   // Revoking everything of a user or client includes approvals that were not exchanged yet.
   if (isGrantRevoked(deps, { id, clientId: params.clientId, identity, issuedAt: decidedAt }))
     return refused({ reason: 'device_denied' });
   const grantType = 'device';
-  const allowed = await checkStillAllowed(deps, integration.value, { identity, grantType, scope });
+  const allowed = await checkStillAllowed(deps, integration.value, {
+    identity,
+    grantType,
+    scope,
+    ...(assertedGroups !== undefined && { assertedGroups }),
+  });
   if (!allowed.ok) return allowed;
 
-  const profile = updateProfile(confirmedProfile, allowed.value);
+  const profile = updateProfile(confirmed.value.profile, allowed.value);
   const grant = createGrant(deps, {
     id,
     integration: integration.value,
@@ -217,6 +222,7 @@ export async function exchangeDeviceCode(
     grantType,
     scope,
     profile,
+    ...(assertedGroups !== undefined && { assertedGroups }),
     audience: params.audience,
     now,
     ...(params.clientAuthenticated === true && { clientAuthenticated: true }),

@@ -16,7 +16,7 @@ import {
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import type { Profile } from '../domain/profile.ts';
 import { parseScope } from '../domain/scope.ts';
-import type { User } from '../domain/user.ts';
+import { type AssertedGroups, addGroups, type User } from '../domain/user.ts';
 import { Fault } from '../ports/fault.ts';
 import type { TokenPair } from '../ports/token-issuer.ts';
 import type { GrantDeps } from './deps.ts';
@@ -38,6 +38,7 @@ export interface NewGrant {
   readonly boundTo?: string;
   readonly profile?: Profile | undefined;
   readonly certificate?: GrantCertificate;
+  readonly assertedGroups?: AssertedGroups;
   /** Omitted: the default of the integration. */
   readonly audience?: string | undefined;
   readonly exchangedFrom?: string;
@@ -86,12 +87,16 @@ export function createGrant(
 export async function checkStillAllowed(
   deps: GrantDeps,
   integration: Integration,
-  grant: Pick<Grant, 'identity' | 'grantType' | 'scope' | 'exchangedFrom'>,
+  grant: Pick<Grant, 'identity' | 'grantType' | 'scope' | 'exchangedFrom' | 'assertedGroups'>,
 ): Promise<Outcome<User | undefined>> {
   const { identity, grantType, scope } = grant;
   if (grantType === 'exchange') return checkExchangeStillAllowed(integration, grant);
-  const user = await deps.users.findByIdentity(identity);
-  if (user === undefined) return refused({ reason: 'identity_unknown', subject: identity });
+  const found = await deps.users.findByIdentity(identity);
+  if (found === undefined) return refused({ reason: 'identity_unknown', subject: identity });
+  const { assertedGroups } = grant;
+  // They count only while the settings let this provider assert groups.
+  const isTrusted = deps.policy.groupProviders.has(assertedGroups?.provider ?? '');
+  const user = addGroups(found, isTrusted ? assertedGroups : undefined);
   if (user.disabled) return refused({ reason: 'identity_disabled', identity: user.identity });
   const parsed = parseScope(scope, { allowSpaces: true });
   if (!parsed.ok) return parsed;

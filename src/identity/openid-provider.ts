@@ -20,6 +20,8 @@ type OpenIdResult =
       readonly claim: Claim;
       readonly displayName?: string;
       readonly profile?: Profile;
+      /** Empty unless the settings name the claim. */
+      readonly groups: readonly string[];
     }
   /** An error response of the provider: the user cancelled, or may not sign in. */
   | { readonly kind: 'cancelled' }
@@ -39,6 +41,8 @@ export interface OpenIdSettings {
   readonly directory: string;
   readonly claim: string;
   readonly means: Claim['attribute'];
+  /** The claim with the groups. */
+  readonly groups?: string;
   /** Seconds. */
   readonly timeout: number;
 }
@@ -112,8 +116,11 @@ export function createOpenIdProvider(
         if (idTokenClaims === undefined) return { kind: 'refused', reason: 'there is no ID token' };
         const { issuer, userinfo_endpoint: userInfoEndpoint } = configuration.serverMetadata();
         // Some providers have only the subject in the ID token.
+        const isMissing = [settings.claim, settings.groups].some(
+          (claim) => claim !== undefined && idTokenClaims[claim] === undefined,
+        );
         const userInfo =
-          idTokenClaims[settings.claim] === undefined && userInfoEndpoint !== undefined
+          isMissing && userInfoEndpoint !== undefined
             ? await client.fetchUserInfo(configuration, tokens.access_token, idTokenClaims.sub)
             : {};
         return toResult(settings, issuer, { ...userInfo, ...idTokenClaims });
@@ -127,7 +134,7 @@ export function createOpenIdProvider(
 }
 
 function toResult(
-  { claim, means }: OpenIdSettings,
+  { claim, means, groups }: OpenIdSettings,
   issuer: string,
   claims: Readonly<Record<string, unknown>>,
 ): OpenIdResult {
@@ -145,9 +152,19 @@ function toResult(
     kind: 'authenticated',
     claim: { issuer, attribute: means, value },
     ...(profile !== undefined && { profile }),
+    groups: groups === undefined ? [] : readGroups(claims[groups]),
     ...(typeof displayName === 'string' && { displayName: displayName.slice(0, MAX_CLAIM_LENGTH) }),
   };
 }
+
+const MAX_GROUPS = 1_000;
+
+const readGroups = (value: unknown): readonly string[] =>
+  Array.isArray(value)
+    ? value
+        .slice(0, MAX_GROUPS)
+        .filter((group) => typeof group === 'string' && group !== '' && group.length <= MAX_CLAIM_LENGTH)
+    : [];
 
 function readProfile({
   preferred_username: name,

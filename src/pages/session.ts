@@ -21,6 +21,10 @@ export const Session = z.strictObject({
   profile: z
     .strictObject({ name: z.string().exactOptional(), email: z.string().exactOptional() })
     .exactOptional(),
+  /** Of the OpenID provider that the user signed in with. */
+  assertedGroups: z
+    .strictObject({ provider: z.string(), groups: z.array(z.string()).readonly() })
+    .exactOptional(),
   /** The device request and its code as typed. */
   request: z.strictObject({ id: z.string(), clientId: z.string(), code: z.string() }).exactOptional(),
   /** The decision about that request. */

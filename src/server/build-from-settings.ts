@@ -136,11 +136,14 @@ function buildRequirement(
   throw new Error(`routes: ${path} has neither public nor requires`);
 }
 
-export const buildGrantPolicy = ({ tokens, device }: Settings): GrantPolicy => ({
+export const buildGrantPolicy = ({ tokens, device, signIn }: Settings): GrantPolicy => ({
   retryWindow: tokens.refresh.retryWindow,
   reuse: tokens.refresh.reuse,
   supersede: tokens.refresh.supersede,
   clientLabel: tokens.clientLabel,
+  groupProviders: new Set(
+    Object.entries(signIn.openid).flatMap(([name, { groups }]) => (groups === undefined ? [] : [name])),
+  ),
   device: { enabled: device.enabled, codeLifetime: device.codeLifetime, interval: device.interval },
 });
 

@@ -92,7 +92,7 @@ describe('gatehouse grants, with two workers', () => {
       expect((await grants('revoke', '--name', 'alice')).stderr).toContain('of this user; add --yes');
       expect(await grants('revoke', '--name', 'nobody', '--yes')).toMatchObject({
         code: 64,
-        stderr: 'gatehouse: No directory has a user with this name.\n',
+        stderr: 'gatehouse: No user and no live grant has this name.\n',
       });
       expect(await grants('revoke', '--client', 'report-runer', '--yes')).toMatchObject({
         code: 64,

@@ -28,7 +28,7 @@ beforeAll(async () => {
   const back = (name: string): string => `${base}/openid/${name}`;
   corp = await startOpenIdProvider(
     server,
-    ['corp', 'by-email', 'by-id', 'derived', 'untrusted', 'wrong-secret'].map(back),
+    ['corp', 'by-email', 'by-id', 'derived', 'with-groups', 'untrusted', 'wrong-secret'].map(back),
   );
   other = await startOpenIdProvider(server, [back('other')]);
   quiet = await startOpenIdProvider(server, [back('quiet')], { claimsInToken: false });
@@ -52,10 +52,13 @@ beforeAll(async () => {
     ...settings,
     publicUrl: origin,
     directories: { ...settings.directories, elsewhere: { label: 'ext', derive: true } },
-    integrations: (settings.integrations ?? []).map((integration) => ({
-      ...integration,
-      access: [...(integration.access ?? []), { directory: 'elsewhere' }],
-    })),
+    integrations: [
+      ...(settings.integrations ?? []).map((integration) => ({
+        ...integration,
+        access: [...(integration.access ?? []), { directory: 'elsewhere' }],
+      })),
+      { clientId: 'partner-app', scope: 'files:read', access: [{ groups: ['partners'] }] },
+    ],
     signIn: {
       openid: {
         corp: provider({ prompt: 'login' }),
@@ -64,6 +67,12 @@ beforeAll(async () => {
         'by-email': provider({ claim: 'email', means: 'email' }),
         'by-id': provider({ claim: 'oid', means: 'id' }),
         derived: provider({ directory: 'elsewhere', claim: 'sub', means: 'subject' }),
+        'with-groups': provider({
+          directory: 'elsewhere',
+          claim: 'sub',
+          means: 'subject',
+          groups: 'groups',
+        }),
         untrusted: provider({ ca: 'another-ca.pem' }),
         'wrong-secret': provider({ clientSecret: 'not the secret' }),
       },
@@ -166,6 +175,73 @@ test('a device is approved after a sign-in at the provider', async () => {
   const review = await browser.open(await signInAtProvider(browser, leaving, 'alice'));
   expect(review.text).toContain('Approve this request?');
   expect((await browser.submit('/approve')).text).toContain('<h1>Approved</h1>');
+});
+
+describe('groups of the provider', () => {
+  async function requestApproval(provider: string, account: string) {
+    const body = (await gateway.post('/Authorize/Device', { client_id: 'partner-app', scope: 'files:read' }))
+      .json;
+    const browser = newBrowser();
+    await browser.open(String(body['verification_uri_complete']));
+    await browser.submit('/device', { user_code: String(body['user_code']) });
+    const leaving = await browser.post('/openid', { provider });
+    const review = await browser.open(await signInAtProvider(browser, leaving, account));
+    const poll = () =>
+      gateway.post('/Authorize/Token', {
+        client_id: 'partner-app',
+        grant_type: 'urn:ietf:params:oauth:grant-type:device_code',
+        device_code: String(body['device_code']),
+      });
+    return { browser, review, poll };
+  }
+
+  test('they give access, reach the upstream, and count at a refresh while the provider may assert groups', async () => {
+    const { browser, review, poll } = await requestApproval('with-groups', 'stranger');
+    expect(review.text).toContain('/approve"');
+    expect((await browser.submit('/approve')).text).toContain('<h1>Approved</h1>');
+    const grant = (await poll()).json;
+    expect((await gateway.api('/files/1', String(grant['access_token']))).status).toBe(200);
+    expect(gateway.upstream.requests.at(-1)?.headers).toMatchObject({
+      'x-forwarded-preferred-username': 'stranger',
+    });
+    const refresh = (token: unknown) =>
+      gateway.post('/Authorize/Token', { client_id: 'partner-app', refresh_token: String(token) });
+    const refreshed = await refresh(grant['refresh_token']);
+    expect(refreshed.status).toBe(200);
+
+    const changeClaim = (groups: string | undefined) =>
+      gateway.reload((settings) => {
+        const { 'with-groups': { groups: _groups, ...provider } = {}, ...others } =
+          settings.signIn?.openid ?? {};
+        const changed = { ...provider, ...(groups !== undefined && { groups }) } as Provider;
+        return { ...settings, signIn: { openid: { ...others, 'with-groups': changed } } };
+      });
+    await changeClaim(undefined);
+    expect((await refresh(refreshed.json['refresh_token'])).json['Error']).toBe('unauthorized_client');
+    await changeClaim('groups');
+    expect((await refresh(refreshed.json['refresh_token'])).status).toBe(200);
+  });
+
+  test('without the setting, and for users without the group, they give no access', async () => {
+    for (const [provider, account] of [
+      ['derived', 'stranger'],
+      ['with-groups', 'mallory'],
+    ] as const) {
+      const { browser, review, poll } = await requestApproval(provider, account);
+      expect(review.text, provider).not.toContain('/approve"');
+      const forced = await browser.send('POST', `${base}/approve`, '');
+      expect(forced.status).not.toBe(200);
+      expect((await poll()).json['access_token']).toBeUndefined();
+    }
+  });
+
+  test('they end with the session: the next user of the browser does not inherit them', async () => {
+    const { browser } = await requestApproval('with-groups', 'stranger');
+    await browser.submit('/sign-out');
+    const leaving = await browser.post('/openid', { provider: 'derived' });
+    const review = await browser.open(await signInAtProvider(browser, leaving, 'mallory'));
+    expect(review.text).not.toContain('/approve"');
+  });
 });
 
 describe('attacks', () => {

@@ -25,6 +25,7 @@ const ACCOUNTS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
     email_verified: true,
     preferred_username: 'stranger',
     name: 'Stranger',
+    groups: ['partners', 'unrelated', 7, ''],
   },
 };
 
@@ -68,7 +69,7 @@ export async function startOpenIdProvider(
     cookies: { keys: ['only for tests'] },
     claims: {
       openid: ['sub'],
-      profile: ['name', 'preferred_username', 'oid'],
+      profile: ['name', 'preferred_username', 'oid', 'groups'],
       email: ['email', 'email_verified'],
     },
     conformIdTokenClaims: options.claimsInToken === false,

@@ -211,6 +211,7 @@ describe('algorithms', () => {
     expect(claims).toEqual({
       iss: 'https://localhost:8443',
       aud: 'https://localhost:8443',
+      preferred_username: 'alice',
       sub: grant.identity,
       client_id: 'report-runner',
       scope: 'files:read',

@@ -146,6 +146,14 @@ export const signInSection = (path: PathSchema) =>
             .describe(
               'Which attribute of the directory this claim is. `subject`: for a directory with `derive: true`; the id is a digest of issuer and claim. An email address is accepted only if the provider asserts that it is verified.',
             ),
+          groups: z
+            .string()
+            .min(1)
+            .max(128)
+            .exactOptional()
+            .describe(
+              'Claim with the groups of the user, a list of texts, such as `groups`. Those that an `access` entry names count like groups of the directory, until the provider is asked again at the next sign-in. If omitted, only the directory has groups.',
+            ),
           timeout: durationBetween(1, 60, 'must be from 1s to 60s')
             .prefault('5s')
             .describe('Time limit for responses of the provider.'),

@@ -1,5 +1,5 @@
 import type { Refusal } from '../../domain/refusal.ts';
-import type { User } from '../../domain/user.ts';
+import { addGroups, type User } from '../../domain/user.ts';
 import { getIntegrationName } from '../../grants/deps.ts';
 import { confirmDevice, denyDevice, mayConfirm, readApprovalRequest } from '../../grants/device-decision.ts';
 import type { PageDeps, PageHandler, PageRequest, PageResponse } from '../page-handler.ts';
@@ -23,13 +23,14 @@ async function requireDecision(
     since: _since,
     shownAs: _shownAs,
     profile: _profile,
+    assertedGroups,
     goal: _goal,
     ...rest
   } = session;
   if (request === undefined) return { response: { redirect: '' } };
   if (identity === undefined) return { response: { redirect: '/sign-in' } };
   const user = await deps.grantDeps.users.findByIdentity(identity);
-  if (user !== undefined) return { user, request };
+  if (user !== undefined) return { user: addGroups(user, assertedGroups), request };
   return { response: { redirect: '/sign-in', session: deps.sessions.renew({ ...rest, request }) } };
 }
 
@@ -75,7 +76,7 @@ export async function decide(
   const { user, request } = decision;
   const outcome =
     ended === 'approved'
-      ? await confirmDevice(deps.grantDeps, request.id, user, session.profile)
+      ? await confirmDevice(deps.grantDeps, request.id, user, session)
       : await denyDevice(deps.grantDeps, request.id, user);
   context.note({ identity: user.identity, clientId: request.clientId });
   if (outcome.ok) return { redirect: '/done', session: { ...session, ended } };

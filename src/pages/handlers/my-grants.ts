@@ -16,7 +16,15 @@ type UserResult = { readonly user: User } | { readonly response: PageResponse };
 
 async function requireUser(deps: PageDeps, { context, session }: PageRequest): Promise<UserResult> {
   if (!deps.theme.myGrants) return { response: { page: noticePage(deps, 'notFound') } };
-  const { identity, since: _since, shownAs: _shownAs, ended: _ended, ...rest } = session;
+  const {
+    identity,
+    since: _since,
+    shownAs: _shownAs,
+    profile: _profile,
+    assertedGroups: _assertedGroups,
+    ended: _ended,
+    ...rest
+  } = session;
   if (identity === undefined)
     return { response: { redirect: '/sign-in', session: { ...session, goal: 'grants' } } };
   const user = await deps.grantDeps.users.findByIdentity(identity);

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { User } from '../../domain/user.ts';
+import type { AssertedGroups, User } from '../../domain/user.ts';
 import { getQuery } from '../../http/query.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { isEqualConstantTime } from '../../lib/constant-time.ts';
@@ -115,6 +115,7 @@ async function completeOpenIdSignIn(
   const session = await createSignedInSession(deps, pageRequest, {
     user,
     method: 'openid',
+    assertedGroups: selectGroups(deps, provider.name, result.groups),
     ...(hasNoDisplayName && { shownAs: result.displayName, profile: result.profile }),
   });
   // Not a 303: the browser would treat it as cross-site and omit the `Strict` session cookie.
@@ -122,4 +123,29 @@ async function completeOpenIdSignIn(
     session,
     page: redirectPage(messages, messages.signInComplete, deps.urlFor(getNextPath(session))),
   };
+}
+
+/** Session cookies are small. */
+const MAX_GROUPS_LENGTH = 1_024;
+
+/** Only groups that some access entry names: the others decide nothing, and there may be hundreds. */
+function selectGroups(
+  { grantDeps }: PageDeps,
+  provider: string,
+  groups: readonly string[],
+): AssertedGroups | undefined {
+  const named = new Set(
+    [...grantDeps.integrations.values()].flatMap(({ access }) =>
+      access.flatMap((entry) => [...entry.groups]),
+    ),
+  );
+  const relevant = groups.filter((group) => named.has(group));
+  if (relevant.length === 0) return undefined;
+  if (relevant.join(',').length <= MAX_GROUPS_LENGTH) return { provider, groups: relevant };
+  grantDeps.log.warn('groups_truncated', {
+    provider,
+    groups: relevant.length,
+    note: 'a user is in more groups of this provider than a session can hold; none of them counts: use fewer or shorter groups in access',
+  });
+  return undefined;
 }

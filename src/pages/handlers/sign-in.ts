@@ -1,5 +1,5 @@
 import { createProfile, type Profile } from '../../domain/profile.ts';
-import type { User } from '../../domain/user.ts';
+import type { AssertedGroups, User } from '../../domain/user.ts';
 import { identifyByCertificate } from '../../grants/certificate-grant.ts';
 import { readApprovalRequest, recordFailedSignIn } from '../../grants/device-decision.ts';
 import { getIssueTime } from '../../grants/issue.ts';
@@ -191,11 +191,25 @@ export async function createSignedInSession(
     method,
     shownAs,
     profile: providerProfile,
-  }: { user: User; method: string; shownAs?: string | undefined; profile?: Profile | undefined },
+    assertedGroups,
+  }: {
+    user: User;
+    method: string;
+    shownAs?: string | undefined;
+    profile?: Profile | undefined;
+    assertedGroups?: AssertedGroups | undefined;
+  },
 ): Promise<Session> {
   const { identity } = user;
   // Drop what belongs to a user who was signed in before.
-  const { shownAs: _shownAs, profile: _profile, ended: _ended, revoked: _revoked, ...rest } = session;
+  const {
+    shownAs: _shownAs,
+    profile: _profile,
+    assertedGroups: _assertedGroups,
+    ended: _ended,
+    revoked: _revoked,
+    ...rest
+  } = session;
   const { name, email } = providerProfile ?? { name: user.userName, email: user.email };
   const profile = createProfile({
     ...(name !== undefined && { name }),
@@ -207,6 +221,7 @@ export async function createSignedInSession(
     since: Math.floor(getIssueTime(deps.grantDeps, deps.grantDeps.now())),
     ...(shownAs !== undefined && { shownAs: sanitizeText(shownAs) }),
     ...(profile !== undefined && { profile }),
+    ...(assertedGroups !== undefined && { assertedGroups }),
   };
   await copyWrongCodes(deps, session, signedInSession);
   context.note({ identity });

@@ -60,6 +60,7 @@ describe('the assertion', () => {
     expect(claims).toEqual({
       iss: 'https://localhost:8443',
       aud: 'default',
+      preferred_username: 'alice',
       sub: ALICE,
       client_id: 'report-runner',
       scope: 'files:read',
