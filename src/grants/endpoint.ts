@@ -18,7 +18,7 @@ import { getRateLimitKey, type RateLimiter } from '../lib/rate-limiter.ts';
 import { errorFields, type LogFields } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { forRequest, type GrantDeps } from './deps.ts';
-import { certificateFields } from './issue.ts';
+import { describeCertificate } from './issue.ts';
 import type { RateLimitKey } from './rate-limit-key.ts';
 
 /** What the token API (`Authorize/…`) and the OAuth endpoints (`oauth2/…`) have in common. */
@@ -191,11 +191,9 @@ function describePresentedCertificate<Name extends string>(
   context: RequestContext,
   { reason }: Refusal,
 ): LogFields {
-  const der = /^(?:certificate|identity)_/.test(reason) ? getCertificate(context)?.der : undefined;
-  const description = der && grantDeps.certificateValidator.describe(der);
-  return description === undefined
-    ? {}
-    : { ...certificateFields(description), certificate_issuer: description.issuer };
+  return /^(?:certificate|identity)_/.test(reason)
+    ? describeCertificate(grantDeps, getCertificate(context)?.der)
+    : {};
 }
 
 /** Temporary, and never reported as an error of the client. */

@@ -17,6 +17,7 @@ import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import type { Profile } from '../domain/profile.ts';
 import { parseScope } from '../domain/scope.ts';
 import { type AssertedGroups, addGroups, type User } from '../domain/user.ts';
+import type { LogFields } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { TokenPair } from '../ports/token-issuer.ts';
 import type { GrantDeps } from './deps.ts';
@@ -146,6 +147,17 @@ export const certificateFields = ({
   certificate_subject: subject,
   certificate_fingerprint: formatFingerprint(fingerprint),
 });
+
+/** The fields of a refused certificate, with the name of its issuer. */
+export function describeCertificate(
+  { certificateValidator }: Pick<GrantDeps, 'certificateValidator'>,
+  der: Uint8Array | undefined,
+): LogFields {
+  const description = der && certificateValidator.describe(der);
+  return description === undefined
+    ? {}
+    : { ...certificateFields(description), certificate_issuer: description.issuer };
+}
 
 /** The fields of a grant in audit events. */
 export const grantFields = (grant: Grant) => ({

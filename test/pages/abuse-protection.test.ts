@@ -489,7 +489,15 @@ describe('over TLS', () => {
     const review = await alice.submit(`${BASE}/certificate`);
     expect(review.text).toContain('Alice Example');
     expect((await alice.submit(`${BASE}/approve`)).text).toContain('<h1>Approved</h1>');
-    expect(pages.gateway.auditEvents('sign_in')).toMatchObject([{ by: 'certificate' }]);
+    expect(pages.gateway.auditEvents('sign_in')).toMatchObject([
+      {
+        by: 'certificate',
+        name: 'alice',
+        certificate_subject: 'CN=alice',
+        request_id: expect.any(String),
+        from: '127.0.0.1',
+      },
+    ]);
   });
 
   test('certificate sign-in is offered only to browsers that present one', async () => {

@@ -2,9 +2,9 @@ import { createProfile, type Profile } from '../../domain/profile.ts';
 import type { AssertedGroups, User } from '../../domain/user.ts';
 import { identifyByCertificate } from '../../grants/certificate-grant.ts';
 import { readApprovalRequest, recordFailedSignIn } from '../../grants/device-decision.ts';
-import { getIssueTime } from '../../grants/issue.ts';
+import { certificateFields, describeCertificate, getIssueTime } from '../../grants/issue.ts';
 import { normalizeUserNameLoosely } from '../../identity/name-normalization.ts';
-import { errorFields } from '../../observability/logger.ts';
+import { errorFields, type LogFields } from '../../observability/logger.ts';
 import type { PasswordGuard } from '../../ports/directory.ts';
 import { Fault } from '../../ports/fault.ts';
 import type {
@@ -159,10 +159,15 @@ export const submitCertificate: FormHandler = async (deps, pageRequest) => {
   const endedResponse = await checkRequestPending(deps, pageRequest);
   if (endedResponse !== undefined) return endedResponse;
 
-  const identified = await identifyByCertificate(grantDeps, deps.getCertificate(context));
+  const der = deps.getCertificate(context);
+  const identified = await identifyByCertificate(grantDeps, der);
   if (identified.ok) {
-    const { user } = identified.value;
-    const signedIn = await createSignedInSession(deps, pageRequest, { user, method: 'certificate' });
+    const { user, certificate } = identified.value;
+    const signedIn = await createSignedInSession(deps, pageRequest, {
+      user,
+      method: 'certificate',
+      auditFields: { ...certificateFields(certificate), issuer: certificate.issuer },
+    });
     return { redirect: getNextPath(signedIn), session: signedIn };
   }
   const { refusal } = identified;
@@ -174,6 +179,7 @@ export const submitCertificate: FormHandler = async (deps, pageRequest) => {
     by: 'certificate',
     reason: refusal.reason,
     ...('identity' in refusal && { identity: refusal.identity }),
+    ...describeCertificate(grantDeps, der),
   });
   const problem =
     refusal.reason === 'certificate_missing'
@@ -192,12 +198,14 @@ export async function createSignedInSession(
     shownAs,
     profile: providerProfile,
     assertedGroups,
+    auditFields = {},
   }: {
     user: User;
     method: string;
     shownAs?: string | undefined;
     profile?: Profile | undefined;
     assertedGroups?: AssertedGroups | undefined;
+    auditFields?: LogFields;
   },
 ): Promise<Session> {
   const { identity } = user;
@@ -229,6 +237,7 @@ export async function createSignedInSession(
     identity,
     name: profile?.name,
     by: method,
+    ...auditFields,
     ...(session.request && { request: session.request.id, client: session.request.clientId }),
     from: context.clientAddress,
   });
