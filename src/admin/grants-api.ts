@@ -146,9 +146,12 @@ async function resolveSelector(
       if (identities.length > 1) throw ambiguous(identities);
       return identity === undefined ? { filter: { [field]: value } } : { identity };
     }
-    case 'serial':
-      if (!/^[0-9A-Fa-f:]+$/.test(value)) throw badRequest('serial must be hexadecimal.');
-      return { filter: { serial: normalizeSerial(value) } };
+    case 'serial': {
+      // As `openssl x509 -serial` prints it.
+      const serial = value.replace(/^serial=/i, '');
+      if (!/^[0-9A-Fa-f:]+$/.test(serial)) throw badRequest('serial must be hexadecimal.');
+      return { filter: { serial: normalizeSerial(serial) } };
+    }
     case 'fingerprint':
       return { filter: { fingerprint: parseFingerprint(value) } };
     case 'subject':
@@ -156,9 +159,9 @@ async function resolveSelector(
   }
 }
 
-/** Hexadecimal, as programs print it, or base64url, as in `x5t#S256`. */
+/** Hexadecimal, as `openssl x509 -fingerprint -sha256` prints it, or base64url, as in `x5t#S256`. */
 function parseFingerprint(text: string): string {
-  const hex = text.replaceAll(':', '');
+  const hex = text.replace(/^sha256 fingerprint=/i, '').replaceAll(':', '');
   if (/^[0-9A-Fa-f]{64}$/.test(hex)) return Buffer.from(hex, 'hex').toString('base64url');
   if (/^[A-Za-z0-9_-]{43}$/.test(text)) return text;
   throw badRequest('fingerprint must be a SHA-256 digest, hexadecimal or base64url.');

@@ -44,7 +44,7 @@ export const TOKEN_ERRORS: ErrorTable = {
   },
   client_authentication_required: {
     ...INVALID_GRANT,
-    description: 'This grant was obtained with client authentication; refresh it at oauth2/token.',
+    description: 'The API integration must authenticate with its client secret or its key: use oauth2/token.',
   },
   client_authentication_failed: { ...INVALID_REQUEST, description: 'Client authentication failed.' },
   target_invalid: {
@@ -131,6 +131,11 @@ export const DEVICE_ERRORS: ErrorTable = {
   too_many_device_requests: overrideError(TOKEN_ERRORS.too_many_device_requests, TOO_MANY_REQUESTS),
   client_unknown: overrideError(TOKEN_ERRORS.client_unknown, {
     description: 'client_id does not match an API integration.',
+  }),
+  client_authentication_required: overrideError(TOKEN_ERRORS.client_authentication_required, {
+    ...UNAUTHORIZED_CLIENT,
+    description:
+      'The API integration must authenticate with its client secret or its key: use oauth2/device_authorization.',
   }),
   grant_type_not_allowed: overrideError(TOKEN_ERRORS.grant_type_not_allowed, {
     description: 'No user may use this API integration with browser-based authentication.',

@@ -32,6 +32,8 @@ export const verify: TokenApiEndpoint = {
       certificate: () => certificate,
     });
     if (fault !== undefined) return refused({ reason: 'token_invalid', fault });
+    // The response has no audience: an API that asks here would accept tokens of another one.
+    if (bearer.audience !== undefined) return refused({ reason: 'token_invalid', fault: 'wrong_audience' });
     const found = await grantDeps.store.grants.read(bearer.grantId);
     if (
       found === undefined ||

@@ -168,7 +168,9 @@ async function revokeHolder(
   );
   if (typeof live === 'number')
     context.stdout(
-      live === 0 ? 'There was no live grant; check the name.\n' : `Live grants revoked: ${live}.\n`,
+      live === 0
+        ? `There was no live grant; check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
+        : `Live grants revoked: ${live}.\n`,
     );
 }
 

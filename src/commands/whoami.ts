@@ -1,5 +1,6 @@
 import type { Client } from '../client/client.ts';
 import { OAuthError } from '../client/errors.ts';
+import type { ServiceResponse } from '../client/service.ts';
 import { printable } from '../lib/printable.ts';
 import { type Command, EXIT, writeJson } from './command.ts';
 import { PROFILE_OPTION, withProfile } from './profile.ts';
@@ -11,10 +12,11 @@ export const command: Command = {
   options: PROFILE_OPTION,
   async run(context) {
     await withProfile(context, async (client, { profile }) => {
-      const verification = await client.whoami();
       const names = await fetchNames(client);
+      const verification = await verify(client, names.audience);
       const grant = await client.grant();
-      if (context.json) return writeJson(context, { ...verification, ...names });
+      const { audience: _audience, ...shown } = names;
+      if (context.json) return writeJson(context, { ...verification, ...shown });
       const expires = grant?.expires ?? 0;
       const minutes = Math.max(0, Math.floor((expires - Date.now() / 1_000) / 60));
       const lines = [
@@ -25,7 +27,8 @@ export const command: Command = {
         ['scope', verification['scope']],
         ['at', profile.url],
         ['token', `until ${formatTime(expires)} (${minutes} min)`],
-        ['grant', `until ${String(verification['expires_ISO8601'])}`],
+        ['grant', formatGrantExpiry(verification['expires_ISO8601'])],
+        ['audience', verification['audience']],
       ];
       for (const [label, value] of lines)
         if (value !== undefined) context.stdout(`${String(label).padEnd(9)} ${printable(value)}\n`);
@@ -34,11 +37,29 @@ export const command: Command = {
   },
 };
 
-/** Authorize/Verify has no name. */
-async function fetchNames(client: Client): Promise<{ readonly username?: string; readonly email?: string }> {
+/** Authorize/Verify refuses a token for another API. */
+async function verify(client: Client, audience: string | undefined): Promise<ServiceResponse> {
   try {
-    const { username, email } = await client.introspect();
+    return await client.whoami();
+  } catch (error) {
+    if (!(error instanceof OAuthError) || audience === undefined) throw error;
+    const { sub, client_id: application, scope } = await client.introspect();
+    return { identity: sub, application, scope, audience };
+  }
+}
+
+interface Names {
+  readonly username?: string;
+  readonly email?: string;
+  readonly audience?: string;
+}
+
+/** Authorize/Verify has no name. */
+async function fetchNames(client: Client): Promise<Names> {
+  try {
+    const { username, email, aud } = await client.introspect();
     return {
+      ...(typeof aud === 'string' && { audience: aud }),
       ...(typeof username === 'string' && { username }),
       ...(typeof email === 'string' && { email }),
     };
@@ -48,6 +69,9 @@ async function fetchNames(client: Client): Promise<{ readonly username?: string;
     throw error;
   }
 }
+
+const formatGrantExpiry = (time: unknown): string | undefined =>
+  typeof time === 'string' ? `until ${time}` : undefined;
 
 const formatTime = (seconds: number): string =>
   new Date(seconds * 1_000).toISOString().replace(/\.\d+Z$/, 'Z');

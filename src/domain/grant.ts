@@ -31,10 +31,14 @@ export interface Grant {
   readonly boundTo?: string;
   /** The `aud` of this generation's access token, to recompute it; the public URL if omitted. */
   readonly audience?: string;
-  /** The configured name of the trusted issuer whose token was exchanged. */
+  /** The generation from which on this is the audience: earlier opaque tokens were for another one. */
+  readonly audienceSince?: number;
+  /** The client whose token was exchanged: `<trusted issuer>/<client>`. */
   readonly exchangedFrom?: string;
   /** Obtained by a client that authenticated: a refresh requires that too. */
   readonly clientAuthenticated?: true;
+  /** Its id is derived from a token that can be exchanged once, and that is valid until then: the record must stay. */
+  readonly singleUseUntil?: Epoch;
   readonly revokedAt?: Epoch;
   /** As of the latest refresh. */
   readonly profile?: Profile;
@@ -150,6 +154,7 @@ export function decideRefresh(grant: Grant, attempt: RefreshAttempt): RefreshDec
       grant: {
         ...rest,
         ...(nextAudience !== undefined && { audience: nextAudience }),
+        ...(nextAudience !== audience && { audienceSince: generation + 1 }),
         generation: generation + 1,
         rotatedAt: now,
         accessExpires: computeAccessExpiry(now, attempt.accessLifetime, grant.refreshUntil),
@@ -205,4 +210,4 @@ export function markRevoked(grant: Grant, now: Epoch): Grant {
 
 /** Records are kept for a day after the grant expires, so that late clients get "expired" and not "unknown". */
 export const getGrantRecordExpiry = (grant: Grant, atLeast: Epoch = 0): Epoch =>
-  Math.max(grant.refreshUntil, atLeast) + 86_400;
+  Math.max(grant.refreshUntil, grant.singleUseUntil ?? 0, atLeast) + 86_400;

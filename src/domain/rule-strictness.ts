@@ -1,4 +1,4 @@
-import { type AccessRule, getAcceptedAudiences, getAcceptedIssuers } from './access-rule.ts';
+import { type AccessRule, getAcceptedAudiences, getAcceptedIssuers, OWN_ISSUER } from './access-rule.ts';
 import { covers } from './scope.ts';
 
 /** Whether `other` allows everything that `rule` allows. Path, host and method are not compared. */
@@ -11,9 +11,19 @@ export function isAtLeastAsStrict(rule: AccessRule, other: AccessRule): boolean 
       return false;
   }
   if (!getAcceptedIssuers(rule).isSubsetOf(getAcceptedIssuers(other))) return false;
-  if (!getAcceptedAudiences(rule).isSubsetOf(getAcceptedAudiences(other))) return false;
+  if (!acceptsAudiencesOf(rule, other)) return false;
   const { clients } = other;
   return clients === undefined || (rule.clients !== undefined && rule.clients.isSubsetOf(clients));
+}
+
+/** A rule without audiences accepts own tokens for the default audience, and tokens of other issuers for any. */
+function acceptsAudiencesOf(rule: AccessRule, other: AccessRule): boolean {
+  const issuers = getAcceptedIssuers(rule);
+  const acceptsOwn = issuers.has(OWN_ISSUER);
+  if (acceptsOwn && !getAcceptedAudiences(rule).isSubsetOf(getAcceptedAudiences(other))) return false;
+  const acceptsForeign = issuers.size > (acceptsOwn ? 1 : 0);
+  if (!acceptsForeign || other.audiences === undefined) return true;
+  return rule.audiences !== undefined && rule.audiences.isSubsetOf(other.audiences);
 }
 
 const allowsAll = ({ requirement, reportOnly }: AccessRule): boolean =>

@@ -22,10 +22,13 @@ export interface VerifiedToken {
   readonly issuer?: string;
   /** Of an own token: omitted if it is the default, otherwise one. Of a foreign token: its `aud`. */
   readonly audience?: readonly string[];
-  /** The trusted issuer whose token was exchanged for the grant of this token. */
+  /** The client whose token was exchanged for the grant of this token: `<trusted issuer>/<client>`. */
   readonly exchangedFrom?: string;
   readonly profile?: Profile;
 }
+
+/** Of a client id of another issuer, `<issuer>/<client>`. */
+export const getIssuerOfClient = (clientId: string): string => clientId.slice(0, clientId.indexOf('/'));
 
 interface TokenCheckInput {
   readonly now: Epoch;

@@ -72,16 +72,14 @@ export async function authenticateClient(
 
   const { guesses } = deps;
   const addressKey = getRateLimitKey(address);
-  const retryAfter = Math.max(
-    guesses.byAddress.peek(addressKey),
-    integration === undefined ? 0 : guesses.byClient.peek(clientId),
-  );
-  if (retryAfter > 0) return refused({ reason: 'too_many_requests', retryAfter });
+  const addressWait = guesses.byAddress.peek(addressKey);
+  if (addressWait > 0) return refused({ reason: 'too_many_requests', retryAfter: addressWait });
   const failure = await findFailure(deps, integration, clientId, credential);
   if (failure === undefined) return ok({ clientId, isAuthenticated: true });
   await guesses.byAddress.take(addressKey);
-  // Invented names must not evict the counts of clients.
-  if (integration !== undefined) await guesses.byClient.take(clientId);
+  // Invented names must not evict the counts of clients. Only failures are limited: nobody can lock a client out by guessing.
+  const clientWait = integration === undefined ? 0 : await guesses.byClient.take(clientId);
+  if (clientWait > 0) return refused({ reason: 'too_many_requests', retryAfter: clientWait });
   return refused({
     reason: 'client_authentication_failed',
     clientId,

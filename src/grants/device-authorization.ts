@@ -10,7 +10,7 @@ export async function authorizeDevice(
   { grantDeps, pagesUrl, path }: Pick<EndpointService<never>, 'grantDeps' | 'pagesUrl' | 'path'>,
   context: RequestContext,
   parameters: Parameters,
-  scopeSyntax?: ScopeSyntax,
+  options: { readonly scopeSyntax?: ScopeSyntax; readonly clientAuthenticated?: boolean } = {},
 ) {
   const clientId = parameters.get('client_id');
   if (clientId === undefined) return refused({ reason: 'client_id_missing' });
@@ -19,7 +19,7 @@ export async function authorizeDevice(
     clientId,
     scope: parameters.get('scope'),
     clientAddress: context.clientAddress,
-    ...(scopeSyntax && { scopeSyntax }),
+    ...options,
   });
   if (!codes.ok) return codes;
   const { deviceCode, userCode, expires, expiresIn, interval } = codes.value;

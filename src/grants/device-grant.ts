@@ -7,7 +7,7 @@ import {
 } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { getGrantRecordExpiry } from '../domain/grant.ts';
-import type { Integration } from '../domain/integration.ts';
+import { type Integration, isConfidential } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { updateProfile } from '../domain/profile.ts';
 import { findExcess, formatScope, parseScope, type ScopeSyntax } from '../domain/scope.ts';
@@ -24,6 +24,7 @@ import {
 import { isGrantRevoked } from './revoke.ts';
 
 export interface DeviceAuthorizationRequest {
+  readonly clientAuthenticated?: boolean;
   readonly clientId: string;
   readonly scope: string | undefined;
   readonly clientAddress: string;
@@ -59,6 +60,15 @@ export function getDeviceIntegration(deps: GrantDeps, clientId: string): Outcome
   return ok(integration);
 }
 
+/** Otherwise a client with a secret or a key could be used without it through the token API, which knows neither. */
+export const requireAuthentication = (
+  integration: Integration,
+  { clientAuthenticated }: { readonly clientAuthenticated?: boolean },
+): Outcome<undefined> =>
+  isConfidential(integration) && clientAuthenticated !== true
+    ? refused({ reason: 'client_authentication_required', clientId: integration.clientId })
+    : ok(undefined);
+
 const getDeviceTimes = ({ policy }: GrantDeps, { device }: Integration) => ({
   codeLifetime: device?.codeLifetime ?? policy.device.codeLifetime,
   interval: device?.interval ?? policy.device.interval,
@@ -73,6 +83,8 @@ export async function startDeviceAuthorization(
   const found = getDeviceIntegration(deps, params.clientId);
   if (!found.ok) return found;
   const integration = found.value;
+  const authentication = requireAuthentication(integration, params);
+  if (!authentication.ok) return authentication;
   if (!integration.access.some((entry) => entry.grants === undefined || entry.grants.has('device')))
     return refused({ reason: 'grant_type_not_allowed', grantType: 'device' });
   if (params.scope === undefined) return refused({ reason: 'scope_missing' });
@@ -183,6 +195,8 @@ export async function exchangeDeviceCode(
   assertAuditAvailable(deps);
   const integration = getDeviceIntegration(deps, params.clientId);
   if (!integration.ok) return integration;
+  const authentication = requireAuthentication(integration.value, params);
+  if (!authentication.ok) return authentication;
   const id = deriveRequestId(params.deviceCode);
   const { interval } = getDeviceTimes(deps, integration.value);
   const waitSeconds = deps.pollLimiter.getWaitSeconds(id, interval, deps.now());

@@ -77,16 +77,16 @@ export async function grantByExchange(
     identity,
     grantType: 'exchange',
     scope: requestedScope,
-    exchangedFrom: subject.value.issuer,
+    exchangedFrom: subject.value.verified.clientId,
     profile: subject.value.verified.profile,
     audience: params.audience,
     refreshable,
     now,
+    ...(once && { singleUseUntil: Math.ceil(subject.value.verified.expires) }),
     ...(params.clientAuthenticated && { clientAuthenticated: true }),
     ...binding.value,
   });
-  const keepUntil = getGrantRecordExpiry(grant, subject.value.verified.expires);
-  if ((await deps.store.grants.create(id, grant, keepUntil)) === 'taken') {
+  if ((await deps.store.grants.create(id, grant, getGrantRecordExpiry(grant))) === 'taken') {
     if (!once) throw new Error('a random grant id is already in use');
     deps.log.audit('subject_token_replayed', {
       client: params.clientId,

@@ -17,6 +17,7 @@ import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import type { Profile } from '../domain/profile.ts';
 import { parseScope } from '../domain/scope.ts';
 import { type AssertedGroups, addGroups, type User } from '../domain/user.ts';
+import { getIssuerOfClient } from '../domain/verified-token.ts';
 import type { LogFields } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { TokenPair } from '../ports/token-issuer.ts';
@@ -43,6 +44,7 @@ export interface NewGrant {
   /** Omitted: the default of the integration. */
   readonly audience?: string | undefined;
   readonly exchangedFrom?: string;
+  readonly singleUseUntil?: Epoch;
   readonly clientAuthenticated?: true;
   /** False: no refresh token is returned, so the grant ends with its access token. */
   readonly refreshable?: boolean;
@@ -113,7 +115,10 @@ function checkExchangeStillAllowed(
   const parsed = parseScope(scope, { allowSpaces: true });
   if (!parsed.ok) return parsed;
   const subject = identity.slice(identity.indexOf(':') + 1);
-  const entries = findExchangeEntries(integration, { issuer: exchangedFrom, subject });
+  const entries = findExchangeEntries(integration, {
+    issuer: getIssuerOfClient(exchangedFrom),
+    subject,
+  });
   const allowed = checkExchangeAllowed(
     integration,
     entries.filter((entry) => entry.refresh),
@@ -168,5 +173,8 @@ export const grantFields = (grant: Grant) => ({
   scope: grant.scope,
   grantType: grant.grantType,
   generation: grant.generation,
-  ...(grant.exchangedFrom !== undefined && { issuer: grant.exchangedFrom }),
+  ...(grant.exchangedFrom !== undefined && {
+    issuer: getIssuerOfClient(grant.exchangedFrom),
+    exchanged_from: grant.exchangedFrom,
+  }),
 });

@@ -5,6 +5,7 @@ import { type Profile, updateProfile } from '../domain/profile.ts';
 import { findExcess, formatScope, parseScope } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDeps } from './deps.ts';
+import { requireAuthentication } from './device-grant.ts';
 import {
   assertAuditAvailable,
   checkStillAllowed,
@@ -43,6 +44,10 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
     const found = await deps.store.grants.read(token.grantId);
     if (found === undefined) return refused({ reason: 'grant_unknown' });
     const { record, version, now } = found;
+    // Whoever has the certificate of a certificate grant needs no secret of the client.
+    const authentication =
+      record.grantType === 'certificate' ? ok(undefined) : requireAuthentication(integration, params);
+    if (!authentication.ok) return authentication;
 
     const verdict = decideRefresh(record, {
       clientId: params.clientId,

@@ -118,7 +118,12 @@ function createUserLookup({ name, label, settings, entries, onGroupsTruncated }:
     const id = entry && readId(entry, settings.id);
     if (entry === undefined || id === undefined) return undefined;
     const { displayName, commonName, userName, email } = settings.attributes;
-    const [loginName] = readValues(entry, userName);
+    // An entry may lack the attribute, as in Active Directory with the default.
+    const loginName =
+      readValues(entry, userName)[0] ??
+      readValues(entry, settings.attributes.userPrincipalName)[0] ??
+      readValues(entry, commonName)[0] ??
+      id;
     const [address] = readValues(entry, email);
     const disabled = await entries.isDisabled(entry);
     const groups = await entries.readGroups(entry);
@@ -126,7 +131,7 @@ function createUserLookup({ name, label, settings, entries, onGroupsTruncated }:
     return {
       identity: `${label}:${id}`,
       displayName: readValues(entry, displayName)[0] ?? readValues(entry, commonName)[0] ?? id,
-      ...(loginName !== undefined && { userName: loginName }),
+      userName: loginName,
       ...(address !== undefined && { email: address }),
       directory: name,
       groups: new Set(groups.slice(0, MAX_GROUPS).flat()),

@@ -20,7 +20,10 @@ export const deviceAuthorization: OAuthEndpoint = {
       ...parameters,
       get: (name: string) => (name === 'client_id' ? client.value.clientId : parameters.get(name)),
     };
-    const authorized = await authorizeDevice(service, context, named, { allowSpaces: true });
+    const authorized = await authorizeDevice(service, context, named, {
+      scopeSyntax: { allowSpaces: true },
+      clientAuthenticated: client.value.isAuthenticated,
+    });
     if (!authorized.ok) return authorized;
     const body: z.output<typeof DeviceAuthorizationResponse> = authorized.value.response;
     return ok({ status: 200, body });

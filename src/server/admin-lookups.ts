@@ -9,9 +9,10 @@ export const createAdminLookups = (
   hasClient(id) {
     const { integrations, trustedIssuers } = settings();
     const [issuer = '', foreignId] = id.split('/', 2);
-    return foreignId === undefined
-      ? integrations.some(({ clientId }) => clientId === id)
-      : Object.hasOwn(trustedIssuers, issuer);
+    return (
+      integrations.some(({ clientId }) => clientId === id) ||
+      (foreignId !== undefined && Object.hasOwn(trustedIssuers, issuer))
+    );
   },
   hasIssuer: (name) => Object.hasOwn(settings().trustedIssuers, name),
   async findIdentities(attribute, value) {

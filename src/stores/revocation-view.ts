@@ -1,4 +1,5 @@
 import type { Epoch } from '../domain/epoch.ts';
+import { getIssuerOfClient } from '../domain/verified-token.ts';
 import type { RevocationSubject } from '../ports/revocation-log.ts';
 import { type KeyedEntry, mergeEntries, type RevocationEntry } from './revocation-rules.ts';
 import { createRevokedGrantMap } from './revoked-grant-map.ts';
@@ -44,9 +45,12 @@ export function createRevocationView() {
     ): boolean =>
       generation < getActiveLimit(grants.get(grantId), now) ||
       (otherGrants.size > 0 && generation < getActiveLimit(otherGrants.get(grantId), now)) ||
-      (clients.size > 0 && issuedAt < getActiveLimit(clients.get(clientId), now)) ||
+      (clients.size > 0 &&
+        (issuedAt < getActiveLimit(clients.get(clientId), now) ||
+          (exchangedFrom !== undefined && issuedAt < getActiveLimit(clients.get(exchangedFrom), now)))) ||
       (identities.size > 0 && issuedAt < getActiveLimit(identities.get(identity), now)) ||
-      (issuers.size > 0 && issuedAt < getActiveLimit(issuers.get(issuer ?? exchangedFrom ?? ''), now)),
+      (issuers.size > 0 &&
+        issuedAt < getActiveLimit(issuers.get(issuer ?? getIssuerOfClient(exchangedFrom ?? '')), now)),
     /** Removes expired entries, those of a part of the grants at a time; returns how many. */
     sweep(now: Epoch): number {
       let removed = grants.sweep(now);

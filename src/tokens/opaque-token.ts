@@ -159,7 +159,8 @@ export function createOpaqueTokenReader({
   ): Promise<VerifiedToken | undefined> => {
     const found = await grants.read(handle.grantId);
     if (found === undefined && now >= handle.expires) expiredTokens.set(token, true);
-    return found && toVerifiedToken(handle, issuer, found.record, claims);
+    if (found === undefined || handle.generation < (found.record.audienceSince ?? 0)) return undefined;
+    return toVerifiedToken(handle, issuer, found.record, claims);
   };
 
   const { read } = createTokenCache({

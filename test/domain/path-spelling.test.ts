@@ -102,6 +102,14 @@ describe('a path that is another spelling of a stricter rule', () => {
     expect(findRule(clients, '/A/')).toBeUndefined();
   });
 
+  test('is rejected if the stricter rule accepts fewer audiences of the tokens of another issuer', () => {
+    const issuers = new Set(['own', 'corp']);
+    const audiences = new Set(['files']);
+    const strict = rule('/admin/**', 'any-token', { issuers, audiences });
+    expect(findRule([strict, rule('/**', 'any-token', { issuers })], '/Admin/x')).toBeUndefined();
+    expect(findRule([strict, rule('/**', 'any-token', { issuers, audiences })], '/Admin/x')).toBe('/**');
+  });
+
   test('is also rejected by a report-only rule, which itself is not stricter than any other', () => {
     expect(findRule([rule('/a', 'a:b'), rule('/**', 'a:b', { reportOnly: true })], '/A')).toBeUndefined();
     expect(findRule([rule('/a', 'a:b', { reportOnly: true }), rule('/**', 'public')], '/A')).toBe('/**');

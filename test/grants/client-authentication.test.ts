@@ -197,9 +197,41 @@ describe('client secrets', () => {
     expect(decodeJwt(token).claims['sub']).toMatch(/^local:/);
   });
 
-  test('the token API of the specification does not change', async () => {
+  test('the token API, which knows no secrets, issues certificate grants only', async () => {
     const { refresh_token } = await gateway.grant({ clientId: 'billing' });
     expect((await gateway.refresh(refresh_token, { client_id: 'billing' })).status).toBe(200);
+    const body = { client_id: 'billing', scope: 'files:read' };
+    expect(await gateway.post('/Authorize/Device', body)).toMatchObject({
+      status: 400,
+      json: { Error: 'unauthorized_client' },
+    });
+    const codes = await oauth.post('device_authorization', {
+      ...post('billing', SECRET),
+      scope: 'files:read',
+    });
+    const device = createDeviceClient(gateway);
+    await device.decideInBrowser(codes.json as never, { decision: 'approve' });
+    expect(await device.exchange(String(codes.json['device_code']), 'billing')).toMatchObject({
+      status: 400,
+      json: { Error: 'invalid_grant' },
+    });
+  });
+
+  test('a grant from before the integration had a secret needs it from then on', async () => {
+    const device = createDeviceClient(gateway);
+    let refreshToken = '';
+    await withSettings(
+      gateway,
+      withIntegration('billing', { clientSecretHashes: [], grants: ['device'] }),
+      async () => {
+        const codes = await device.requestCodes('billing', 'files:read');
+        await device.decideInBrowser(codes, { decision: 'approve' });
+        refreshToken = String((await device.exchange(codes.device_code, 'billing')).json['refresh_token']);
+      },
+    );
+    expect(refreshToken).toMatch(/^ghr_/);
+    expect((await gateway.refresh(refreshToken, { client_id: 'billing' })).status).toBe(400);
+    expect((await oauth.refresh(refreshToken, post('billing', SECRET))).status).toBe(200);
   });
 
   test('a grant of an authenticated client can be refreshed only by an authenticated client', async () => {
@@ -315,7 +347,8 @@ describe('client secrets', () => {
     await withSettings(gateway, limit('allClientGuesses'), async () => {
       for (let count = 0; count < 3; count += 1)
         expect(await from(`192.0.2.${count + 10}`, 'wrong')).toMatchObject(INVALID_CLIENT);
-      expect(await from('192.0.2.20', SECRET)).toMatchObject({ status: 429 });
+      expect(await from('192.0.2.20', 'wrong')).toMatchObject({ status: 429 });
+      expect((await from('192.0.2.21', SECRET)).status, 'nobody can lock the client out').toBe(200);
       expect((await from('192.0.2.20', OTHER_SECRET, 'other-billing')).status, 'another client').toBe(200);
     });
   });

@@ -194,6 +194,8 @@ describe('the operator', () => {
     ['name', () => 'DAVE'],
     ['serial', (x509: X509Certificate) => x509.serialNumber],
     ['serial', (x509: X509Certificate) => `00:${x509.serialNumber.toLowerCase()}`],
+    ['serial', (x509: X509Certificate) => `serial=${x509.serialNumber}`],
+    ['fingerprint', (x509: X509Certificate) => `sha256 Fingerprint=${x509.fingerprint256}`],
     ['fingerprint', (x509: X509Certificate) => x509.fingerprint256],
     ['fingerprint', (x509: X509Certificate) => x509.fingerprint256.replaceAll(':', '').toLowerCase()],
     ['subject', () => 'CN=dave'],

@@ -354,6 +354,21 @@ describe('single use', () => {
     expect((await exchange(token)).status, 'without once').toBe(200);
   });
 
+  test('it stays used for as long as it is valid, also after the grant was revoked', async () => {
+    await withSettings(gateway, withExchange(once), async () => {
+      const exp = Math.floor(gateway.clock.now()) + 30 * 86_400;
+      const token = await issuers.cluster.sign({ exp });
+      const access = getAccessToken(await exchange(token));
+      await oauth.revoke(access);
+      gateway.clock.advance(3 * 86_400);
+      try {
+        expect(await exchange(token)).toMatchObject(refusal('invalid_request'));
+      } finally {
+        gateway.clock.advance(-3 * 86_400);
+      }
+    });
+  });
+
   test('a token without jti is refused', async () => {
     await withSettings(gateway, withExchange(once), async () => {
       for (const jti of [undefined, '', 7])
@@ -420,6 +435,29 @@ describe('revocation', () => {
     expect(await exchange(token)).toMatchObject(refusal('invalid_request'));
     expect(await bear(token)).toMatchObject(refusal('invalid_grant'));
   });
+
+  test.each(['jwt', 'opaque'] as const)(
+    'a revoked client of the issuer ends what was exchanged from its tokens, with %s tokens',
+    async (tokenFormat) => {
+      await withSettings(
+        gateway,
+        withIntegration('jobs', {
+          tokenFormat,
+          exchange: [{ issuer: 'keycloak', subject: '**', refresh: true }],
+        }),
+        async () => {
+          const azp = `cli-${tokenFormat}`;
+          const reply = await exchange(await issuers.keycloak.sign({ azp }));
+          const other = getAccessToken(await exchange(await issuers.keycloak.sign({ azp: 'web' })));
+          expect((await revoke({ client: `keycloak/${azp}` })).status).toBe(200);
+          expect((await gateway.api('/files/1', getAccessToken(reply))).status).toBe(401);
+          const refreshed = await oauth.refresh(String(reply.json['refresh_token']), { client_id: 'jobs' });
+          expect(refreshed).toMatchObject(refusal('invalid_grant'));
+          expect((await gateway.api('/files/1', other)).status, 'of another client').toBe(200);
+        },
+      );
+    },
+  );
 
   test.each(['jwt', 'opaque'] as const)(
     'a revoked issuer ends what was exchanged from it, with %s tokens',

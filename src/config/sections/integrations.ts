@@ -216,6 +216,17 @@ function createAccessCheck(directories: ParsedSections['directories'], report: R
 }
 
 export const integrationRules = [
+  crossCheck(['integrations', 'trustedIssuers'], ({ integrations, trustedIssuers }, report) => {
+    // Clients of trusted issuers are called <issuer>/<client> in `routes[].clients`, revocations and limits.
+    integrations.forEach((integration, index) => {
+      const [issuer = '', rest] = integration?.clientId.split('/', 2) ?? [];
+      if (rest !== undefined && Object.hasOwn(trustedIssuers, issuer))
+        report(
+          ['integrations', index, 'clientId'],
+          `looks like a client of the trusted issuer "${issuer}"; choose another one`,
+        );
+    });
+  }),
   crossCheck(['introspection', 'directories'], ({ introspection, directories }, report) => {
     const checkEntry = createAccessCheck(directories, report);
     introspection.access.forEach((entry, index) => checkEntry(entry, ['introspection', 'access', index]));

@@ -1,4 +1,5 @@
 import type { Epoch } from '../../domain/epoch.ts';
+import { getIssuerOfClient } from '../../domain/verified-token.ts';
 import type { RevocationLog } from '../../ports/revocation-log.ts';
 import { isValidRecordId, retryOnConflict, unreadableFault } from '../record-format.ts';
 import {
@@ -70,9 +71,12 @@ export function createEmbeddedRevocations(env: Env, now: () => Epoch, isSoleProc
       if (generation < readLimit(grantKey(grantId))) return true;
       refreshStamp();
       return (
-        (stamped.hasClients && issuedAt < readLimit(clientKey(clientId))) ||
+        (stamped.hasClients &&
+          (issuedAt < readLimit(clientKey(clientId)) ||
+            (exchangedFrom !== undefined && issuedAt < readLimit(clientKey(exchangedFrom))))) ||
         (stamped.hasIdentities && issuedAt < readLimit(identityKey(identity))) ||
-        (stamped.hasIssuers && issuedAt < readLimit(issuerKey(issuer ?? exchangedFrom ?? '')))
+        (stamped.hasIssuers &&
+          issuedAt < readLimit(issuerKey(issuer ?? getIssuerOfClient(exchangedFrom ?? ''))))
       );
     });
 

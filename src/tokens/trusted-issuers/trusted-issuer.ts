@@ -135,7 +135,9 @@ export class TrustedIssuer {
       issuedAt: Number(iat) - clockTolerance,
       expires: Number(exp) + clockTolerance,
       keyId,
-      audience: [aud ?? []].flat().filter((value) => typeof value === 'string'),
+      audience: [aud ?? []]
+        .flat()
+        .filter((value): value is string => typeof value === 'string' && value !== ''),
       ...(profile !== undefined && { profile }),
       ...binding,
     };

@@ -124,6 +124,15 @@ describe.each([
       expect((await check(path, files)).status, path).toBe(401);
   });
 
+  test('Authorize/Verify, whose response has no audience, refuses a token for another API', async () => {
+    const verify = async (token: string) => {
+      const headers = { authorization: `Bearer ${token}` };
+      return (await gateway.request({ path: '/authsvc/Authorize/Verify', headers })).status;
+    };
+    expect(await verify(await obtainToken({ resource: MAIL }))).toBe(401);
+    expect(await verify((await gateway.grant()).access_token)).toBe(200);
+  });
+
   test('introspection shows the audience', async () => {
     expect((await oauth.introspect(await obtainToken({ resource: MAIL }))).json['aud']).toBe(MAIL);
     expect((await oauth.introspect((await gateway.grant()).access_token)).json['aud']).toBe(PUBLIC_URL);
@@ -137,9 +146,9 @@ test('the first audience is the default, for every grant type and both APIs', as
   const { access_token } = await gateway.grant({ clientId: 'two' });
   expect(getAudience(access_token)).toBe(FILES);
   const device = createDeviceClient(gateway);
-  const codes = await device.requestCodes('two');
-  await device.confirm(codes);
-  const polled = await oauth.poll(codes.device_code, { ...CLIENT, resource: MAIL });
+  const codes = await oauth.post('device_authorization', { ...CLIENT, scope: 'files:read' });
+  await device.confirm(codes.json as never);
+  const polled = await oauth.poll(String(codes.json['device_code']), { ...CLIENT, resource: MAIL });
   expect(getAudience(polled.json['access_token'])).toBe(MAIL);
   const exchanged = await oauth.post('token', {
     grant_type: EXCHANGE,
