@@ -188,7 +188,7 @@ function validateAt(
     case 'unavailable':
       throw new Fault(
         'certificate_status_unavailable',
-        `the revocation list of ${issuer.name} cannot be fetched`,
+        `no current revocation list for the key of ${issuer.name} has been fetched`,
         { retryAfter: 5 },
       );
     case 'none':
