@@ -96,7 +96,10 @@ export class OcspResponder {
     return entry;
   }
 
-  #getUnavailable({ retryAt }: CachedStatus, now: Epoch): OcspStatus {
+  #getUnavailable({ result, retryAt }: CachedStatus, now: Epoch): OcspStatus {
+    // A refusal stays until a newer response: blocking the responder must not make the certificate usable again.
+    if (result !== undefined && result.status !== 'good')
+      return { status: result.status, checkAgainAt: now + 1 };
     if (this.#options.softFail) return { status: 'good', checkAgainAt: now + 1 };
     throw new Fault(
       'certificate_status_unavailable',

@@ -128,6 +128,27 @@ describe('the cache of a responder', () => {
     expect(await check()).toBe('revoked');
   });
 
+  test.each(['revoked', 'unknown'] as const)(
+    'with softFail, %s stays the status after nextUpdate until a newer response',
+    async (status) => {
+      const { alice, authority, clock, check, setResponse } = await setUp({ softFail: true });
+      authority.setIndex([status === 'revoked' ? [alice, 'revoked'] : [authority.responder, 'good']]);
+      expect(await check()).toBe(status);
+      setResponse(() => Promise.reject(new Error('unreachable')));
+      clock.now += 3_700;
+      expect(await check()).toBe(status);
+      // Within the pause after a failure.
+      expect(await check()).toBe(status);
+      authority.setIndex([[alice, 'good']]);
+      // Its clock is the real one.
+      setResponse((request) => Promise.resolve(authority.respond(request, { args: ['-ndays', '1'] })));
+      await until('the newer response is used', async () => {
+        clock.now += 60;
+        return (await check()) === 'good';
+      });
+    },
+  );
+
   test('a response that is not valid counts as a failure', async () => {
     const { check, setResponse, states } = await setUp();
     setResponse(() => Promise.resolve(Buffer.from('30030a0103', 'hex')));
