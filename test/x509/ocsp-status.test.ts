@@ -149,6 +149,38 @@ describe('the cache of a responder', () => {
     },
   );
 
+  test('with softFail, our limit of requests in flight accepts nothing: requests wait, or are a temporary error', async () => {
+    const { alice, authority, clock, check, responder, requests, setResponse } = await setUp({
+      softFail: true,
+    });
+    authority.setIndex([[alice, 'revoked']]);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    setResponse(() => promise.then(() => Promise.reject(new Error('slow'))));
+    const fill = (count: number, from: number): unknown[] =>
+      Array.from({ length: count }, (_, index) =>
+        responder.check((from + index).toString(16), clock.now, () => false),
+      );
+    const slow = fill(64, 0x1000);
+    const waiting = check();
+    const queued = fill(511, 0x2000);
+    expect(requests).toHaveLength(64);
+    expect(() => responder.check('3000', clock.now, () => false)).toThrow(
+      expect.objectContaining({ code: 'overloaded' }),
+    );
+    setResponse((request) =>
+      requests.length > 65
+        ? Promise.reject(new Error('not needed'))
+        : Promise.resolve(authority.respond(request)),
+    );
+    resolve();
+    expect(await waiting).toBe('revoked');
+    await Promise.all([...slow, ...queued]);
+    expect(requests).toHaveLength(64 + 1 + 511);
+    // All slots are free again.
+    expect(responder.check('3000', clock.now, () => false)).toBeInstanceOf(Promise);
+    expect(requests).toHaveLength(64 + 1 + 511 + 1);
+  });
+
   test('a response that is not valid counts as a failure', async () => {
     const { check, setResponse, states } = await setUp();
     setResponse(() => Promise.resolve(Buffer.from('30030a0103', 'hex')));
