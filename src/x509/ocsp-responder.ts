@@ -98,6 +98,12 @@ export class OcspResponder {
     });
   }
 
+  /** Is a certificate that was accepted before still accepted while its status is requested? */
+  isAcceptedMeanwhile(serial: string): boolean {
+    const result = this.#cache.get(serial)?.result;
+    return this.#options.softFail && (result === undefined || result.status === 'good');
+  }
+
   #getEntry(serial: string): CachedStatus {
     let entry = this.#cache.get(serial);
     if (entry === undefined) {

@@ -316,24 +316,16 @@ describe('a gateway with the responder of OpenSSL', () => {
   });
 });
 
-test('a status that expires while the responder is unreachable ends the streams of that certificate, and no others', async () => {
+/** A WebSocket with a token bound to the certificate of alice, and one of bob without. */
+async function openStreams(gateway: TestGateway, ocsp: Record<string, unknown>) {
   const sockets = await startWebSocketUpstream();
   cleanups.push(() => sockets.close());
-  const gateway = await setUpGateway({ softFail: true });
-  const { alice, bob } = gateway.users;
-  const authority = await setUpAuthority(gateway.ca);
-  authority.setIndex([
-    [alice, 'good'],
-    [bob, 'good'],
-  ]);
-  const server = await startOcspServer(authority);
-  cleanups.push(() => server.stop());
   await gateway.reload((settings) => ({
     ...settings,
     tokens: { accessLifetime: '1d' },
     certificates: {
       ...settings.certificates,
-      issuers: [{ file: 'ca.pem', ocsp: { url: server.url } }],
+      issuers: [{ file: 'ca.pem', ocsp }],
       forwardedFrom: ['127.0.0.1'],
       forwardedHeader: 'client-cert',
     },
@@ -358,7 +350,21 @@ test('a status that expires while the responder is unreachable ends the streams 
     expect(socket.status).toBe(101);
     return socket;
   };
-  const [bound, unbound] = [await open(alice, BOUND_GRANT), await open(bob, GRANT)];
+  const { alice, bob } = gateway.users;
+  return [await open(alice, BOUND_GRANT), await open(bob, GRANT)] as const;
+}
+
+test('a status that expires while the responder is unreachable ends the streams of that certificate, and no others', async () => {
+  const gateway = await setUpGateway({ softFail: true });
+  const { alice, bob } = gateway.users;
+  const authority = await setUpAuthority(gateway.ca);
+  authority.setIndex([
+    [alice, 'good'],
+    [bob, 'good'],
+  ]);
+  const server = await startOcspServer(authority);
+  cleanups.push(() => server.stop());
+  const [bound, unbound] = await openStreams(gateway, { url: server.url });
   await server.stop();
   gateway.clock.advance(3_700);
   await until('the stream has ended', () => bound.isClosed());
@@ -367,6 +373,47 @@ test('a status that expires while the responder is unreachable ends the streams 
   expect(unbound.isClosed()).toBe(false);
   // An error of the check would end all streams after a while.
   expect(gateway.log.some(({ event }) => event === 'stream_check_failed')).toBe(false);
+});
+
+test('with softFail, a stream continues while the status is requested, and ends with a revocation', async () => {
+  const gateway = await setUpGateway({});
+  const { alice, bob } = gateway.users;
+  const authority = await setUpAuthority(gateway.ca);
+  authority.setIndex([
+    [alice, 'good'],
+    [bob, 'good'],
+  ]);
+  let heldResponse: (() => void) | undefined;
+  let isHolding = false;
+  const server = createServer(async (request, response) => {
+    const body = Buffer.concat(await Array.fromAsync(request as AsyncIterable<Buffer>));
+    const respond = (args: readonly string[]): void =>
+      void response
+        .setHeader('content-type', 'application/ocsp-response')
+        .end(authority.respond(body, { args }));
+    if (isHolding) heldResponse = () => respond(['-ndays', '1']);
+    else respond(['-nmin', '60']);
+  });
+  const { port, close } = await listenTcp(server);
+  cleanups.push(() => {
+    server.closeAllConnections();
+    return close();
+  });
+  const [bound] = await openStreams(gateway, {
+    url: `http://127.0.0.1:${port}/`,
+    softFail: true,
+    timeout: '60s',
+  });
+  isHolding = true;
+  gateway.clock.advance(3_700);
+  // By the check of the stream.
+  const sendHeld = await until('the status is requested', () => heldResponse);
+  bound.send('still here');
+  await until('the echo arrives', () => bound.messages.includes('echo still here'));
+  expect(bound.isClosed()).toBe(false);
+  authority.setIndex([[alice, 'revoked']]);
+  sendHeld();
+  await until('the stream has ended', () => bound.isClosed());
 });
 
 describe('a hostile responder', () => {
