@@ -1,4 +1,5 @@
 import { createServer, type RequestListener } from 'node:http';
+import { buffer } from 'node:stream/consumers';
 import { afterEach, describe, expect, test } from 'vitest';
 import { Fault } from '../../src/ports/fault.ts';
 import { OcspResponder, type OcspResponderOptions, type OcspStatus } from '../../src/x509/ocsp-responder.ts';
@@ -317,7 +318,10 @@ describe('a gateway with the responder of OpenSSL', () => {
 });
 
 /** A WebSocket with a token bound to the certificate of alice, and one of bob without. */
-async function openStreams(gateway: TestGateway, ocsp: Record<string, unknown>) {
+async function openStreams(
+  gateway: TestGateway,
+  ocsp: { readonly url: string; readonly softFail?: boolean; readonly timeout?: string },
+) {
   const sockets = await startWebSocketUpstream();
   cleanups.push(() => sockets.close());
   await gateway.reload((settings) => ({
@@ -386,7 +390,7 @@ test('with softFail, a stream continues while the status is requested, and ends 
   let heldResponse: (() => void) | undefined;
   let isHolding = false;
   const server = createServer(async (request, response) => {
-    const body = Buffer.concat(await Array.fromAsync(request as AsyncIterable<Buffer>));
+    const body = await buffer(request);
     const respond = (args: readonly string[]): void =>
       void response
         .setHeader('content-type', 'application/ocsp-response')
