@@ -8,6 +8,8 @@ export interface RequestBucket {
   readonly key: string | undefined;
   /** When it will be full again, in seconds since the limiter was created. */
   fullAt: number;
+  /** The same if only requests of this process had been taken. */
+  ownFullAt: number;
   /** Requests that were not yet reported to the shared state, and those that are being reported. */
   unreported: number;
   reporting: number;
@@ -103,9 +105,11 @@ export class RequestLimiter {
   }
 
   take(bucket: RequestBucket, now: Epoch): void {
-    bucket.fullAt = Math.max(bucket.fullAt, now - this.#origin) + this.#getInterval();
+    const time = now - this.#origin;
+    bucket.fullAt = Math.max(bucket.fullAt, time) + this.#getInterval();
     const reporter = this.#reporter;
     if (reporter === undefined || bucket.key === undefined) return;
+    bucket.ownFullAt = Math.max(bucket.ownFullAt, time) + this.#interval;
     bucket.unreported += 1;
     reporter.onTaken(this, bucket);
   }
@@ -116,10 +120,17 @@ export class RequestLimiter {
     return Math.max(0, Math.floor((this.#fillTime - backlog) / this.#getInterval() + TOLERANCE));
   }
 
-  /** Applies the level that the shared state had after the last report. */
+  /**
+   * Applies the level that the shared state had after the last report. The shared state may have lost the count (a restart,
+   * an eviction), so what this process itself has taken stays counted.
+   */
   setLevel(bucket: RequestBucket, level: number, now: Epoch): void {
+    const time = now - this.#origin;
     const missing = this.rate.burst - level + bucket.unreported;
-    bucket.fullAt = now - this.#origin + missing * this.#interval;
+    // Own requests never exceed a burst, unless the clock was set back.
+    const ownFullAt = Math.min(bucket.ownFullAt, time + this.#fillTime);
+    bucket.fullAt = Math.max(time + missing * this.#interval, ownFullAt);
+    bucket.ownFullAt = ownFullAt;
   }
 
   /** Gives its buckets back to the budget. */
@@ -139,7 +150,7 @@ export class RequestLimiter {
       this.#dropFull(time, SWEEP_STEPS_WITHOUT_SPACE);
       if (!this.#budget.hasSpaceFor(this.#buckets.size)) return this.#getOverflowBucket(key, time);
     }
-    const bucket: RequestBucket = { key, fullAt: time, unreported: 0, reporting: 0 };
+    const bucket: RequestBucket = { key, fullAt: time, ownFullAt: time, unreported: 0, reporting: 0 };
     this.#buckets.set(key, bucket);
     this.#budget.used += 1;
     return bucket;
@@ -161,7 +172,13 @@ export class RequestLimiter {
   #getOverflowBucket(key: string, time: number): RequestBucket {
     this.overflowed += 1;
     const index = hashText(key, this.#hashSeed) % OVERFLOW_BUCKETS;
-    return (this.#overflow[index] ??= { key: undefined, fullAt: time, unreported: 0, reporting: 0 });
+    return (this.#overflow[index] ??= {
+      key: undefined,
+      fullAt: time,
+      ownFullAt: time,
+      unreported: 0,
+      reporting: 0,
+    });
   }
 }
 

@@ -45,7 +45,12 @@ export interface CertificateValidator {
     der: Uint8Array,
     now: Epoch,
   ): Outcome<ValidatedCertificate> | Promise<Outcome<ValidatedCertificate>>;
-  /** The same without OCSP, for decisions that must not cause network traffic. */
+  /**
+   * Is a certificate that was accepted before still accepted while `validate` waits for an OCSP responder? Throws like
+   * `validate`.
+   */
+  isAcceptedMeanwhile(der: Uint8Array, now: Epoch): boolean;
+  /** As `validate` without OCSP, for decisions that must not cause network traffic. */
   validateLocally(der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate>;
   /** Changes when results of `validate` may be outdated before their `validUntil`. */
   readonly revision: number;

@@ -34,7 +34,7 @@ export interface ClientCertificates {
   readonly validate: (
     certificate: ClientCertificate | undefined,
   ) => PresentedCertificate | undefined | Promise<PresentedCertificate>;
-  /** `unknown`: whether it is revoked cannot be found out now. */
+  /** Of a certificate that was accepted before. `unknown`: whether it is revoked cannot be found out now. */
   readonly isAccepted: (der: Uint8Array) => boolean | 'unknown';
   /** Does a front proxy send the certificate header twice, or in another spelling? */
   readonly isAmbiguous: (context: CertificateContext) => boolean;
@@ -126,7 +126,8 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
         const verdict = revalidate(getVerdict(der));
         if (!(verdict instanceof Promise)) return verdict.accepted;
         verdict.catch(() => {});
-        return 'unknown';
+        // With `softFail`, an unreachable responder must not end streams at each retry.
+        return certificateValidator.isAcceptedMeanwhile(der, now()) || 'unknown';
       } catch (error) {
         if (error instanceof Fault) return 'unknown';
         throw error;

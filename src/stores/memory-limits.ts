@@ -6,7 +6,10 @@ import { createPendingNetworks, type PendingNetworks } from './pending-networks.
 
 const MAX_NAMES = 50_000;
 
-/** Counters in the memory of one process, for itself or its workers. The least recently used names are evicted. */
+/**
+ * Counters in the memory of one process, for itself or its workers. The least recently used names are evicted; processes
+ * with quotas keep the counts of their own requests.
+ */
 export function createMemoryLimits({
   now,
   processCount = () => 1,

@@ -89,6 +89,12 @@ export function createCertificateValidator(options: ValidatorOptions): Certifica
         ? status.then((known) => applyStatus(local.value, known))
         : applyStatus(local.value, status);
     },
+    isAcceptedMeanwhile(der, now) {
+      const local = validateLocally(der, now);
+      if (!local.ok) return false;
+      const { issuerKey, encodedSerial } = local.value;
+      return options.ocsp?.get(issuerKey)?.isAcceptedMeanwhile(encodedSerial) === true;
+    },
     validateLocally,
     get revision() {
       return options.crls.revision;
@@ -188,7 +194,7 @@ function validateAt(
     case 'unavailable':
       throw new Fault(
         'certificate_status_unavailable',
-        `the revocation list of ${issuer.name} cannot be fetched`,
+        `no current revocation list for the key of ${issuer.name} has been fetched`,
         { retryAfter: 5 },
       );
     case 'none':

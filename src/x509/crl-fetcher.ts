@@ -67,12 +67,10 @@ export class CrlFetcher implements CrlSource {
     return this.#fetchedAt;
   }
 
-  isAwaiting(issuerKey: string): boolean {
+  covers(issuerKey: string): boolean {
     const { issuers, issuer } = this.#options;
-    if (this.#lists.length > 0) return false;
-    return (
-      issuer === undefined ||
-      issuers.some(({ name, keyFingerprint }) => name === issuer && keyFingerprint === issuerKey)
+    return issuers.some(
+      ({ name, keyFingerprint }) => keyFingerprint === issuerKey && name === (issuer ?? name),
     );
   }
 

@@ -40,13 +40,13 @@ export interface CrlSource {
   readonly lists: readonly Crl[];
   /** Increases with each change of `lists`. */
   readonly revision: number;
-  /** It could have a list of this issuer, and has not been fetched yet. */
-  isAwaiting(issuerKey: string): boolean;
+  /** Should it have a list of this key of an issuer? */
+  covers(issuerKey: string): boolean;
 }
 
 /**
- * `none`: no list of this issuer is loaded. `unknown`: none of its lists is valid now. `unavailable`: the same, because a list
- * cannot be fetched.
+ * `none`: no list of this issuer is configured. `unknown`: none of its lists is valid now. `unavailable`: the same, because a
+ * list has not been fetched.
  */
 type RevocationStatus = 'good' | 'revoked' | 'unknown' | 'unavailable' | 'none';
 
@@ -86,8 +86,9 @@ export function createCrlSet(loaded: readonly Crl[], sources: readonly CrlSource
     },
     getStatus(issuerKey: string, serial: string, now: Epoch): RevocationStatus {
       const lists = getIndex().get(issuerKey);
+      // Also after a fetch: an attacker could have replaced or removed the list of one issuer (they may come over http).
       if (lists === undefined)
-        return sources.some((source) => source.isAwaiting(issuerKey)) ? 'unavailable' : 'none';
+        return sources.some((source) => source.covers(issuerKey)) ? 'unavailable' : 'none';
       const list = findCurrent(issuerKey, now);
       if (list !== undefined && hasSerial(list.serials, serial)) return 'revoked';
       if (list !== undefined && now <= list.nextUpdate) return 'good';

@@ -40,6 +40,8 @@ interface CachedStatus {
 
 const CACHE_SIZE = 20_000;
 const MAX_REQUESTS = 64;
+/** Requests that wait for one of these to end. */
+const MAX_QUEUED = 512;
 const NONCE_BYTES = 32;
 /** Seconds until a failed request for a certificate is repeated; doubled with each failure. */
 const RETRY = { min: 1, max: 30 };
@@ -59,6 +61,7 @@ export class OcspResponder {
   readonly #options: OcspResponderOptions;
   readonly #cache = createBoundedCache<string, CachedStatus>(CACHE_SIZE);
   #activeRequests = 0;
+  readonly #queue: (() => void)[] = [];
   #isFailing = false;
 
   constructor(options: OcspResponderOptions) {
@@ -74,17 +77,31 @@ export class OcspResponder {
     const entry = this.#getEntry(serial);
     const { result } = entry;
     if (result !== undefined && now <= result.validUntil) {
-      if (now >= entry.refreshAt && now >= entry.retryAt) void this.#request(entry, serial, isRevoked);
+      // Without a free slot, the next use of the certificate tries again.
+      if (now >= entry.refreshAt && now >= entry.retryAt && this.#activeRequests < MAX_REQUESTS)
+        void this.#request(entry, serial, isRevoked);
       const renewal = Math.max(entry.refreshAt, entry.retryAt, now + 1);
       return { status: result.status, checkAgainAt: Math.min(result.validUntil, renewal) };
     }
     if (entry.request === undefined && now < entry.retryAt) return this.#getUnavailable(entry, now);
+    // Our own limit, and not a failure of the responder: `softFail` does not apply.
+    if (entry.request === undefined && this.#queue.length >= MAX_QUEUED)
+      throw new Fault(
+        'overloaded',
+        `too many requests to the OCSP responder of ${this.#options.issuer.name}`,
+      );
     return this.#request(entry, serial, isRevoked).then(() => {
       const at = this.#options.now();
       return entry.result !== undefined && at <= entry.result.validUntil
         ? { status: entry.result.status, checkAgainAt: Math.min(entry.result.validUntil, entry.refreshAt) }
         : this.#getUnavailable(entry, at);
     });
+  }
+
+  /** Is a certificate that was accepted before still accepted while its status is requested? */
+  isAcceptedMeanwhile(serial: string): boolean {
+    const result = this.#cache.get(serial)?.result;
+    return this.#options.softFail && (result === undefined || result.status === 'good');
   }
 
   #getEntry(serial: string): CachedStatus {
@@ -96,7 +113,10 @@ export class OcspResponder {
     return entry;
   }
 
-  #getUnavailable({ retryAt }: CachedStatus, now: Epoch): OcspStatus {
+  #getUnavailable({ result, retryAt }: CachedStatus, now: Epoch): OcspStatus {
+    // A refusal stays until a newer response: blocking the responder must not make the certificate usable again.
+    if (result !== undefined && result.status !== 'good')
+      return { status: result.status, checkAgainAt: now + 1 };
     if (this.#options.softFail) return { status: 'good', checkAgainAt: now + 1 };
     throw new Fault(
       'certificate_status_unavailable',
@@ -107,15 +127,22 @@ export class OcspResponder {
 
   /** Never rejects. */
   #request(entry: CachedStatus, serial: string, isRevoked: RevocationCheck): Promise<void> {
-    if (entry.request !== undefined) return entry.request;
-    // Not a failure of the responder: the next use of the certificate tries again.
-    if (this.#activeRequests >= MAX_REQUESTS) return Promise.resolve();
-    this.#activeRequests += 1;
-    entry.request = this.#requestOnce(entry, serial, isRevoked).finally(() => {
-      this.#activeRequests -= 1;
-      entry.request = undefined;
-    });
+    entry.request ??= this.#requestInTurn(entry, serial, isRevoked);
     return entry.request;
+  }
+
+  async #requestInTurn(entry: CachedStatus, serial: string, isRevoked: RevocationCheck): Promise<void> {
+    // A request that ends leaves its slot to the first in the queue.
+    if (this.#activeRequests < MAX_REQUESTS) this.#activeRequests += 1;
+    else await new Promise<void>((resolve) => this.#queue.push(resolve));
+    try {
+      await this.#requestOnce(entry, serial, isRevoked);
+    } finally {
+      entry.request = undefined;
+      const startNext = this.#queue.shift();
+      if (startNext === undefined) this.#activeRequests -= 1;
+      else startNext();
+    }
   }
 
   async #requestOnce(entry: CachedStatus, serial: string, isRevoked: RevocationCheck): Promise<void> {

@@ -64,6 +64,11 @@ function startProcesses(count = PROCESSES) {
       };
     },
     setUnreachable: (value: boolean) => void (isUnreachable = value),
+    /** Makes the supervisor evict the counts of all other names. */
+    flood: async (): Promise<void> => {
+      for (let index = 0; index <= 50_000; index += 1)
+        await supervisor.take(`flood ${index}`, limit.rate, 1, true);
+    },
     send,
     /** Sends requests until one is refused, and returns how many were allowed. */
     drain: (index: number): number => {
@@ -116,6 +121,20 @@ test('requests on one process use up the quota on the others', async () => {
   expect(send(1)).toBe(true);
   await until('the process has learned it', () => !send(1));
   expect(drain(0)).toBe(0);
+});
+
+test('a process keeps the count of its own requests when the shared count was evicted', async () => {
+  const { drain, send, advance, flood, level } = startProcesses();
+  expect(drain(0)).toBe(BURST);
+  await until('it is reported', async () => (await level()) === 0);
+  await flood();
+  expect(await level()).toBe(BURST);
+  advance(60 / BURST);
+  expect(send(0)).toBe(true);
+  await until('it is reported', async () => (await level()) === BURST - 1);
+  expect(drain(0)).toBe(0);
+  advance(30);
+  expect(drain(0)).toBe(BURST / 2);
 });
 
 test('while the shared counts are unreachable, each process grants its share', async () => {

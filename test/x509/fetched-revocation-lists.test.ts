@@ -6,7 +6,7 @@ import { Fault } from '../../src/ports/fault.ts';
 import { createCertificateValidator } from '../../src/x509/certificate-validator.ts';
 import { CrlFetcher, type CrlFetcherOptions, computeRefetchDelay } from '../../src/x509/crl-fetcher.ts';
 import { createCrlFiles } from '../../src/x509/crl-files.ts';
-import { createCrlSet } from '../../src/x509/crl-set.ts';
+import { createCrlSet, parseCrlFile } from '../../src/x509/crl-set.ts';
 import { fetchCrl } from '../../src/x509/fetch-crl.ts';
 import { createCa, createCrl, type IssuedCertificate, type IssuedCrl, issue } from '../support/pki.ts';
 import { listenTcp } from '../support/tcp-server.ts';
@@ -204,6 +204,37 @@ describe('a fetcher', () => {
     const { check } = await startFetcher(server.url);
     expect(check()).toBe('certificate_status_unavailable');
     expect(check(await issue(other))).toBe('certificate_status_unavailable');
+  });
+
+  test('a covered issuer without a list stays unavailable after the list of another one arrived', async () => {
+    const mallory = await issue(other);
+    const lists = [await createCrl(ca), await createCrl(other, { revoked: [mallory] })] as const;
+    const server = await startCrlServer(sendList(lists[0]));
+    // An attacker sends the list of one issuer in response to both requests, or removes one from a bundle.
+    const { check, fetcher } = await startFetcher(server.url);
+    expect(check()).toBe('accepted');
+    expect(check(mallory)).toBe('certificate_status_unavailable');
+    server.respond((_request, response) => response.end(lists.map(({ pem }) => pem).join('')));
+    await until('both lists are used', () => fetcher.lists.length === 2);
+    expect(check(mallory)).toBe('certificate_revoked');
+    server.respond(sendList(lists[0]));
+    const { revision } = fetcher;
+    await until('the bundle was fetched without the list', () => fetcher.revision > revision + 1);
+    expect(check(mallory)).toBe('certificate_revoked');
+  });
+
+  test('the old key of an issuer stays unavailable while only the list of its new key is published', async () => {
+    const renewed = await createCa();
+    const issuers = [approve(ca), approve(renewed)];
+    const server = await startCrlServer(sendList(await createCrl(renewed)));
+    const { fetcher } = await startFetcher(server.url, { issuers, issuer: 'ca' });
+    expect(fetcher.lists).toHaveLength(1);
+    const fromFile = parseCrlFile('old.crl', (await createCrl(ca, { revoked: [alice] })).der, issuers);
+    const getStatus = (loaded: typeof fromFile): string =>
+      createCrlSet(loaded, [fetcher]).getStatus(approve(ca).keyFingerprint, alice.serial, nowSeconds());
+    expect(getStatus([])).toBe('unavailable');
+    // A list from another source is enough.
+    expect(getStatus(fromFile)).toBe('revoked');
   });
 
   test('with `issuer`, only that issuer waits, and lists of another issuer are refused', async () => {

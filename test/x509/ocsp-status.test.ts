@@ -1,4 +1,5 @@
 import { createServer, type RequestListener } from 'node:http';
+import { buffer } from 'node:stream/consumers';
 import { afterEach, describe, expect, test } from 'vitest';
 import { Fault } from '../../src/ports/fault.ts';
 import { OcspResponder, type OcspResponderOptions, type OcspStatus } from '../../src/x509/ocsp-responder.ts';
@@ -126,6 +127,59 @@ describe('the cache of a responder', () => {
     authority.setIndex([[alice, 'revoked']]);
     clock.now += 60;
     expect(await check()).toBe('revoked');
+  });
+
+  test.each(['revoked', 'unknown'] as const)(
+    'with softFail, %s stays the status after nextUpdate until a newer response',
+    async (status) => {
+      const { alice, authority, clock, check, setResponse } = await setUp({ softFail: true });
+      authority.setIndex([status === 'revoked' ? [alice, 'revoked'] : [authority.responder, 'good']]);
+      expect(await check()).toBe(status);
+      setResponse(() => Promise.reject(new Error('unreachable')));
+      clock.now += 3_700;
+      expect(await check()).toBe(status);
+      // Within the pause after a failure.
+      expect(await check()).toBe(status);
+      authority.setIndex([[alice, 'good']]);
+      // Its clock is the real one.
+      setResponse((request) => Promise.resolve(authority.respond(request, { args: ['-ndays', '1'] })));
+      await until('the newer response is used', async () => {
+        clock.now += 60;
+        return (await check()) === 'good';
+      });
+    },
+  );
+
+  test('with softFail, our limit of requests in flight accepts nothing: requests wait, or are a temporary error', async () => {
+    const { alice, authority, clock, check, responder, requests, setResponse } = await setUp({
+      softFail: true,
+    });
+    authority.setIndex([[alice, 'revoked']]);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    setResponse(() => promise.then(() => Promise.reject(new Error('slow'))));
+    const fill = (count: number, from: number): unknown[] =>
+      Array.from({ length: count }, (_, index) =>
+        responder.check((from + index).toString(16), clock.now, () => false),
+      );
+    const slow = fill(64, 0x1000);
+    const waiting = check();
+    const queued = fill(511, 0x2000);
+    expect(requests).toHaveLength(64);
+    expect(() => responder.check('3000', clock.now, () => false)).toThrow(
+      expect.objectContaining({ code: 'overloaded' }),
+    );
+    setResponse((request) =>
+      requests.length > 65
+        ? Promise.reject(new Error('not needed'))
+        : Promise.resolve(authority.respond(request)),
+    );
+    resolve();
+    expect(await waiting).toBe('revoked');
+    await Promise.all([...slow, ...queued]);
+    expect(requests).toHaveLength(64 + 1 + 511);
+    // All slots are free again.
+    expect(responder.check('3000', clock.now, () => false)).toBeInstanceOf(Promise);
+    expect(requests).toHaveLength(64 + 1 + 511 + 1);
   });
 
   test('a response that is not valid counts as a failure', async () => {
@@ -263,24 +317,19 @@ describe('a gateway with the responder of OpenSSL', () => {
   });
 });
 
-test('a status that expires while the responder is unreachable ends the streams of that certificate, and no others', async () => {
+/** A WebSocket with a token bound to the certificate of alice, and one of bob without. */
+async function openStreams(
+  gateway: TestGateway,
+  ocsp: { readonly url: string; readonly softFail?: boolean; readonly timeout?: string },
+) {
   const sockets = await startWebSocketUpstream();
   cleanups.push(() => sockets.close());
-  const gateway = await setUpGateway({ softFail: true });
-  const { alice, bob } = gateway.users;
-  const authority = await setUpAuthority(gateway.ca);
-  authority.setIndex([
-    [alice, 'good'],
-    [bob, 'good'],
-  ]);
-  const server = await startOcspServer(authority);
-  cleanups.push(() => server.stop());
   await gateway.reload((settings) => ({
     ...settings,
     tokens: { accessLifetime: '1d' },
     certificates: {
       ...settings.certificates,
-      issuers: [{ file: 'ca.pem', ocsp: { url: server.url } }],
+      issuers: [{ file: 'ca.pem', ocsp }],
       forwardedFrom: ['127.0.0.1'],
       forwardedHeader: 'client-cert',
     },
@@ -305,7 +354,21 @@ test('a status that expires while the responder is unreachable ends the streams 
     expect(socket.status).toBe(101);
     return socket;
   };
-  const [bound, unbound] = [await open(alice, BOUND_GRANT), await open(bob, GRANT)];
+  const { alice, bob } = gateway.users;
+  return [await open(alice, BOUND_GRANT), await open(bob, GRANT)] as const;
+}
+
+test('a status that expires while the responder is unreachable ends the streams of that certificate, and no others', async () => {
+  const gateway = await setUpGateway({ softFail: true });
+  const { alice, bob } = gateway.users;
+  const authority = await setUpAuthority(gateway.ca);
+  authority.setIndex([
+    [alice, 'good'],
+    [bob, 'good'],
+  ]);
+  const server = await startOcspServer(authority);
+  cleanups.push(() => server.stop());
+  const [bound, unbound] = await openStreams(gateway, { url: server.url });
   await server.stop();
   gateway.clock.advance(3_700);
   await until('the stream has ended', () => bound.isClosed());
@@ -314,6 +377,47 @@ test('a status that expires while the responder is unreachable ends the streams 
   expect(unbound.isClosed()).toBe(false);
   // An error of the check would end all streams after a while.
   expect(gateway.log.some(({ event }) => event === 'stream_check_failed')).toBe(false);
+});
+
+test('with softFail, a stream continues while the status is requested, and ends with a revocation', async () => {
+  const gateway = await setUpGateway({});
+  const { alice, bob } = gateway.users;
+  const authority = await setUpAuthority(gateway.ca);
+  authority.setIndex([
+    [alice, 'good'],
+    [bob, 'good'],
+  ]);
+  let heldResponse: (() => void) | undefined;
+  let isHolding = false;
+  const server = createServer(async (request, response) => {
+    const body = await buffer(request);
+    const respond = (args: readonly string[]): void =>
+      void response
+        .setHeader('content-type', 'application/ocsp-response')
+        .end(authority.respond(body, { args }));
+    if (isHolding) heldResponse = () => respond(['-ndays', '1']);
+    else respond(['-nmin', '60']);
+  });
+  const { port, close } = await listenTcp(server);
+  cleanups.push(() => {
+    server.closeAllConnections();
+    return close();
+  });
+  const [bound] = await openStreams(gateway, {
+    url: `http://127.0.0.1:${port}/`,
+    softFail: true,
+    timeout: '60s',
+  });
+  isHolding = true;
+  gateway.clock.advance(3_700);
+  // By the check of the stream.
+  const sendHeld = await until('the status is requested', () => heldResponse);
+  bound.send('still here');
+  await until('the echo arrives', () => bound.messages.includes('echo still here'));
+  expect(bound.isClosed()).toBe(false);
+  authority.setIndex([[alice, 'revoked']]);
+  sendHeld();
+  await until('the stream has ended', () => bound.isClosed());
 });
 
 describe('a hostile responder', () => {

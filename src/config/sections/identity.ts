@@ -101,7 +101,7 @@ export function certificatesSection(path: PathSchema) {
     issuer: nonEmptyText
       .exactOptional()
       .describe(
-        'Name of the issuer whose list it is. Lists of other issuers are then refused. Until its first fetch, certificates of this issuer get 503; without this setting, those of all issuers without a list.',
+        'Name of the issuer whose list it is. Lists of other issuers are then refused. Certificates of this issuer get 503 while no list for its key has been fetched; without this setting, those of all issuers.',
       ),
     timeout: durationBetween(1, 600, 'must be from 1s to 10m')
       .prefault('30s')
