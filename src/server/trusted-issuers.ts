@@ -4,6 +4,7 @@ import { createHttpClient } from '../lib/http-client.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { StartError } from '../lib/start-error.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import type { Metrics } from '../observability/metrics.ts';
 import { createScopeMapping } from '../tokens/trusted-issuers/claim-mapping.ts';
 import { fetchKeys } from '../tokens/trusted-issuers/fetch-keys.ts';
 import { IssuerKeys } from '../tokens/trusted-issuers/issuer-keys.ts';
@@ -35,15 +36,22 @@ interface SharedKeys {
 /** The keys of all trusted issuers. They survive a reload, unless what they are fetched with has changed. */
 export class IssuerKeysRegistry {
   readonly #log: Logger;
-  readonly #entries = new Map<string, SharedKeys & { readonly name: string }>();
+  readonly #metrics: Pick<Metrics, 'counter'>;
+  readonly #entries = new Map<string, SharedKeys & { readonly name: string; readonly isFetched: boolean }>();
 
-  constructor(log: Logger) {
+  constructor(log: Logger, metrics: Pick<Metrics, 'counter'>) {
     this.#log = log;
+    this.#metrics = metrics;
   }
 
-  /** Seconds since the keys of each issuer were fetched; undefined: never. */
-  listAges(): readonly (readonly [name: string, age: number | undefined])[] {
-    return [...this.#entries.values()].map(({ name, keys }) => [name, keys.age]);
+  /** Seconds since the keys of each issuer were fetched; undefined: never. Keys in files are not listed. */
+  listAges(): ReadonlyMap<string, number | undefined> {
+    // During a reload, the later entry of a name is the one in use.
+    return new Map(
+      [...this.#entries.values()]
+        .filter(({ isFetched }) => isFetched)
+        .map(({ name, keys }) => [name, keys.age]),
+    );
   }
 
   /** Each call needs a `release`. */
@@ -51,7 +59,11 @@ export class IssuerKeysRegistry {
     const id = JSON.stringify(source);
     let entry = this.#entries.get(id);
     if (entry === undefined) {
-      entry = { name: source.name, ...this.#open(source, fixedKeys) };
+      entry = {
+        name: source.name,
+        isFetched: fixedKeys === undefined,
+        ...this.#open(source, fixedKeys),
+      };
       this.#entries.set(id, entry);
       // Start-up does not wait for an issuer.
       void entry.keys.start();
@@ -78,6 +90,13 @@ export class IssuerKeysRegistry {
       ...(certificate !== undefined && key !== undefined && { certificate: { cert: certificate, key } }),
       maxConnections: 2,
     });
+    const count =
+      fixedKeys === undefined
+        ? {
+            success: this.#metrics.counter('gatehouse_issuer_key_fetches_total', name, 'success'),
+            failure: this.#metrics.counter('gatehouse_issuer_key_fetches_total', name, 'failure'),
+          }
+        : undefined;
     const keys = new IssuerKeys({
       name,
       fetch: async () =>
@@ -93,6 +112,9 @@ export class IssuerKeysRegistry {
       refreshInterval: source.refreshInterval,
       cooldown: source.cooldown,
       maxStaleness: fixedKeys === undefined ? source.maxStaleness : Number.POSITIVE_INFINITY,
+      onAttempt: (error) => {
+        if (count !== undefined) count[error === undefined ? 'success' : 'failure'].value += 1;
+      },
       onStateChange: (error) => {
         if (error === undefined) this.#log.info('issuer_available', { issuer: name });
         else this.#log.warn('issuer_unavailable', { issuer: name, ...errorFields(error), stack: undefined });
