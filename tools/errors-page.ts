@@ -266,6 +266,12 @@ export const OAUTH_ENDPOINTS = [
     ],
   },
   {
+    title: 'POST oauth2/backchannel_logout',
+    paths: ['/oauth2/backchannel_logout'],
+    table: OAUTH.LOGOUT_ERRORS,
+    reasons: ['request_malformed', 'too_many_requests', 'token_missing', 'token_invalid'],
+  },
+  {
     title: 'POST oauth2/introspect',
     paths: ['/oauth2/introspect'],
     table: OAUTH.INTROSPECTION_ERRORS,

@@ -22,7 +22,11 @@ import type { Keyring } from '../tokens/keyring.ts';
 import { createSealer } from '../tokens/sealer.ts';
 import { SIGNATURE_ALGORITHMS } from '../tokens/trusted-issuers/key-set.ts';
 import { createSubjectTokenReader } from '../tokens/trusted-issuers/subject-token-reader.ts';
-import { createTrustedTokenReader, type TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
+import {
+  createLogoutTokenReader,
+  createTrustedTokenReader,
+  type TrustedIssuers,
+} from '../tokens/trusted-issuers/trusted-issuers.ts';
 import {
   type CertificateFiles,
   CertificateFilesError,
@@ -124,6 +128,7 @@ export async function buildRuntimeConfig(
       clientAssertions: createAssertionVerifier(settings, clientKeys.keys),
       assertionAlgorithms: SIGNATURE_ALGORITHMS,
       acceptsCertificates: files.issuers.length > 0,
+      logoutTokens: trusted.issuers && createLogoutTokenReader(trusted.issuers),
     },
     pages: createConfirmationPages(context, service, providers),
     pagesOrigin: getPagesOrigin(settings),

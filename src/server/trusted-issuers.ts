@@ -222,5 +222,6 @@ function createTrustedIssuer(name: string, settings: IssuerSettings, keys: Issue
     claims,
     scope: createScopeMapping(settings.scopes, settings.scope),
     keys,
+    logout: settings.logout,
   });
 }

@@ -85,6 +85,21 @@ export const trustedIssuerSection = (path: PathSchema) =>
     scope: scope
       .exactOptional()
       .describe('The scope that every token of this issuer has, for issuers without scopes.'),
+    logout: z
+      .strictObject({
+        audience: audience.describe(
+          'Accepted values of the `aud` claim: the id of your client at the issuer.',
+        ),
+        tokenLifetime: durationBetween(60, 2_592_000, 'must be from 1m to 30d')
+          .prefault('1d')
+          .describe(
+            'The longest lifetime of its access tokens. A logout is remembered for this long, and a token is not accepted for longer.',
+          ),
+      })
+      .exactOptional()
+      .describe(
+        'Accept its logout tokens (oauth2/backchannel_logout, OpenID Connect Back-Channel Logout). If omitted, they are refused.',
+      ),
     refreshInterval: durationBetween(10, 86_400, 'must be from 10s to 1d')
       .prefault('10m')
       .describe('How often its keys are fetched.'),

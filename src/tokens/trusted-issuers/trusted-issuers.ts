@@ -1,5 +1,6 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
+import type { LogoutRequest, LogoutTokenReader } from '../../ports/logout-token-reader.ts';
 import { createTokenCache } from '../token-cache.ts';
 import { decodeToken, type TrustedIssuer } from './trusted-issuer.ts';
 
@@ -21,6 +22,18 @@ export class TrustedIssuers {
     return this.#byName.get(issuer ?? '')?.hasKey(keyId) === true;
   }
 
+  get acceptsLogout(): boolean {
+    return [...this.#byIssuer.values()].some(({ acceptsLogout }) => acceptsLogout);
+  }
+
+  async readLogoutToken(token: string, now: Epoch): Promise<LogoutRequest | undefined> {
+    const decoded = token.length > MAX_LENGTH ? undefined : decodeToken(token);
+    const issuer = decoded?.claims['iss'];
+    return decoded !== undefined && typeof issuer === 'string'
+      ? this.#byIssuer.get(issuer)?.readLogoutToken(token, decoded, now)
+      : undefined;
+  }
+
   /** Undefined: rejected by its form, its issuer or its header. Otherwise the function completes the verification. */
   prepare(token: string, now: Epoch): (() => Promise<VerifiedToken | undefined>) | undefined {
     if (token.length > MAX_LENGTH) return undefined;
@@ -32,6 +45,10 @@ export class TrustedIssuers {
       : undefined;
   }
 }
+
+/** Undefined where no issuer may send logout tokens. */
+export const createLogoutTokenReader = (issuers: TrustedIssuers): LogoutTokenReader | undefined =>
+  issuers.acceptsLogout ? { read: (token, now) => issuers.readLogoutToken(token, now) } : undefined;
 
 /** Verifies and caches the tokens of trusted issuers. */
 export const createTrustedTokenReader = (issuers: TrustedIssuers, cacheSize: number) =>
