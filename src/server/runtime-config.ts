@@ -287,7 +287,12 @@ function createTokenReader({
   const { tokenIssuer } = grantDeps;
   if (trustedIssuers === undefined) return (token, at) => tokenIssuer.readAccessToken(token, at);
   const { read } = createTrustedTokenReader(trustedIssuers, settings.tokens.cacheSize);
-  return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
+  if (!trustedIssuers.introspects)
+    return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
+  return (token, at, accepted) =>
+    tokenIssuer.readAccessToken(token, at) ??
+    read(token, at) ??
+    trustedIssuers.introspect(token, at, accepted);
 }
 
 const buildHeaderSettings = (settings: Settings) => {

@@ -6,7 +6,9 @@ import type { VerifiedToken } from '../../domain/verified-token.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
 import type { LogoutRequest } from '../../ports/logout-token-reader.ts';
 import { isCanonicalBase64url } from '../base64url.ts';
+import { isOpaqueToken } from '../opaque-token.ts';
 import { type ClaimMapping, mapProfile, mapScope, readText, type ScopeMapping } from './claim-mapping.ts';
+import type { TokenIntrospection } from './introspection.ts';
 import type { IssuerKeys } from './issuer-keys.ts';
 import { type IssuerKey, isSignatureAlgorithm, type SignatureAlgorithm } from './key-set.ts';
 import { isLogoutToken, LOGOUT_TOKEN_TYPES, MAX_LOGOUT_TOKEN_AGE, readLogoutClaims } from './logout-token.ts';
@@ -16,6 +18,12 @@ export interface LogoutOptions {
   readonly audience: readonly string[];
   /** Seconds for which a logout is remembered. No access token is accepted for longer. */
   readonly tokenLifetime: number;
+}
+
+export interface IntrospectionSource {
+  readonly client: Pick<TokenIntrospection, 'read'>;
+  /** How its opaque tokens begin. Undefined: all tokens that are not recognized are taken for its tokens. */
+  readonly tokenPrefix?: string | undefined;
 }
 
 export interface TrustedIssuerOptions {
@@ -39,12 +47,23 @@ export interface TrustedIssuerOptions {
   readonly keys: Pick<IssuerKeys, 'find' | 'has'>;
   /** Undefined: its logout tokens are not accepted. */
   readonly logout?: LogoutOptions | undefined;
+  /** Undefined: its opaque tokens are not accepted. */
+  readonly introspection?: IntrospectionSource | undefined;
 }
 
 interface SignatureHeader {
   readonly kid: string | undefined;
   readonly alg: SignatureAlgorithm;
 }
+
+/** In place of the id of a key. */
+const INTROSPECTED = 'introspected';
+
+/** Longer than the opaque tokens of any provider. */
+const MAX_OPAQUE_LENGTH = 2_048;
+
+/** A JWT, or a refresh token or another credential of gatehouse: not to be sent to another issuer. */
+const OTHER_CREDENTIAL = /^(?:eyJ|gh[a-z]_)/;
 
 /** A token whose form is valid and whose signature has not been verified. */
 export interface DecodedToken {
@@ -83,6 +102,7 @@ export class TrustedIssuer {
 
   /** Is the key that verified a token still valid? */
   hasKey(keyId: string): boolean {
+    if (keyId === INTROSPECTED) return this.#options.introspection !== undefined;
     return this.#options.keys.has(keyId);
   }
 
@@ -96,6 +116,43 @@ export class TrustedIssuer {
     // A logout token without a type of its own looks like an access token.
     if (signature === undefined || isLogoutToken(decoded.claims)) return undefined;
     return () => this.#verifyAccessToken(token, decoded.claims, signature, now);
+  }
+
+  get introspects(): boolean {
+    return this.#options.introspection !== undefined;
+  }
+
+  /** Could this be an opaque token of the issuer? Others are never sent to it. */
+  mayIntrospect(token: string): boolean {
+    const { introspection } = this.#options;
+    if (introspection === undefined || token.length > MAX_OPAQUE_LENGTH || OTHER_CREDENTIAL.test(token))
+      return false;
+    const { tokenPrefix } = introspection;
+    return tokenPrefix === undefined ? !isOpaqueToken(token) : token.startsWith(tokenPrefix);
+  }
+
+  /** Throws or rejects with a `Fault` if the issuer cannot be asked. */
+  introspect(token: string, now: Epoch): VerifiedToken | undefined | Promise<VerifiedToken | undefined> {
+    return this.#options.introspection?.client.read(token, now, (claims, at) =>
+      this.#readIntrospection(claims, at),
+    );
+  }
+
+  /** RFC 7662 §2.2, with the same checks as for a JWT. */
+  #readIntrospection(claims: JsonObject, now: Epoch): VerifiedToken | undefined {
+    const { issuer, audience, clockTolerance, requiredClaims } = this.#options;
+    const { iss, aud, iat, exp, nbf, token_type: tokenType, typ } = claims;
+    if (iss !== undefined && iss !== issuer) return undefined;
+    if (![aud ?? []].flat().some((value) => typeof value === 'string' && audience.includes(value)))
+      return undefined;
+    // A refresh token can be active, too.
+    if (tokenType !== undefined && !/^bearer$/i.test(String(tokenType))) return undefined;
+    if (typ !== undefined && !/^(?:bearer|at\+jwt|jwt)$/i.test(String(typ))) return undefined;
+    if (!Number.isFinite(iat) || !Number.isFinite(exp)) return undefined;
+    if (nbf !== undefined && !(Number(nbf) <= now + clockTolerance)) return undefined;
+    for (const [name, value] of requiredClaims)
+      if (claims[name] === undefined || (value !== undefined && claims[name] !== value)) return undefined;
+    return this.#map(claims, INTROSPECTED);
   }
 
   get acceptsLogout(): boolean {

@@ -11,15 +11,33 @@ const MAX_LENGTH = 16_384;
 export class TrustedIssuers {
   readonly #byIssuer: ReadonlyMap<string, TrustedIssuer>;
   readonly #byName: ReadonlyMap<string, TrustedIssuer>;
+  readonly #introspecting: readonly TrustedIssuer[];
 
   constructor(issuers: readonly TrustedIssuer[]) {
     this.#byIssuer = new Map(issuers.map((issuer) => [issuer.issuer, issuer]));
+    this.#introspecting = issuers.filter(({ introspects }) => introspects);
     this.#byName = new Map(issuers.map((issuer) => [issuer.name, issuer]));
   }
 
   /** Is the key that verified a cached token still valid? */
   hasKey({ issuer, keyId }: VerifiedToken): boolean {
     return this.#byName.get(issuer ?? '')?.hasKey(keyId) === true;
+  }
+
+  get introspects(): boolean {
+    return this.#introspecting.length > 0;
+  }
+
+  /** Asks the issuer about an opaque token, if the route accepts its tokens (`accepted`: names of issuers). */
+  introspect(
+    token: string,
+    now: Epoch,
+    accepted: ReadonlySet<string> | undefined,
+  ): VerifiedToken | undefined | Promise<VerifiedToken | undefined> {
+    if (accepted === undefined) return undefined;
+    // The configuration ensures that there is at most one.
+    const issuer = this.#introspecting.find((candidate) => candidate.mayIntrospect(token));
+    return issuer !== undefined && accepted.has(issuer.name) ? issuer.introspect(token, now) : undefined;
   }
 
   get acceptsLogout(): boolean {
