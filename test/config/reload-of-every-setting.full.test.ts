@@ -295,6 +295,7 @@ const HANDED_OVER = [
   'directories.*.ldap',
   'signIn.openid.*',
   'trustedIssuers.*.claims',
+  'trustedIssuers.*.logout',
   'integrations.*.jwks',
   'integrations.*.exchange.*',
   'upstreams.*',

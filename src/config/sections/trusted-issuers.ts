@@ -194,8 +194,13 @@ export const trustedIssuerRules = [
       const others = introspecting.filter((other) => other.name !== name);
       if (others.length > 0 && tokenPrefix === undefined)
         report([...path, 'tokenPrefix'], 'is required where several issuers have introspection');
-      // A token must have one issuer.
-      const overlapping = others.find((other) => tokenPrefix?.startsWith(other.tokenPrefix ?? '\n') === true);
+      // A token must have one issuer. Equal prefixes are reported once.
+      const overlapping = others.find(
+        (other) =>
+          other.tokenPrefix !== undefined &&
+          tokenPrefix?.startsWith(other.tokenPrefix) === true &&
+          (other.tokenPrefix !== tokenPrefix || other.name < name),
+      );
       if (overlapping !== undefined)
         report(
           [...path, 'tokenPrefix'],

@@ -64,7 +64,10 @@ export class TokenIntrospection {
     if (now < (this.#inactive.get(digest) ?? 0)) return undefined;
     const limit = cached === undefined ? MAX_REQUESTS.unknown : MAX_REQUESTS.all;
     if (this.#inFlight.size >= limit)
-      throw new Fault('overloaded', `too many tokens of ${this.#options.name} are being introspected at once`);
+      throw new Fault(
+        'overloaded',
+        `too many tokens of ${this.#options.name} are being introspected at once`,
+      );
     const key = flattenString(token);
     const request = this.#introspect(key, digest, now, mapClaims).finally(() => this.#inFlight.delete(key));
     this.#inFlight.set(key, request);
@@ -83,7 +86,8 @@ export class TokenIntrospection {
     if (verified === undefined) {
       this.#active.delete(token);
       this.#inactive.set(digest, now + cacheLifetime);
-    } else this.#active.set(token, { token: verified, until: Math.min(now + cacheLifetime, verified.expires) });
+    } else
+      this.#active.set(token, { token: verified, until: Math.min(now + cacheLifetime, verified.expires) });
     return verified;
   }
 

@@ -143,7 +143,10 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
     ['a redirect', () => ({ status: 302, type: 'application/json', body: '{"active":true}' })],
     ['HTML', () => ({ status: 200, type: 'text/html', body: '<p>' })],
     ['malformed JSON', () => ({ status: 200, type: 'application/json', body: '{"active":' })],
-    ['a repeated member', () => ({ status: 200, type: 'application/json', body: '{"active":false,"active":true}' })],
+    [
+      'a repeated member',
+      () => ({ status: 200, type: 'application/json', body: '{"active":false,"active":true}' }),
+    ],
     ['no active', () => ({ status: 200, type: 'application/json', body: '{"sub":"x"}' })],
     ['active as text', () => ({ status: 200, type: 'application/json', body: '{"active":"true"}' })],
     ['a list', () => ({ status: 200, type: 'application/json', body: '[]' })],
@@ -157,7 +160,10 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
     server.respond = undefined;
     expect(await call(token)).toBe(200);
     expect(gateway.log.some(({ event }) => event === 'introspection_failed')).toBe(true);
-    expect(server.requests.some((request) => request.token === null), 'no redirect was followed').toBe(false);
+    expect(
+      server.requests.some((request) => request.token === null),
+      'no redirect was followed',
+    ).toBe(false);
   });
 
   test('share one request for one token, and a flood of unknown tokens is bounded and spares known ones', async () => {
@@ -169,8 +175,9 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
     const shared = Array.from({ length: 5 }, () => call(fresh));
     await until('it is introspected', () => countRequests(fresh) === 1);
     const flood = Array.from({ length: 150 }, (_, index) => call(`junk-${fastPath}-${index}`));
-    const refused = await until('the limit is reached', async () =>
-      (await call(`probe-${randomBytes(8).toString('hex')}`)) === 503,
+    const refused = await until(
+      'the limit is reached',
+      async () => (await call(`probe-${randomBytes(8).toString('hex')}`)) === 503,
     );
     expect(refused).toBe(true);
     expect(await call(known), 'a cached token').toBe(200);
@@ -195,7 +202,9 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
         authorization: `Bearer ${readFileSync(`${folder}/data/admin-token`, 'utf8').trim()}`,
         'content-type': 'application/json',
       },
-      body: JSON.stringify(of === 'jti' ? { issuer: 'corp', jti: 'j-1' } : { issuer: 'corp', subject: 'revoked' }),
+      body: JSON.stringify(
+        of === 'jti' ? { issuer: 'corp', jti: 'j-1' } : { issuer: 'corp', subject: 'revoked' },
+      ),
     });
     expect(response.status).toBe(200);
     expect(await call(token)).toBe(401);
