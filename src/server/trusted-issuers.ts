@@ -174,7 +174,7 @@ function openIntrospection(
   { introspection }: IssuerSettings,
   cacheSize: number,
   log: Logger,
-): { readonly client: TokenIntrospection; close(): void } | undefined {
+): { readonly client: TokenIntrospection; readonly close: () => void } | undefined {
   if (introspection === undefined) return undefined;
   const { url, clientId, clientSecret, cacheLifetime, timeout } = introspection;
   const httpClient = createHttpClient({

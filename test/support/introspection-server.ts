@@ -1,4 +1,4 @@
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
 /** An introspection endpoint (RFC 7662) whose responses a test controls. */
@@ -19,7 +19,7 @@ export interface IntrospectionServer {
 export async function startIntrospectionServer(): Promise<IntrospectionServer> {
   const requests: { token: string | null; authorization: string | undefined }[] = [];
   let [running, peak] = [0, 0];
-  const server = createServer(async (request, response) => {
+  const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     running += 1;
     peak = Math.max(peak, running);
     let body = '';
@@ -39,7 +39,8 @@ export async function startIntrospectionServer(): Promise<IntrospectionServer> {
         custom?.body ??
           JSON.stringify(claims === undefined ? { active: false } : { active: true, ...claims }),
       );
-  }).listen(0, '127.0.0.1');
+  };
+  const server = createServer((request, response) => void handle(request, response)).listen(0, '127.0.0.1');
   await new Promise((resolve) => server.once('listening', resolve));
   const state: IntrospectionServer = {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/introspect`,

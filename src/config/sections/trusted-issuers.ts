@@ -113,7 +113,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
         clientSecretFile: path.exactOptional().describe('File that contains the secret.'),
         tokenPrefix: z
           .string()
-          .regex(/^[A-Za-z0-9._~+\/-]{1,64}$/, 'must be 1 to 64 characters of a bearer token')
+          .regex(/^[A-Za-z0-9._~+/-]{1,64}$/, 'must be 1 to 64 characters of a bearer token')
           .exactOptional()
           .describe(
             'How its opaque tokens begin. Required if several issuers have `introspection`. If omitted, all tokens that are neither JWTs nor of gatehouse are taken for its tokens.',

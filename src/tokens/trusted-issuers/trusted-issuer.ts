@@ -3,7 +3,7 @@ import { JOSEError } from 'jose/errors';
 import { type JWTVerifyOptions, jwtVerify } from 'jose/jwt/verify';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
-import { isJsonObject, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
+import { isJsonObject, type Json, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
 import type { LogoutRequest } from '../../ports/logout-token-reader.ts';
 import { isCanonicalBase64url } from '../base64url.ts';
 import { isOpaqueToken } from '../opaque-token.ts';
@@ -58,6 +58,9 @@ interface SignatureHeader {
 
 /** In place of the id of a key. */
 const INTROSPECTED = 'introspected';
+
+const isAbsentOr = (value: Json | undefined, pattern: RegExp): boolean =>
+  value === undefined || (typeof value === 'string' && pattern.test(value));
 
 /** Longer than the opaque tokens of any provider. */
 const MAX_OPAQUE_LENGTH = 2_048;
@@ -146,8 +149,8 @@ export class TrustedIssuer {
     if (![aud ?? []].flat().some((value) => typeof value === 'string' && audience.includes(value)))
       return undefined;
     // A refresh token can be active, too.
-    if (tokenType !== undefined && !/^bearer$/i.test(String(tokenType))) return undefined;
-    if (typ !== undefined && !/^(?:bearer|at\+jwt|jwt)$/i.test(String(typ))) return undefined;
+    if (!isAbsentOr(tokenType, /^bearer$/i) || !isAbsentOr(typ, /^(?:bearer|at\+jwt|jwt)$/i))
+      return undefined;
     if (!Number.isFinite(iat) || !Number.isFinite(exp)) return undefined;
     if (nbf !== undefined && !(Number(nbf) <= now + clockTolerance)) return undefined;
     for (const [name, value] of requiredClaims)
