@@ -22,7 +22,12 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
           issuer: issuer.url,
           audience: 'files-api',
           scopes: { 'files.read': 'files:read' },
-          introspection: { url: server.url, clientId: 'gate:house', clientSecret: 'a secret', timeout: '5s' },
+          introspection: {
+            url: server.url,
+            clientId: 'gate:house',
+            clientSecret: 'a secret',
+            timeout: '60s',
+          },
         },
       },
       routes: [
@@ -175,11 +180,8 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
     const shared = Array.from({ length: 5 }, () => call(fresh));
     await until('it is introspected', () => countRequests(fresh) === 1);
     const flood = Array.from({ length: 150 }, (_, index) => call(`junk-${fastPath}-${index}`));
-    const refused = await until(
-      'the limit is reached',
-      async () => (await call(`probe-${randomBytes(8).toString('hex')}`)) === 503,
-    );
-    expect(refused).toBe(true);
+    // The others wait for the gate.
+    expect(await Promise.race(flood), 'above the limit').toBe(503);
     expect(await call(known), 'a cached token').toBe(200);
     gate.resolve();
     expect(await Promise.all(shared)).toEqual([200, 200, 200, 200, 200]);
