@@ -266,6 +266,12 @@ export const OAUTH_ENDPOINTS = [
     ],
   },
   {
+    title: 'POST oauth2/backchannel_logout',
+    paths: ['/oauth2/backchannel_logout'],
+    table: OAUTH.LOGOUT_ERRORS,
+    reasons: ['request_malformed', 'too_many_requests', 'token_missing', 'token_invalid'],
+  },
+  {
     title: 'POST oauth2/introspect',
     paths: ['/oauth2/introspect'],
     table: OAUTH.INTROSPECTION_ERRORS,
@@ -381,7 +387,9 @@ const FAULTS: { readonly [F in FaultCode]: string } = {
   directory_unavailable: 'A directory or an OpenID provider cannot be reached.',
   certificate_status_unavailable:
     'Whether the client certificate is revoked is not known: its revocation list cannot be fetched, or its OCSP responder is unreachable.',
-  keys_unavailable: 'A key that is needed is not in `keys.file`.',
+  keys_unavailable:
+    'A key that is needed is not in `keys.file`, or the keys of a trusted issuer cannot be fetched.',
+  introspection_unavailable: 'The introspection endpoint of a trusted issuer is unreachable or fails.',
   upstream_unavailable: 'An upstream cannot be reached.',
   upstream_timeout: 'An upstream did not respond in time.',
   audit_unavailable: 'The audit sink takes nothing, and `audit.failClosed` is set.',

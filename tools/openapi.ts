@@ -323,6 +323,15 @@ export const renderOpenApi = (): string =>
             named('OAuthRevocationResponse', standard.RevocationResponse),
           ),
         },
+        [`${SERVICE}/oauth2/backchannel_logout`]: {
+          post: oauthPost(
+            'oauthLogout',
+            '/oauth2/backchannel_logout',
+            'A trusted issuer reports a logout (OpenID Connect Back-Channel Logout 1.0); only if `trustedIssuers.<name>.logout` is set',
+            named('OAuthLogoutRequest', standard.LogoutRequest),
+            named('OAuthLogoutResponse', standard.LogoutResponse),
+          ),
+        },
         [`${SERVICE}/oauth2/introspect`]: {
           post: oauthPost(
             'oauthIntrospect',

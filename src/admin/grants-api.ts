@@ -1,7 +1,13 @@
 import type { IncomingMessage } from 'node:http';
 import { type Grant, getGrantState, normalizeSerial } from '../domain/grant.ts';
 import { certificateFields } from '../grants/issue.ts';
-import { type GrantHolder, isGrantRevoked, revokeAllGrants, revokeGrant } from '../grants/revoke.ts';
+import {
+  type GrantHolder,
+  isGrantRevoked,
+  revokeAllGrants,
+  revokeForeignTokens,
+  revokeGrant,
+} from '../grants/revoke.ts';
 import type { JsonResponse } from '../http/json-response.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
 import { readBody } from '../http/read-body.ts';
@@ -22,6 +28,10 @@ export interface AdminApiDeps {
   /** An integration, or a client of a trusted issuer: `<issuer>/<client id>`. */
   readonly hasClient: (clientId: string) => boolean;
   readonly hasIssuer: (name: string) => boolean;
+  /** The id under which the tokens of a trusted issuer with this `jti` are revoked. */
+  readonly getForeignTokenId: (issuer: string, jti: string) => string;
+  /** The identity of a subject of a trusted issuer. */
+  readonly getForeignIdentity: (issuer: string, subject: string) => string;
   /** All identities with this user name or email address. Throws a `Fault` when a directory is unreachable. */
   readonly findIdentities: (attribute: 'userName' | 'email', value: string) => Promise<readonly string[]>;
 }
@@ -212,6 +222,7 @@ async function revokeUnread(deps: AdminApiDeps, id: string, by: string): Promise
 
 async function revokeMany(deps: AdminApiDeps, { request, by }: AdminRequest): Promise<JsonResponse> {
   const selection = await readSelection(deps, request);
+  if ('jti' in selection) return revokeForeignToken(deps, selection, by);
   if ('filter' in selection) return revokeFiltered(deps, selection.filter, by);
   const { holder } = selection;
   // Only the count reads records: an unreadable record must not prevent the revocation.
@@ -230,6 +241,17 @@ async function revokeMany(deps: AdminApiDeps, { request, by }: AdminRequest): Pr
       ...(live !== undefined && { live_grants: live }),
     },
   };
+}
+
+/** One token of a trusted issuer. Until when it is valid is not known here. */
+async function revokeForeignToken(
+  deps: AdminApiDeps,
+  { issuer, jti }: ForeignToken,
+  by: string,
+): Promise<JsonResponse> {
+  await revokeForeignTokens(deps, deps.getForeignTokenId(issuer, jti));
+  deps.log.audit('admin_action', { act: 'revoke_token', by, issuer, jti });
+  return { status: 200, body: { ended: { issuer, jti } } };
 }
 
 /** The grants that were issued for a certificate, one by one. Its identity may have others. */
@@ -295,7 +317,11 @@ async function countLiveGrants(deps: AdminApiDeps, holder: GrantHolder): Promise
   return undefined;
 }
 
-type Selection = { readonly holder: GrantHolder } | { readonly filter: GrantFilter };
+interface ForeignToken {
+  readonly issuer: string;
+  readonly jti: string;
+}
+type Selection = { readonly holder: GrantHolder } | { readonly filter: GrantFilter } | ForeignToken;
 
 async function readSelection(deps: AdminApiDeps, request: IncomingMessage): Promise<Selection> {
   const type = (getSingleHeader(request.rawHeaders, 'content-type') ?? '')
@@ -305,14 +331,12 @@ async function readSelection(deps: AdminApiDeps, request: IncomingMessage): Prom
   if (type !== 'application/json') throw badRequest('The body must be application/json.');
   const body = await readBody(request, MAX_BODY, BODY_TIMEOUT_SECONDS);
   if (body.kind !== 'complete') throw badRequest('The body is too large, too slow or incomplete.');
-  const entries = Object.entries(parseJsonObject(body.bytes));
+  const members = parseJsonObject(body.bytes);
+  if (Object.hasOwn(members, 'issuer')) return readIssuerSelection(deps, members);
+  const entries = Object.entries(members);
   const [[field, value] = []] = entries;
   if (entries.length !== 1 || field === undefined || typeof value !== 'string' || value === '')
     throw badRequest(SELECTION_PROBLEM);
-  if (field === 'issuer') {
-    if (!deps.hasIssuer(value)) throw notFound('No such trusted issuer.');
-    return { holder: { of: 'issuer', issuer: value } };
-  }
   if (field === 'client') {
     // Tokens of an integration that is not in the configuration are rejected anyway.
     if (!deps.hasClient(value)) throw notFound('No such integration.');
@@ -324,6 +348,23 @@ async function readSelection(deps: AdminApiDeps, request: IncomingMessage): Prom
   if (field !== 'name' && field !== 'email') return { filter };
   return { holder: { of: 'identity', identity: await findIdentityInGrants(deps, field, filter) } };
 }
+
+/** A trusted issuer, or one token or subject of it. */
+function readIssuerSelection(deps: AdminApiDeps, members: JsonObject): Selection {
+  const { issuer, jti, subject, ...others } = members;
+  if (Object.keys(others).length > 0 || (jti !== undefined && subject !== undefined))
+    throw badRequest(ISSUER_SELECTION_PROBLEM);
+  for (const value of Object.values(members))
+    if (typeof value !== 'string' || value === '' || value.length > MAX_SELECTOR_LENGTH)
+      throw badRequest(ISSUER_SELECTION_PROBLEM);
+  if (typeof issuer !== 'string' || !deps.hasIssuer(issuer)) throw notFound('No such trusted issuer.');
+  if (typeof jti === 'string') return { issuer, jti };
+  if (typeof subject === 'string')
+    return { holder: { of: 'identity', identity: deps.getForeignIdentity(issuer, subject) } };
+  return { holder: { of: 'issuer', issuer } };
+}
+
+const ISSUER_SELECTION_PROBLEM = `With issuer, the body may have one of jti and subject; each must have 1 to ${MAX_SELECTOR_LENGTH} characters.`;
 
 const isSelectorField = (field: string): field is GrantSelector['field'] =>
   (SELECTORS as readonly string[]).includes(field);

@@ -40,7 +40,8 @@ export const command: Command = {
     'gatehouse grants revoke --identity IDENTITY --yes',
     'gatehouse grants revoke --name USER | --email ADDRESS --yes',
     'gatehouse grants revoke --serial HEX | --fingerprint SHA256 | --subject DN --yes',
-    'gatehouse grants revoke --issuer ISSUER --yes',
+    'gatehouse grants revoke --issuer ISSUER --token-id JTI',
+    'gatehouse grants revoke --issuer ISSUER [--subject SUBJECT] --yes',
   ],
   options: {
     ...CONFIG_OPTIONS,
@@ -74,13 +75,14 @@ export const command: Command = {
     subject: {
       type: 'string',
       value: 'DN',
-      help: 'only grants issued for certificates with this subject, as in the audit log (RFC 4514)',
+      help: 'only grants issued for certificates with this subject, as in the audit log (RFC 4514); with --issuer, tokens with this subject',
     },
     issuer: {
       type: 'string',
       value: 'ISSUER',
       help: 'revoke: all tokens of this trusted issuer, by its name in trustedIssuers',
     },
+    'token-id': { type: 'string', value: 'JTI', help: 'revoke: only the token of --issuer with this jti' },
     all: { type: 'boolean', help: 'list: also expired and revoked grants that are still stored' },
     yes: {
       type: 'boolean',
@@ -134,8 +136,21 @@ const ACTIONS: Readonly<Record<string, Action>> = {
       );
   },
   async revoke(context, target, ids) {
+    const tokenId = context.option('token-id');
+    const issuer = context.option('issuer');
+    if (tokenId !== undefined && issuer === undefined)
+      throw new UsageError('gatehouse grants revoke: --token-id needs --issuer');
     const holders = listHolderOptions(context);
     const [holder] = holders;
+    const subject = context.option('subject');
+    if (issuer !== undefined && ids.length === 0 && (tokenId ?? subject) !== undefined) {
+      if (
+        holders.length > (subject === undefined ? 1 : 2) ||
+        (tokenId !== undefined && subject !== undefined)
+      )
+        throw new UsageError('gatehouse grants revoke: --issuer takes one of --token-id and --subject');
+      return revokeForeign(context, target, issuer, { tokenId, subject });
+    }
     if ((ids.length === 0) === (holder === undefined) || holders.length > 1)
       throw new UsageError(
         `gatehouse grants revoke: takes grant ids, or one of ${HOLDER_OPTIONS.map((name) => `--${name}`).join(', ')}`,
@@ -172,6 +187,30 @@ async function revokeHolder(
         ? `There was no live grant; check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
         : `Live grants revoked: ${live}.\n`,
     );
+}
+
+/** One token or one subject of a trusted issuer. */
+async function revokeForeign(
+  context: CommandContext,
+  target: AdminTarget,
+  issuer: string,
+  { tokenId, subject }: { readonly tokenId: string | undefined; readonly subject: string | undefined },
+): Promise<void> {
+  if (subject !== undefined && !context.flag('yes'))
+    throw new UsageError(
+      'gatehouse grants revoke: this revokes all grants and tokens of this subject; add --yes to confirm',
+    );
+  const { ended, live_grants: live } = await requestJson(target, 'POST', '/revoke', {
+    issuer,
+    ...(tokenId !== undefined && { jti: tokenId }),
+    ...(subject !== undefined && { subject }),
+  });
+  if (context.json) return writeJson(context, { ended, ...(live !== undefined && { live_grants: live }) });
+  context.stdout(
+    tokenId === undefined
+      ? `Revoked: everything issued to subject ${printable(subject)} of ${printable(issuer)} until now.\n`
+      : `Revoked: the token ${printable(tokenId)} of ${printable(issuer)}.\n`,
+  );
 }
 
 /** Programs page through the API instead. */

@@ -20,6 +20,8 @@ export interface VerifiedToken {
   readonly grantEnded?: true;
   /** The configured name of the trusted issuer; omitted for tokens of gatehouse. */
   readonly issuer?: string;
+  /** Of a foreign token: the id under which all tokens of its session are revoked. */
+  readonly sessionId?: string;
   /** Of an own token: omitted if it is the default, otherwise one. Of a foreign token: its `aud`. */
   readonly audience?: readonly string[];
   /** The client whose token was exchanged for the grant of this token: `<trusted issuer>/<client>`. */

@@ -114,7 +114,7 @@ export async function handleEndpoint<Name extends string, Service extends Endpoi
     );
   }
   // Never shed revocations under load.
-  if (name !== 'revoke' && service.isOverloaded?.() === true) {
+  if (name !== 'revoke' && name !== 'logout' && service.isOverloaded?.() === true) {
     context.note({ decision: 'failed', reason: 'overloaded' });
     return sendResponse(context, createInternalErrorResponse(api, endpoint, OVERLOADED_RETRY_AFTER));
   }

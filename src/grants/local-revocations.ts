@@ -65,7 +65,10 @@ export function createLocalRevocations({
       await log.announce(revocation);
       if (revokesGrant) revoked.delete(revocation.grantId);
     },
-    isRevoked: (bearer) => (revoked.size > 0 && revoked.has(bearer.grantId)) || log.isRevoked(bearer),
+    isRevoked: (bearer) =>
+      (revoked.size > 0 &&
+        (revoked.has(bearer.grantId) || (bearer.sessionId !== undefined && revoked.has(bearer.sessionId)))) ||
+      log.isRevoked(bearer),
     /** Before the store closes. */
     async stop() {
       stopped = true;

@@ -73,12 +73,29 @@ export async function revokeAllGrants(
   deps: Pick<GrantDeps, 'store' | 'now'>,
   holder: GrantHolder,
   longestGrant: number,
+  minRetention = MIN_RETENTION,
 ): Promise<void> {
   // `iat` is at most the store's time: with a local clock that is behind, the newest tokens would survive.
   const now = Math.floor(Math.max(deps.now(), deps.store.time?.() ?? 0));
-  const keepUntil = now + Math.max(longestGrant, MIN_RETENTION) + 86_400;
+  const keepUntil = now + Math.max(longestGrant, minRetention) + 86_400;
   await deps.store.revocations.announce({ ...holder, notBefore: now + 1, keepUntil });
 }
+
+/**
+ * Revokes the tokens of a trusted issuer with this id, whenever they were issued: those with one `jti`, or of one session.
+ * The caller writes the audit event.
+ */
+export const revokeForeignTokens = (
+  { store, now }: Pick<GrantDeps, 'store' | 'now'>,
+  id: string,
+  retention = MIN_RETENTION,
+): Promise<void> =>
+  store.revocations.announce({
+    of: 'grant',
+    grantId: id,
+    belowGeneration: Number.POSITIVE_INFINITY,
+    keepUntil: Math.ceil(now()) + retention,
+  });
 
 export interface RevokeOptions {
   /** For the audit event: the presented credential. */

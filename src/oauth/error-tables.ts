@@ -163,6 +163,16 @@ export const DEVICE_AUTHORIZATION_ERRORS: ErrorTable = {
 /** POST oauth2/revoke (RFC 7009 §2.2.1). */
 export const REVOCATION_ERRORS: ErrorTable = TOKEN_ERRORS;
 
+/** POST oauth2/backchannel_logout (OpenID Connect Back-Channel Logout 1.0 §2.8). */
+export const LOGOUT_ERRORS: ErrorTable = {
+  ...TOKEN_ERRORS,
+  token_missing: { ...INVALID_REQUEST, description: 'logout_token is required.' },
+  token_invalid: {
+    ...INVALID_REQUEST,
+    description: 'logout_token is not a valid logout token of a trusted issuer for this service.',
+  },
+};
+
 /** POST oauth2/introspect (RFC 7662 §2.3): also 401 where the token of the caller lacks the scope. */
 export const INTROSPECTION_ERRORS: ErrorTable = {
   ...CLIENT_CREDENTIALS_ERRORS,

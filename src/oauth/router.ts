@@ -1,6 +1,7 @@
 import { createErrorResponse, type EndpointSet, handleEndpoint } from '../grants/endpoint.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { sendResponse } from '../http/service-response.ts';
+import { backchannelLogout } from './backchannel-logout.ts';
 import { hasBasicCredentials, hasClientCredential, hasSecretInQuery } from './client-authentication.ts';
 import { deviceAuthorization } from './device-authorization.ts';
 import { introspect } from './introspect.ts';
@@ -34,6 +35,12 @@ const OAUTH_API: EndpointSet<OAuthEndpoint['name'], OAuthService> = {
   },
 };
 
+/** Where a trusted issuer may send logout tokens. */
+const OAUTH_API_WITH_LOGOUT: typeof OAUTH_API = {
+  ...OAUTH_API,
+  endpoints: [...OAUTH_API.endpoints, backchannelLogout],
+};
+
 /** RFC 6749 §5.2: printable ASCII without quotes and backslashes. */
 const formatDescription = (text: string): string =>
   text.replaceAll('"', "'").replace(/[^\x20-\x5b\x5d-\x7e]/g, '?');
@@ -42,7 +49,12 @@ const formatDescription = (text: string): string =>
 export const OAUTH_PATH = '/oauth2';
 
 export const handleOAuth = (service: OAuthService, context: RequestContext, subpath: string): Promise<void> =>
-  handleEndpoint(OAUTH_API, service, context, subpath);
+  handleEndpoint(
+    service.logoutTokens === undefined ? OAUTH_API : OAUTH_API_WITH_LOGOUT,
+    service,
+    context,
+    subpath,
+  );
 
 /** RFC 8414 §3: GET /.well-known/oauth-authorization-server, optionally followed by the service path. */
 export function handleMetadata(service: OAuthService, context: RequestContext, issuerPath: string): void {

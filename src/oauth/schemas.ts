@@ -111,6 +111,12 @@ export const RevocationRequest = z.looseObject({
 
 export const RevocationResponse = z.object({});
 
+export const LogoutRequest = z.looseObject({
+  logout_token: nonEmptyField('A logout token of a trusted issuer (OpenID Connect Back-Channel Logout 1.0).'),
+});
+
+export const LogoutResponse = z.object({});
+
 export const IntrospectionRequest = z.looseObject({
   token: nonEmptyField('An access token.'),
   token_type_hint: nonEmptyField('Ignored.').exactOptional(),

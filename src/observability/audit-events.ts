@@ -41,6 +41,9 @@ export const AUDIT_EVENTS = {
   revocations_restored: alert(
     'Revocations were missing from Redis and were restored from memory; `count` is their number.',
   ),
+  issuer_logout: action(
+    'A trusted issuer reported a logout, and the tokens of the subject or session (`what`) were revoked.',
+  ),
   configuration_changed: action('A changed configuration was applied.'),
   keys_changed: action('The signing and sealing keys have changed.'),
   admin_action: action('An operator used the grant administration; `act` is the action.'),

@@ -141,6 +141,21 @@ export const METRICS = {
     'issuer',
     'outcome',
   ),
+  gatehouse_issuer_keys_age_seconds: gauge(
+    'max',
+    'Time since the keys of a trusted issuer were fetched. Absent before the first time. `client <id>`: the keys of an integration.',
+    'issuer',
+  ),
+  gatehouse_issuer_key_fetches_total: counter(
+    'Attempts to fetch the keys of a trusted issuer or an integration: `success` or `failure`.',
+    'issuer',
+    'outcome',
+  ),
+  gatehouse_issuer_keys_fetch_success_timestamp_seconds: gauge(
+    'min',
+    'When the keys of a trusted issuer or an integration were last fetched, as Unix time; 0: never.',
+    'issuer',
+  ),
   gatehouse_config_reload_success_timestamp_seconds: gauge(
     'min',
     'When the current configuration was applied, as Unix time.',

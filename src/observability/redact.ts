@@ -9,6 +9,7 @@ const SECRET_NAMES = new Set([
   'refresh_token',
   'subject_token',
   'assertion',
+  'logout_token',
   'client_secret',
   'device_code',
   'user_code',
@@ -30,7 +31,7 @@ const SECRET_PATTERNS: readonly (readonly [RegExp, string])[] = [
   // Refresh tokens, device codes, sealed cookies and client secrets of gatehouse, by their prefix.
   [/gh[rdsc]_(?:[A-Za-z0-9_.~-]|%2e)+/gi, '[redacted]'],
   [
-    /((?:access_token|refresh_token|subject_token|actor_token|device_code|user_code|password|client_secret|assertion)=)[^&\s"']+/gi,
+    /((?:access_token|refresh_token|subject_token|actor_token|logout_token|device_code|user_code|password|client_secret|assertion)=)[^&\s"']+/gi,
     '$1[redacted]',
   ],
   [/(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]+/gi, '$1 [redacted]'],

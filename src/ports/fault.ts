@@ -26,6 +26,8 @@ export type FaultCode =
   | 'store_record_unreadable'
   | 'directory_unavailable'
   | 'keys_unavailable'
+  /** A trusted issuer cannot be asked about a token. */
+  | 'introspection_unavailable'
   /** Whether a certificate is revoked cannot be found out. */
   | 'certificate_status_unavailable'
   | 'upstream_unavailable'

@@ -14,7 +14,7 @@ export type Revocation = { readonly keepUntil: Epoch } & (
 
 export type RevocationSubject = Pick<
   VerifiedToken,
-  'grantId' | 'generation' | 'clientId' | 'identity' | 'issuedAt' | 'issuer' | 'exchangedFrom'
+  'grantId' | 'generation' | 'clientId' | 'identity' | 'issuedAt' | 'issuer' | 'sessionId' | 'exchangedFrom'
 >;
 
 export interface RevocationLog {

@@ -1,11 +1,15 @@
 import type { AdminApiDeps } from '../admin/grants-api.ts';
 import type { Settings } from '../config/schema.ts';
 import { createUserDirectory } from '../identity/user-directory.ts';
+import { deriveTokenId } from '../tokens/trusted-issuers/trusted-issuer.ts';
 
 /** Lookups of the admin API in the current configuration. */
 export const createAdminLookups = (
   settings: () => Settings,
-): Pick<AdminApiDeps, 'hasClient' | 'hasIssuer' | 'findIdentities'> => ({
+): Pick<
+  AdminApiDeps,
+  'hasClient' | 'hasIssuer' | 'getForeignTokenId' | 'getForeignIdentity' | 'findIdentities'
+> => ({
   hasClient(id) {
     const { integrations, trustedIssuers } = settings();
     const [issuer = '', foreignId] = id.split('/', 2);
@@ -15,6 +19,8 @@ export const createAdminLookups = (
     );
   },
   hasIssuer: (name) => Object.hasOwn(settings().trustedIssuers, name),
+  getForeignTokenId: (issuer, jti) => deriveTokenId(issuer, `jti ${jti}`),
+  getForeignIdentity: (issuer, subject) => `${settings().trustedIssuers[issuer]?.label ?? issuer}:${subject}`,
   async findIdentities(attribute, value) {
     const { directories } = settings();
     // Opened per request: lookups are rare, and a supervisor has no directory of its own.

@@ -6,11 +6,13 @@ import type { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
 import type { CrlFetcherRegistry } from './crl-fetchers.ts';
 import type { QuotaRegistry } from './quotas.ts';
+import type { IssuerKeysRegistry } from './trusted-issuers.ts';
 
 export interface GatewayMetricsSources {
   readonly files: () => CertificateFiles;
   readonly upstreams: UpstreamRegistry;
   readonly crlFetchers: Pick<CrlFetcherRegistry, 'list'>;
+  readonly issuerKeys: Pick<IssuerKeysRegistry, 'listAges'>;
   readonly quotas: Pick<QuotaRegistry, 'size' | 'overflowed'>;
   readonly listener: Pick<PublicListener, 'countConnections'>;
   readonly store: Store;
@@ -20,7 +22,7 @@ export interface GatewayMetricsSources {
 /** Registers gauges that are read on each scrape. Returns a callback for applied reloads. */
 export function registerGatewayMetrics(
   metrics: Metrics,
-  { files, upstreams, crlFetchers, quotas, listener, store, now }: GatewayMetricsSources,
+  { files, upstreams, crlFetchers, issuerKeys, quotas, listener, store, now }: GatewayMetricsSources,
 ): () => void {
   let appliedAt = now();
   const overflow = metrics.counter('gatehouse_rate_limit_overflow_total');
@@ -42,6 +44,14 @@ export function registerGatewayMetrics(
     }
     for (const { url, fetchedAt } of crlFetchers.list())
       set('gatehouse_crl_fetch_success_timestamp_seconds', fetchedAt ?? 0, url);
+    for (const [issuer, age] of issuerKeys.listAges()) {
+      set('gatehouse_issuer_keys_age_seconds', age, issuer);
+      set(
+        'gatehouse_issuer_keys_fetch_success_timestamp_seconds',
+        age === undefined ? 0 : now() - age,
+        issuer,
+      );
+    }
     for (const { name, pending, targets, ejected } of upstreams.getStatus()) {
       set('gatehouse_upstream_pending', pending, name);
       set('gatehouse_upstream_targets', targets, name);

@@ -106,6 +106,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     files: () => active.config.files,
     upstreams: processState.upstreams,
     crlFetchers: processState.crlFetchers,
+    issuerKeys: processState.issuerKeys,
     quotas: processState.quotas,
     listener,
     store,

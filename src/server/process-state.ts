@@ -117,7 +117,7 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     crlFiles,
     crlFetchers,
     ocspResponders,
-    issuerKeys: new IssuerKeysRegistry(log),
+    issuerKeys: new IssuerKeysRegistry(log, metrics),
     async stop() {
       quotas.stop();
       await outageTracker.stop();

@@ -22,7 +22,11 @@ import type { Keyring } from '../tokens/keyring.ts';
 import { createSealer } from '../tokens/sealer.ts';
 import { SIGNATURE_ALGORITHMS } from '../tokens/trusted-issuers/key-set.ts';
 import { createSubjectTokenReader } from '../tokens/trusted-issuers/subject-token-reader.ts';
-import { createTrustedTokenReader, type TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
+import {
+  createLogoutTokenReader,
+  createTrustedTokenReader,
+  type TrustedIssuers,
+} from '../tokens/trusted-issuers/trusted-issuers.ts';
 import {
   type CertificateFiles,
   CertificateFilesError,
@@ -124,6 +128,7 @@ export async function buildRuntimeConfig(
       clientAssertions: createAssertionVerifier(settings, clientKeys.keys),
       assertionAlgorithms: SIGNATURE_ALGORITHMS,
       acceptsCertificates: files.issuers.length > 0,
+      logoutTokens: trusted.issuers && createLogoutTokenReader(trusted.issuers),
     },
     pages: createConfirmationPages(context, service, providers),
     pagesOrigin: getPagesOrigin(settings),
@@ -282,7 +287,12 @@ function createTokenReader({
   const { tokenIssuer } = grantDeps;
   if (trustedIssuers === undefined) return (token, at) => tokenIssuer.readAccessToken(token, at);
   const { read } = createTrustedTokenReader(trustedIssuers, settings.tokens.cacheSize);
-  return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
+  if (!trustedIssuers.introspects)
+    return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
+  return (token, at, accepted) =>
+    tokenIssuer.readAccessToken(token, at) ??
+    read(token, at) ??
+    trustedIssuers.introspect(token, at, accepted);
 }
 
 const buildHeaderSettings = (settings: Settings) => {

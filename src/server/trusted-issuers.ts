@@ -4,8 +4,10 @@ import { createHttpClient } from '../lib/http-client.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { StartError } from '../lib/start-error.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import type { Metrics } from '../observability/metrics.ts';
 import { createScopeMapping } from '../tokens/trusted-issuers/claim-mapping.ts';
 import { fetchKeys } from '../tokens/trusted-issuers/fetch-keys.ts';
+import { TokenIntrospection } from '../tokens/trusted-issuers/introspection.ts';
 import { IssuerKeys } from '../tokens/trusted-issuers/issuer-keys.ts';
 import { type IssuerKey, parseKeySet } from '../tokens/trusted-issuers/key-set.ts';
 import { TrustedIssuer } from '../tokens/trusted-issuers/trusted-issuer.ts';
@@ -34,16 +36,23 @@ interface SharedKeys {
 
 /** The keys of all trusted issuers. They survive a reload, unless what they are fetched with has changed. */
 export class IssuerKeysRegistry {
-  readonly #log: Logger;
-  readonly #entries = new Map<string, SharedKeys & { readonly name: string }>();
+  readonly log: Logger;
+  readonly #metrics: Pick<Metrics, 'counter'>;
+  readonly #entries = new Map<string, SharedKeys & { readonly name: string; readonly isFetched: boolean }>();
 
-  constructor(log: Logger) {
-    this.#log = log;
+  constructor(log: Logger, metrics: Pick<Metrics, 'counter'>) {
+    this.log = log;
+    this.#metrics = metrics;
   }
 
-  /** Seconds since the keys of each issuer were fetched; undefined: never. */
-  listAges(): readonly (readonly [name: string, age: number | undefined])[] {
-    return [...this.#entries.values()].map(({ name, keys }) => [name, keys.age]);
+  /** Seconds since the keys of each issuer were fetched; undefined: never. Keys in files are not listed. */
+  listAges(): ReadonlyMap<string, number | undefined> {
+    // During a reload, the later entry of a name is the one in use.
+    return new Map(
+      [...this.#entries.values()]
+        .filter(({ isFetched }) => isFetched)
+        .map(({ name, keys }) => [name, keys.age]),
+    );
   }
 
   /** Each call needs a `release`. */
@@ -51,7 +60,11 @@ export class IssuerKeysRegistry {
     const id = JSON.stringify(source);
     let entry = this.#entries.get(id);
     if (entry === undefined) {
-      entry = { name: source.name, ...this.#open(source, fixedKeys) };
+      entry = {
+        name: source.name,
+        isFetched: fixedKeys === undefined,
+        ...this.#open(source, fixedKeys),
+      };
       this.#entries.set(id, entry);
       // Start-up does not wait for an issuer.
       void entry.keys.start();
@@ -78,6 +91,13 @@ export class IssuerKeysRegistry {
       ...(certificate !== undefined && key !== undefined && { certificate: { cert: certificate, key } }),
       maxConnections: 2,
     });
+    const count =
+      fixedKeys === undefined
+        ? {
+            success: this.#metrics.counter('gatehouse_issuer_key_fetches_total', name, 'success'),
+            failure: this.#metrics.counter('gatehouse_issuer_key_fetches_total', name, 'failure'),
+          }
+        : undefined;
     const keys = new IssuerKeys({
       name,
       fetch: async () =>
@@ -93,9 +113,12 @@ export class IssuerKeysRegistry {
       refreshInterval: source.refreshInterval,
       cooldown: source.cooldown,
       maxStaleness: fixedKeys === undefined ? source.maxStaleness : Number.POSITIVE_INFINITY,
+      onAttempt: (error) => {
+        if (count !== undefined) count[error === undefined ? 'success' : 'failure'].value += 1;
+      },
       onStateChange: (error) => {
-        if (error === undefined) this.#log.info('issuer_available', { issuer: name });
-        else this.#log.warn('issuer_unavailable', { issuer: name, ...errorFields(error), stack: undefined });
+        if (error === undefined) this.log.info('issuer_available', { issuer: name });
+        else this.log.warn('issuer_unavailable', { issuer: name, ...errorFields(error), stack: undefined });
       },
     });
     return {
@@ -117,7 +140,7 @@ export interface OpenTrustedIssuers {
 
 /** Throws a `StartError` if a file of an issuer cannot be used. An unreachable issuer is not an error. */
 export async function openTrustedIssuers(
-  { trustedIssuers }: Settings,
+  { trustedIssuers, tokens }: Settings,
   registry: IssuerKeysRegistry,
 ): Promise<OpenTrustedIssuers> {
   const sources = await Promise.all(
@@ -128,11 +151,53 @@ export async function openTrustedIssuers(
   );
   const opened = sources.map(({ settings, source, fixedKeys }) => {
     const keys = registry.acquire(source, fixedKeys);
-    return { keys, issuer: createTrustedIssuer(source.name, settings, keys) };
+    const introspection = openIntrospection(source, settings, tokens.cacheSize, registry.log);
+    return {
+      keys,
+      issuer: createTrustedIssuer(source.name, settings, keys, introspection?.client),
+      close: introspection?.close,
+    };
   });
   return {
     issuers: opened.length === 0 ? undefined : new TrustedIssuers(opened.map(({ issuer }) => issuer)),
-    release: () => opened.forEach(({ keys }) => registry.release(keys)),
+    release: () =>
+      opened.forEach(({ keys, close }) => {
+        registry.release(keys);
+        close?.();
+      }),
+  };
+}
+
+/** Undefined where opaque tokens of the issuer are not accepted. */
+function openIntrospection(
+  { name, ca, certificate, key }: KeySource,
+  { introspection }: IssuerSettings,
+  cacheSize: number,
+  log: Logger,
+): { readonly client: TokenIntrospection; readonly close: () => void } | undefined {
+  if (introspection === undefined) return undefined;
+  const { url, clientId, clientSecret, cacheLifetime, timeout } = introspection;
+  const httpClient = createHttpClient({
+    timeoutMs: timeout * 1_000,
+    ca,
+    ...(certificate !== undefined && key !== undefined && { certificate: { cert: certificate, key } }),
+    maxConnections: 32,
+  });
+  return {
+    client: new TokenIntrospection({
+      name,
+      url,
+      clientId,
+      clientSecret: clientSecret ?? '',
+      cacheLifetime,
+      cacheSize,
+      httpClient,
+      onStateChange(error) {
+        if (error === undefined) log.info('introspection_recovered', { issuer: name });
+        else log.warn('introspection_failed', { issuer: name, ...errorFields(error), stack: undefined });
+      },
+    }),
+    close: () => void httpClient.destroy(),
   };
 }
 
@@ -184,7 +249,12 @@ const TOKEN_TYPES = {
   any: ['at+jwt', 'jwt', undefined],
 } as const;
 
-function createTrustedIssuer(name: string, settings: IssuerSettings, keys: IssuerKeys): TrustedIssuer {
+function createTrustedIssuer(
+  name: string,
+  settings: IssuerSettings,
+  keys: IssuerKeys,
+  introspection: TokenIntrospection | undefined,
+): TrustedIssuer {
   const { issuer, audience, algorithms, tokenType, clockTolerance, requiredClaims, claims } = settings;
   return new TrustedIssuer({
     name,
@@ -200,5 +270,10 @@ function createTrustedIssuer(name: string, settings: IssuerSettings, keys: Issue
     claims,
     scope: createScopeMapping(settings.scopes, settings.scope),
     keys,
+    logout: settings.logout,
+    introspection: introspection && {
+      client: introspection,
+      tokenPrefix: settings.introspection?.tokenPrefix,
+    },
   });
 }

@@ -40,11 +40,22 @@ export function createRevocationView() {
       else merge(maps[key.charAt(0)] ?? identities, name, entry);
     },
     isRevoked: (
-      { grantId, generation, clientId, identity, issuedAt, issuer, exchangedFrom }: RevocationSubject,
+      {
+        grantId,
+        generation,
+        clientId,
+        identity,
+        issuedAt,
+        issuer,
+        sessionId,
+        exchangedFrom,
+      }: RevocationSubject,
       now: Epoch,
     ): boolean =>
       generation < getActiveLimit(grants.get(grantId), now) ||
       (otherGrants.size > 0 && generation < getActiveLimit(otherGrants.get(grantId), now)) ||
+      (sessionId !== undefined &&
+        generation < getActiveLimit(grants.get(sessionId) ?? otherGrants.get(sessionId), now)) ||
       (clients.size > 0 &&
         (issuedAt < getActiveLimit(clients.get(clientId), now) ||
           (exchangedFrom !== undefined && issuedAt < getActiveLimit(clients.get(exchangedFrom), now)))) ||

@@ -28,7 +28,14 @@ describe('gatehouse grants, with two workers', () => {
 
   beforeAll(async () => {
     folder = await createServeFolder();
-    server = await startServe(folder, { set: ['listen.workers=2'] });
+    server = await startServe(folder, {
+      set: [
+        'listen.workers=2',
+        'trustedIssuers.corp.issuer=https://id.example.test',
+        'trustedIssuers.corp.audience=files-api',
+        'trustedIssuers.corp.jwksUri=http://127.0.0.1:1/keys',
+      ],
+    });
   });
   afterAll(() => folder.remove());
 
@@ -71,6 +78,25 @@ describe('gatehouse grants, with two workers', () => {
     } finally {
       client.close();
     }
+  });
+
+  test('revokes a token and a subject of a trusted issuer', async () => {
+    const withIssuer = ['revoke', '--issuer', 'corp'];
+    const token = await grants(...withIssuer, '--token-id', 'one');
+    expect(token).toMatchObject({ code: 0, stdout: 'Revoked: the token one of corp.\n' });
+    const unconfirmed = await grants(...withIssuer, '--subject', 'alice');
+    expect(unconfirmed.code).toBe(64);
+    expect(unconfirmed.stderr).toContain('of this subject; add --yes');
+    const subject = await grants(...withIssuer, '--subject', 'alice', '--yes', '--output', 'json');
+    expect(JSON.parse(subject.stdout)).toEqual({ ended: { identity: 'corp:alice' }, live_grants: 0 });
+    for (const wrong of [
+      ['revoke', '--token-id', 'one'],
+      [...withIssuer, '--token-id', 'one', '--subject', 'alice', '--yes'],
+      [...withIssuer, '--token-id', 'one', '--client', 'report-runner', '--yes'],
+      ['revoke', 'some-grant', '--token-id', 'one', '--issuer', 'corp'],
+      ['revoke', '--issuer', 'other', '--token-id', 'one'],
+    ])
+      expect((await grants(...wrong)).code, wrong.join(' ')).toBe(64);
   });
 
   test('revokes all grants of an identity only with --yes', async () => {

@@ -21,6 +21,32 @@ const withIssuer = (issuer: Readonly<Record<string, unknown>>, name = 'corp'): u
   routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', name] }],
 });
 
+const INTROSPECTION = {
+  url: 'https://id.example.test/introspect',
+  clientId: 'gatehouse',
+  clientSecret: 'secret',
+};
+const withTwo = (first: string | undefined, second: string | undefined): unknown => ({
+  ...BASE,
+  trustedIssuers: Object.fromEntries(
+    [
+      { name: 'corp', tokenPrefix: first },
+      { name: 'other', tokenPrefix: second },
+    ].map(({ name, tokenPrefix }) => [
+      name,
+      {
+        issuer: `https://${name}.example.test`,
+        audience: 'files-api',
+        introspection: { ...INTROSPECTION, ...(tokenPrefix !== undefined && { tokenPrefix }) },
+      },
+    ]),
+  ),
+});
+
+test('two issuers with introspection are valid if their prefixes exclude each other', () => {
+  expect(listProblems(withTwo('a_', 'b_'))).toEqual([]);
+});
+
 test('the base of these tests is valid', () => {
   expect(listProblems(BASE)).toEqual([]);
 });
@@ -45,6 +71,30 @@ test.each([
     withIssuer({ jwksUri: 'https://id.example.test/keys', jwksFile: 'a' }),
     /cannot be combined/,
   ],
+  ['a logout without an audience', withIssuer({ logout: {} }), /corp\.logout\.audience/],
+  [
+    'a logout that is forgotten too early',
+    withIssuer({ logout: { audience: 'a', tokenLifetime: '59s' } }),
+    /from 1m to 30d/,
+  ],
+  [
+    'an http introspection endpoint',
+    withIssuer({ introspection: { ...INTROSPECTION, url: 'http://id.example.test/introspect' } }),
+    /must be an https URL/,
+  ],
+  [
+    'an introspection without a secret',
+    withIssuer({ introspection: { ...INTROSPECTION, clientSecret: undefined } }),
+    /clientSecretFile is required/,
+  ],
+  [
+    'results that are cached for long',
+    withIssuer({ introspection: { ...INTROSPECTION, cacheLifetime: '6m' } }),
+    /from 1s to 5m/,
+  ],
+  ['two issuers of any opaque token', withTwo(undefined, 'b_'), /is required where several issuers/],
+  ['two issuers with one prefix', withTwo('a_', 'a_'), /prefixes that exclude each other/],
+  ['overlapping prefixes', withTwo('a_', 'a_b_'), /begins with the tokenPrefix of trustedIssuers\.corp/],
   ['a malformed scope', withIssuer({ scopes: { reader: 'files:READ' } }), /not a scope/],
   [
     'two issuers with one URL',

@@ -10,6 +10,7 @@ import {
   FORM,
 } from '../support/device-client.ts';
 import { withFailure } from '../support/fault-injection.ts';
+import { type ForeignIssuerServer, startForeignIssuer } from '../support/foreign-issuer-server.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts';
 import { withIntegration, withSettings, withUser } from '../support/reconfigure.ts';
@@ -17,12 +18,17 @@ import { type Reply, startGateway, type TestGateway, type TestRequest } from '..
 
 /** Produces every documented response of every operation and validates it against the OpenAPI document. */
 let gateway: TestGateway;
+let issuer: ForeignIssuerServer;
 freezeClock(250);
 let oauth: OAuthClient;
 let device: DeviceClient;
 beforeAll(async () => {
+  issuer = await startForeignIssuer();
   gateway = await startGateway((settings) => ({
     ...settings,
+    trustedIssuers: {
+      corp: { issuer: issuer.url, audience: 'files-api', logout: { audience: 'gatehouse' } },
+    },
     trustedProxies: ['127.0.0.1'],
     introspection: { requires: 'reports:read', access: [{ groups: ['operators'] }] },
     integrations: (settings.integrations ?? []).map((integration) =>
@@ -36,7 +42,10 @@ beforeAll(async () => {
   for (const [path, operations] of Object.entries(document.paths))
     if ('post' in operations) incomplete.set(path, sendIncomplete(path));
 });
-afterAll(() => gateway.close());
+afterAll(async () => {
+  await gateway?.close();
+  issuer?.close();
+});
 
 interface Described {
   readonly responses: Readonly<
@@ -91,6 +100,13 @@ const pollPending = async (poll: (deviceCode: string) => Promise<Reply>): Promis
 const grantOpaqueToken = async (): Promise<string> =>
   (await gateway.grant({ clientId: 'other-app' })).access_token;
 
+const logOut = async (): Promise<Reply> => {
+  const now = Math.floor(gateway.clock.now());
+  const events = { 'http://schemas.openid.net/event/backchannel-logout': {} };
+  const logoutToken = await issuer.sign({ aud: 'gatehouse', sub: 'x', events, iat: now, exp: now + 60 });
+  return oauth.post('backchannel_logout', { logout_token: logoutToken });
+};
+
 const SEED_TOKEN = 'POST /authsvc/Authorize/Token';
 const CERTIFICATE = 'POST /authsvc/Authorize/Certificate';
 const DEVICE = 'POST /authsvc/Authorize/Device';
@@ -99,6 +115,7 @@ const REVOKE = '/authsvc/Revoke/Token';
 const TOKEN = 'POST /authsvc/oauth2/token';
 const DEVICE_AUTHORIZATION = 'POST /authsvc/oauth2/device_authorization';
 const END = 'POST /authsvc/oauth2/revoke';
+const LOGOUT = 'POST /authsvc/oauth2/backchannel_logout';
 const INTROSPECT = 'POST /authsvc/oauth2/introspect';
 
 /** Every documented response, and a request that produces it. */
@@ -247,6 +264,13 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${END} 200`]: () => oauth.revoke('x'),
   [`${END} 400 invalid_grant`]: async () =>
     oauth.revoke((await gateway.grant()).access_token, { client_id: 'other-app' }),
+  [`${LOGOUT} 200`]: logOut,
+  [`${LOGOUT} 400 invalid_request`]: () => oauth.post('backchannel_logout', { logout_token: 'x' }),
+  [`${LOGOUT} 408 invalid_request`]: () => getIncomplete('/authsvc/oauth2/backchannel_logout'),
+  [`${LOGOUT} 413 invalid_request`]: () => sendTooLarge('/authsvc/oauth2/backchannel_logout', FORM),
+  [`${LOGOUT} 429 temporarily_unavailable`]: () => exceedLimit('logout', logOut),
+  [`${LOGOUT} 503 temporarily_unavailable`]: () => withStoreFailure('announce', logOut),
+
   [`${END} 400 invalid_request`]: () => oauth.post('revoke', {}),
   [`${END} 401 invalid_client`]: () => oauth.revoke('x', { client_id: 'report-runner', client_secret: 'x' }),
   [`${END} 408 invalid_request`]: () => getIncomplete('/authsvc/oauth2/revoke'),

@@ -6,9 +6,11 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { METRIC_NAMES, METRICS, type MetricName } from '../../src/observability/metric-table.ts';
 import { needs } from '../set-up/programs.ts';
+import { type ForeignIssuerServer, startForeignIssuer } from '../support/foreign-issuer-server.ts';
 import { createCrl } from '../support/pki.ts';
 import { type Scrape, scrape } from '../support/scrape.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
+import { until } from '../support/until.ts';
 
 needs('promtool');
 
@@ -60,10 +62,12 @@ const findFamily = (metric: string): MetricName | undefined =>
   });
 
 let gateway: TestGateway;
+let issuer: ForeignIssuerServer;
 let live: Scrape;
 beforeAll(async () => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-crl-'));
   const crl = join(folder, 'ca.crl');
+  issuer = await startForeignIssuer();
   gateway = await startGateway();
   writeFileSync(crl, (await createCrl(gateway.ca)).pem);
   await gateway.reload((settings) => ({
@@ -75,6 +79,7 @@ beforeAll(async () => {
       crls: [crl, { url: 'http://127.0.0.1:1/ca.crl' }],
     },
     audit: { sink: 'stdout' },
+    trustedIssuers: { corp: { issuer: issuer.url, audience: 'files-api' } },
     routes: [...(settings.routes ?? []), { path: '/limited', public: true, rate: '1/h' }],
   }));
   rmSync(folder, { recursive: true });
@@ -83,9 +88,15 @@ beforeAll(async () => {
   await gateway.api('/files/x');
   await gateway.api('/limited');
   await gateway.api('/limited');
-  live = await scrape(gateway.adminPort);
+  live = await until('the keys of the issuer were fetched', async () => {
+    const found = await scrape(gateway.adminPort);
+    return found.families.has('gatehouse_issuer_keys_age_seconds') ? found : undefined;
+  });
 });
-afterAll(() => gateway.close());
+afterAll(async () => {
+  await gateway?.close();
+  issuer?.close();
+});
 
 test('promtool accepts the alert rules and their tests', () => {
   const run = (...args: string[]) => spawnSync('promtool', args, { cwd: FOLDER, encoding: 'utf8' });

@@ -17,6 +17,7 @@ const EVENT_TEXTS: Readonly<Record<AuditEvent, string>> = {
   device_code_replayed: 'used device code presented again',
   subject_token_replayed: 'used token presented again for exchange',
   client_assertion_replayed: 'used client assertion presented again',
+  issuer_logout: 'identity provider reports a logout',
   sign_in: 'signed in',
   sign_in_failed: 'sign-in failed',
   code_guess_failed: 'wrong device code typed',

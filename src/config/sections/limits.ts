@@ -63,6 +63,9 @@ export const limitsSection = () =>
           .describe(
             'Introspection (oauth2/introspect): per grant or certificate of an authenticated caller, otherwise per client address.',
           ),
+        logout: rate
+          .prefault('1000/s')
+          .describe('Logout tokens of trusted issuers (oauth2/backchannel_logout), per client address.'),
         page: rate.prefault('10/s').describe('The confirmation page, per client address.'),
         codeGuesses: rate.prefault('5/m').describe('Wrong user codes, per client address.'),
         networkCodeGuesses: rate

@@ -85,6 +85,50 @@ export const trustedIssuerSection = (path: PathSchema) =>
     scope: scope
       .exactOptional()
       .describe('The scope that every token of this issuer has, for issuers without scopes.'),
+    logout: z
+      .strictObject({
+        audience: audience.describe(
+          'Accepted values of the `aud` claim: the id of your client at the issuer.',
+        ),
+        tokenLifetime: durationBetween(60, 2_592_000, 'must be from 1m to 30d')
+          .prefault('1d')
+          .describe(
+            'The longest lifetime of its access tokens. A logout is remembered for this long, and a token is not accepted for longer.',
+          ),
+      })
+      .exactOptional()
+      .describe(
+        'Accept its logout tokens (oauth2/backchannel_logout, OpenID Connect Back-Channel Logout). If omitted, they are refused.',
+      ),
+    introspection: z
+      .strictObject({
+        url: httpsOrLoopback.describe('Its introspection endpoint (RFC 7662). Tokens are sent there only.'),
+        clientId: z.string().min(1).max(512).describe('Client id of gatehouse at the issuer.'),
+        clientSecret: z
+          .string()
+          .min(1)
+          .max(1_024)
+          .exactOptional()
+          .describe('Client secret, sent with HTTP Basic authentication.'),
+        clientSecretFile: path.exactOptional().describe('File that contains the secret.'),
+        tokenPrefix: z
+          .string()
+          .regex(/^[A-Za-z0-9._~+/-]{1,64}$/, 'must be 1 to 64 characters of a bearer token')
+          .exactOptional()
+          .describe(
+            'How its opaque tokens begin. Required if several issuers have `introspection`. If omitted, all tokens that are neither JWTs nor of gatehouse are taken for its tokens.',
+          ),
+        cacheLifetime: durationBetween(1, 300, 'must be from 1s to 5m')
+          .prefault('30s')
+          .describe('How long a result is used: a token that the issuer revokes is accepted for this long.'),
+        timeout: durationBetween(1, 60, 'must be from 1s to 60s')
+          .prefault('5s')
+          .describe('Time limit for an introspection; afterwards 503.'),
+      })
+      .exactOptional()
+      .describe(
+        'Accept its opaque tokens by asking its introspection endpoint. If omitted, only JWTs are accepted.',
+      ),
     refreshInterval: durationBetween(10, 86_400, 'must be from 10s to 1d')
       .prefault('10m')
       .describe('How often its keys are fetched.'),
@@ -140,6 +184,30 @@ export const trustedIssuerRules = [
       }
     },
   ),
+  crossCheck(['trustedIssuers'], ({ trustedIssuers }, report) => {
+    const introspecting = Object.entries(trustedIssuers).flatMap(([name, entry]) =>
+      entry?.introspection === undefined ? [] : [{ name, ...entry.introspection }],
+    );
+    for (const { name, tokenPrefix, clientSecret } of introspecting) {
+      const path = ['trustedIssuers', name, 'introspection'];
+      if (clientSecret === undefined) report([...path, 'clientSecret'], 'or clientSecretFile is required');
+      const others = introspecting.filter((other) => other.name !== name);
+      if (others.length > 0 && tokenPrefix === undefined)
+        report([...path, 'tokenPrefix'], 'is required where several issuers have introspection');
+      // A token must have one issuer. Equal prefixes are reported once.
+      const overlapping = others.find(
+        (other) =>
+          other.tokenPrefix !== undefined &&
+          tokenPrefix?.startsWith(other.tokenPrefix) === true &&
+          (other.tokenPrefix !== tokenPrefix || other.name < name),
+      );
+      if (overlapping !== undefined)
+        report(
+          [...path, 'tokenPrefix'],
+          `begins with the tokenPrefix of trustedIssuers.${overlapping.name}; choose prefixes that exclude each other`,
+        );
+    }
+  }),
   crossCheck(['routes', 'trustedIssuers'], ({ routes, trustedIssuers }, report) => {
     const names = ['own', ...Object.keys(trustedIssuers)];
     routes.forEach((route, index) => {

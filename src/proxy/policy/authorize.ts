@@ -23,6 +23,8 @@ export interface PolicyContext {
   readonly readAccessToken: (
     token: string,
     now: Epoch,
+    /** Of the rule: an opaque token is only sent to an issuer that the rule accepts. */
+    issuers: AccessRule['issuers'],
   ) => VerifiedToken | undefined | Promise<VerifiedToken | undefined>;
   readonly revocations: Pick<RevocationLog, 'isRevoked'>;
   readonly getIntegration: (clientId: string) => Integration | undefined;
@@ -109,7 +111,7 @@ export function authorize(
   if (credentials.kind === 'none') return refuseOrReport(rule, target, { reason: 'token_missing' });
   if (credentials.kind === 'malformed')
     return refuseOrReport(rule, target, { reason: 'token_invalid', fault: 'malformed' });
-  const read = policy.readAccessToken(credentials.token, now);
+  const read = policy.readAccessToken(credentials.token, now, rule?.issuers);
   const certificate = read instanceof Promise ? undefined : readBoundCertificate(request, read);
   return read instanceof Promise || certificate instanceof Promise
     ? decideLater(policy, request, host, target, rule, read, certificate)

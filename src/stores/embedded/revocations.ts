@@ -65,10 +65,12 @@ export function createEmbeddedRevocations(env: Env, now: () => Epoch, isSoleProc
     identity,
     issuedAt,
     issuer,
+    sessionId,
     exchangedFrom,
   }) =>
     env.readFresh(() => {
       if (generation < readLimit(grantKey(grantId))) return true;
+      if (sessionId !== undefined && generation < readLimit(grantKey(sessionId))) return true;
       refreshStamp();
       return (
         (stamped.hasClients &&

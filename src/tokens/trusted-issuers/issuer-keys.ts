@@ -12,6 +12,8 @@ export interface IssuerKeysOptions {
   readonly cooldown: number;
   /** Seconds for which the last keys are used while they cannot be fetched. */
   readonly maxStaleness: number;
+  /** Called after each fetch, with the error if it failed. */
+  readonly onAttempt?: (error: Error | undefined) => void;
   /** Called when fetching begins to fail (with the error) and when it works again (without). */
   readonly onStateChange?: (error: Error | undefined) => void;
   /** Monotonic seconds. */
@@ -113,7 +115,7 @@ export class IssuerKeys {
   }
 
   async #fetchOnce(): Promise<void> {
-    const { fetch, onStateChange } = this.#options;
+    const { fetch, onAttempt, onStateChange } = this.#options;
     this.#attemptedAt = this.#now();
     try {
       const keys = await fetch();
@@ -122,9 +124,11 @@ export class IssuerKeys {
       this.#ids = new Set(keys.map(({ id }) => id));
       this.#fetchedAt = this.#now();
       this.#failures = 0;
+      onAttempt?.(undefined);
       if (isRecovery) onStateChange?.(undefined);
     } catch (error) {
       this.#failures += 1;
+      onAttempt?.(error as Error);
       if (this.#failures === 1) onStateChange?.(error as Error);
     }
   }

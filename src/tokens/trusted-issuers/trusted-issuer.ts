@@ -1,13 +1,30 @@
 import { hash } from 'node:crypto';
 import { JOSEError } from 'jose/errors';
-import { jwtVerify } from 'jose/jwt/verify';
+import { type JWTVerifyOptions, jwtVerify } from 'jose/jwt/verify';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
-import { isJsonObject, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
+import { isJsonObject, type Json, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
+import type { LogoutRequest } from '../../ports/logout-token-reader.ts';
 import { isCanonicalBase64url } from '../base64url.ts';
+import { isOpaqueToken } from '../opaque-token.ts';
 import { type ClaimMapping, mapProfile, mapScope, readText, type ScopeMapping } from './claim-mapping.ts';
+import type { TokenIntrospection } from './introspection.ts';
 import type { IssuerKeys } from './issuer-keys.ts';
-import { isSignatureAlgorithm, type SignatureAlgorithm } from './key-set.ts';
+import { type IssuerKey, isSignatureAlgorithm, type SignatureAlgorithm } from './key-set.ts';
+import { isLogoutToken, LOGOUT_TOKEN_TYPES, MAX_LOGOUT_TOKEN_AGE, readLogoutClaims } from './logout-token.ts';
+
+export interface LogoutOptions {
+  /** At least one must be in `aud` of a logout token: the client id at the issuer. */
+  readonly audience: readonly string[];
+  /** Seconds for which a logout is remembered. No access token is accepted for longer. */
+  readonly tokenLifetime: number;
+}
+
+export interface IntrospectionSource {
+  readonly client: Pick<TokenIntrospection, 'read'>;
+  /** How its opaque tokens begin. Undefined: all tokens that are not recognized are taken for its tokens. */
+  readonly tokenPrefix?: string | undefined;
+}
 
 export interface TrustedIssuerOptions {
   /** The name in the configuration. */
@@ -28,7 +45,28 @@ export interface TrustedIssuerOptions {
   readonly claims: ClaimMapping;
   readonly scope: ScopeMapping;
   readonly keys: Pick<IssuerKeys, 'find' | 'has'>;
+  /** Undefined: its logout tokens are not accepted. */
+  readonly logout?: LogoutOptions | undefined;
+  /** Undefined: its opaque tokens are not accepted. */
+  readonly introspection?: IntrospectionSource | undefined;
 }
+
+interface SignatureHeader {
+  readonly kid: string | undefined;
+  readonly alg: SignatureAlgorithm;
+}
+
+/** In place of the id of a key. */
+const INTROSPECTED = 'introspected';
+
+const isAbsentOr = (value: Json | undefined, pattern: RegExp): boolean =>
+  value === undefined || (typeof value === 'string' && pattern.test(value));
+
+/** Longer than the opaque tokens of any provider. */
+const MAX_OPAQUE_LENGTH = 2_048;
+
+/** A JWT, or a refresh token or another credential of gatehouse: not to be sent to another issuer. */
+const OTHER_CREDENTIAL = /^(?:eyJ|gh[a-z]_)/;
 
 /** A token whose form is valid and whose signature has not been verified. */
 export interface DecodedToken {
@@ -67,6 +105,7 @@ export class TrustedIssuer {
 
   /** Is the key that verified a token still valid? */
   hasKey(keyId: string): boolean {
+    if (keyId === INTROSPECTED) return this.#options.introspection !== undefined;
     return this.#options.keys.has(keyId);
   }
 
@@ -76,53 +115,137 @@ export class TrustedIssuer {
     decoded: DecodedToken,
     now: Epoch,
   ): (() => Promise<VerifiedToken | undefined>) | undefined {
-    const { alg, typ, kid, crit } = decoded.header;
+    const signature = this.#readHeader(decoded, this.#options.tokenTypes);
+    // A logout token without a type of its own looks like an access token.
+    if (signature === undefined || isLogoutToken(decoded.claims)) return undefined;
+    return () => this.#verifyAccessToken(token, decoded.claims, signature, now);
+  }
+
+  get introspects(): boolean {
+    return this.#options.introspection !== undefined;
+  }
+
+  /** Could this be an opaque token of the issuer? Others are never sent to it. */
+  mayIntrospect(token: string): boolean {
+    const { introspection } = this.#options;
+    if (introspection === undefined || token.length > MAX_OPAQUE_LENGTH || OTHER_CREDENTIAL.test(token))
+      return false;
+    const { tokenPrefix } = introspection;
+    return tokenPrefix === undefined ? !isOpaqueToken(token) : token.startsWith(tokenPrefix);
+  }
+
+  /** Throws or rejects with a `Fault` if the issuer cannot be asked. */
+  introspect(token: string, now: Epoch): VerifiedToken | undefined | Promise<VerifiedToken | undefined> {
+    return this.#options.introspection?.client.read(token, now, (claims, at) =>
+      this.#readIntrospection(claims, at),
+    );
+  }
+
+  /** RFC 7662 §2.2, with the same checks as for a JWT. */
+  #readIntrospection(claims: JsonObject, now: Epoch): VerifiedToken | undefined {
+    const { issuer, audience, clockTolerance, requiredClaims } = this.#options;
+    const { iss, aud, iat, exp, nbf, token_type: tokenType, typ } = claims;
+    if (iss !== undefined && iss !== issuer) return undefined;
+    if (![aud ?? []].flat().some((value) => typeof value === 'string' && audience.includes(value)))
+      return undefined;
+    // A refresh token can be active, too.
+    if (!isAbsentOr(tokenType, /^bearer$/i) || !isAbsentOr(typ, /^(?:bearer|at\+jwt|jwt)$/i))
+      return undefined;
+    if (!Number.isFinite(iat) || !Number.isFinite(exp)) return undefined;
+    if (nbf !== undefined && !(Number(nbf) <= now + clockTolerance)) return undefined;
+    for (const [name, value] of requiredClaims)
+      if (claims[name] === undefined || (value !== undefined && claims[name] !== value)) return undefined;
+    return this.#map(claims, INTROSPECTED);
+  }
+
+  get acceptsLogout(): boolean {
+    return this.#options.logout !== undefined;
+  }
+
+  /** Undefined: not a valid logout token of this issuer (OpenID Connect Back-Channel Logout 1.0 §2.6). */
+  async readLogoutToken(
+    token: string,
+    decoded: DecodedToken,
+    now: Epoch,
+  ): Promise<LogoutRequest | undefined> {
+    const { name, label, logout, claims: mapping, clockTolerance } = this.#options;
+    const signature = this.#readHeader(decoded, LOGOUT_TOKEN_TYPES);
+    if (logout === undefined || signature === undefined) return undefined;
+    const key = await this.#verifySignature(token, signature, {
+      audience: [...logout.audience],
+      requiredClaims: ['exp', 'iat', 'jti'],
+      maxTokenAge: MAX_LOGOUT_TOKEN_AGE,
+      currentDate: new Date(now * 1_000),
+    });
+    const found = key && readLogoutClaims(decoded.claims, mapping.identity);
+    if (found === undefined) return undefined;
+    const { subject, session } = found;
+    return {
+      issuer: name,
+      ...(subject !== undefined && { identity: `${label}:${subject}` }),
+      ...(session !== undefined && { sessionId: deriveTokenId(name, `sid ${session}`) }),
+      tokenLifetime: logout.tokenLifetime + 2 * clockTolerance,
+    };
+  }
+
+  #readHeader({ header }: DecodedToken, types: ReadonlySet<string | undefined>): SignatureHeader | undefined {
+    const { alg, typ, kid, crit } = header;
     // Keys in the header (`jwk`, `jku`, `x5c`, `x5u`) are not used, and extensions are not supported.
     if (crit !== undefined || !isSignatureAlgorithm(alg) || !this.#options.algorithms.includes(alg))
       return undefined;
     if (kid !== undefined && typeof kid !== 'string') return undefined;
     const type = typeof typ === 'string' ? typ.toLowerCase().replace(/^application\//, '') : typ;
-    if ((type !== undefined && typeof type !== 'string') || !this.#options.tokenTypes.has(type))
-      return undefined;
-    return () => this.#verify(token, decoded.claims, kid, alg, now);
+    if ((type !== undefined && typeof type !== 'string') || !types.has(type)) return undefined;
+    return { kid, alg };
   }
 
-  async #verify(
+  /** The key that verified the token; undefined if it is not valid. */
+  async #verifySignature(
     token: string,
-    claims: JsonObject,
-    kid: string | undefined,
-    alg: SignatureAlgorithm,
-    now: Epoch,
-  ): Promise<VerifiedToken | undefined> {
-    const { issuer, audience, clockTolerance, requiredClaims, keys } = this.#options;
+    { kid, alg }: SignatureHeader,
+    checks: Omit<JWTVerifyOptions, 'algorithms' | 'issuer' | 'clockTolerance'>,
+  ): Promise<IssuerKey | undefined> {
+    const { issuer, clockTolerance, keys } = this.#options;
     const key = await keys.find(kid, alg);
     if (key === undefined) return undefined;
     try {
-      await jwtVerify(token, await key.import(alg), {
-        algorithms: [alg],
-        issuer,
-        audience: [...audience],
-        clockTolerance,
-        requiredClaims: ['exp', 'iat', ...requiredClaims.keys()],
-        currentDate: new Date(now * 1_000),
-      });
+      await jwtVerify(token, await key.import(alg), { algorithms: [alg], issuer, clockTolerance, ...checks });
+      return key;
     } catch (error) {
       if (error instanceof JOSEError || error instanceof TypeError) return undefined;
       throw error;
     }
+  }
+
+  async #verifyAccessToken(
+    token: string,
+    claims: JsonObject,
+    signature: SignatureHeader,
+    now: Epoch,
+  ): Promise<VerifiedToken | undefined> {
+    const { audience, requiredClaims } = this.#options;
+    const key = await this.#verifySignature(token, signature, {
+      audience: [...audience],
+      requiredClaims: ['exp', 'iat', ...requiredClaims.keys()],
+      currentDate: new Date(now * 1_000),
+    });
+    if (key === undefined) return undefined;
     for (const [name, value] of requiredClaims)
       if (value !== undefined && claims[name] !== value) return undefined;
     return this.#map(claims, key.id);
   }
 
   #map(claims: JsonObject, keyId: string): VerifiedToken | undefined {
-    const { name, label, clockTolerance, claims: mapping, scope } = this.#options;
+    const { name, label, clockTolerance, claims: mapping, scope, logout } = this.#options;
     const subject = readText(claims, mapping.identity);
     const clientId = mapping.clientId.map((path) => readText(claims, path)).find((id) => id !== undefined);
     const binding = readBinding(claims);
     if (subject === undefined || binding === undefined) return undefined;
     const profile = mapProfile(claims, mapping);
     const { jti, sub, iat, exp, aud } = claims;
+    // A logout is remembered for this long.
+    const latest = logout === undefined ? Number.POSITIVE_INFINITY : Number(iat) + logout.tokenLifetime;
+    const session = logout === undefined ? undefined : claims['sid'];
     const tokenId = typeof jti === 'string' ? `jti ${jti}` : `sub ${typeof sub === 'string' ? sub : subject}`;
     return {
       issuer: name,
@@ -133,11 +256,12 @@ export class TrustedIssuer {
       scope: mapScope(claims, mapping.scope, scope),
       // A clock that is ahead must not let a token survive a revocation.
       issuedAt: Number(iat) - clockTolerance,
-      expires: Number(exp) + clockTolerance,
+      expires: Math.min(Number(exp), latest) + clockTolerance,
       keyId,
       audience: [aud ?? []]
         .flat()
         .filter((value): value is string => typeof value === 'string' && value !== ''),
+      ...(typeof session === 'string' && { sessionId: deriveTokenId(name, `sid ${session}`) }),
       ...(profile !== undefined && { profile }),
       ...binding,
     };

@@ -1,5 +1,6 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
+import type { LogoutRequest, LogoutTokenReader } from '../../ports/logout-token-reader.ts';
 import { createTokenCache } from '../token-cache.ts';
 import { decodeToken, type TrustedIssuer } from './trusted-issuer.ts';
 
@@ -10,15 +11,45 @@ const MAX_LENGTH = 16_384;
 export class TrustedIssuers {
   readonly #byIssuer: ReadonlyMap<string, TrustedIssuer>;
   readonly #byName: ReadonlyMap<string, TrustedIssuer>;
+  readonly #introspecting: readonly TrustedIssuer[];
 
   constructor(issuers: readonly TrustedIssuer[]) {
     this.#byIssuer = new Map(issuers.map((issuer) => [issuer.issuer, issuer]));
+    this.#introspecting = issuers.filter(({ introspects }) => introspects);
     this.#byName = new Map(issuers.map((issuer) => [issuer.name, issuer]));
   }
 
   /** Is the key that verified a cached token still valid? */
   hasKey({ issuer, keyId }: VerifiedToken): boolean {
     return this.#byName.get(issuer ?? '')?.hasKey(keyId) === true;
+  }
+
+  get introspects(): boolean {
+    return this.#introspecting.length > 0;
+  }
+
+  /** Asks the issuer about an opaque token, if the route accepts its tokens (`accepted`: names of issuers). */
+  introspect(
+    token: string,
+    now: Epoch,
+    accepted: ReadonlySet<string> | undefined,
+  ): VerifiedToken | undefined | Promise<VerifiedToken | undefined> {
+    if (accepted === undefined) return undefined;
+    // The configuration ensures that there is at most one.
+    const issuer = this.#introspecting.find((candidate) => candidate.mayIntrospect(token));
+    return issuer !== undefined && accepted.has(issuer.name) ? issuer.introspect(token, now) : undefined;
+  }
+
+  get acceptsLogout(): boolean {
+    return [...this.#byIssuer.values()].some(({ acceptsLogout }) => acceptsLogout);
+  }
+
+  async readLogoutToken(token: string, now: Epoch): Promise<LogoutRequest | undefined> {
+    const decoded = token.length > MAX_LENGTH ? undefined : decodeToken(token);
+    const issuer = decoded?.claims['iss'];
+    return decoded !== undefined && typeof issuer === 'string'
+      ? this.#byIssuer.get(issuer)?.readLogoutToken(token, decoded, now)
+      : undefined;
   }
 
   /** Undefined: rejected by its form, its issuer or its header. Otherwise the function completes the verification. */
@@ -32,6 +63,10 @@ export class TrustedIssuers {
       : undefined;
   }
 }
+
+/** Undefined where no issuer may send logout tokens. */
+export const createLogoutTokenReader = (issuers: TrustedIssuers): LogoutTokenReader | undefined =>
+  issuers.acceptsLogout ? { read: (token, now) => issuers.readLogoutToken(token, now) } : undefined;
 
 /** Verifies and caches the tokens of trusted issuers. */
 export const createTrustedTokenReader = (issuers: TrustedIssuers, cacheSize: number) =>

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createForeignKey } from '../../support/foreign-issuer.ts';
 import { type ForeignIssuerServer, startForeignIssuer } from '../../support/foreign-issuer-server.ts';
+import { scrape } from '../../support/scrape.ts';
 import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
 import { until } from '../../support/until.ts';
 
@@ -172,6 +173,14 @@ test('an issuer that is unreachable: own tokens work, its tokens get 503 until i
   expect(gateway.log.filter(({ event }) => event === 'issuer_unavailable')).toMatchObject([
     { issuer: 'corp' },
   ]);
+  const ready = await fetch(`http://127.0.0.1:${gateway.adminPort}/readyz`);
+  expect(ready.status, 'readiness does not depend on an issuer').toBe(200);
+  const failing = await scrape(gateway.adminPort);
+  expect(
+    failing.value('gatehouse_issuer_key_fetches_total{issuer="corp",outcome="failure"}'),
+  ).toBeGreaterThan(0);
+  expect(failing.value('gatehouse_issuer_keys_fetch_success_timestamp_seconds{issuer="corp"}')).toBe(0);
+  expect(failing.families.has('gatehouse_issuer_keys_age_seconds'), 'no age without keys').toBe(false);
   // Junk does not make gatehouse fetch more.
   const before = issuer.fetches;
   await Promise.all(
@@ -181,6 +190,12 @@ test('an issuer that is unreachable: own tokens work, its tokens get 503 until i
   issuer.isUp = true;
   await until('its tokens are accepted', async () => (await gateway.api('/files/1', token)).status === 200);
   expect(gateway.log.some(({ event }) => event === 'issuer_available')).toBe(true);
+  const fetched = await scrape(gateway.adminPort);
+  expect(fetched.value('gatehouse_issuer_key_fetches_total{issuer="corp",outcome="success"}')).toBe(1);
+  expect(fetched.value('gatehouse_issuer_keys_age_seconds{issuer="corp"}')).toBeLessThan(600);
+  expect(
+    fetched.value('gatehouse_issuer_keys_fetch_success_timestamp_seconds{issuer="corp"}'),
+  ).toBeGreaterThan(gateway.clock.now() - 600);
 });
 
 test('a reload without changes keeps the keys, and one that removes the issuer refuses its tokens', async () => {

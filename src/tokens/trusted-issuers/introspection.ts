@@ -1,0 +1,146 @@
+import { hash } from 'node:crypto';
+import type { Epoch } from '../../domain/epoch.ts';
+import type { VerifiedToken } from '../../domain/verified-token.ts';
+import { IDENTITY_ENCODING, readResponseText } from '../../http/read-response.ts';
+import { createBoundedCache } from '../../lib/bounded-cache.ts';
+import { flattenString } from '../../lib/flat-string.ts';
+import type { HttpClient } from '../../lib/http-client.ts';
+import { isJsonObject, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
+import { Fault } from '../../ports/fault.ts';
+
+export interface IntrospectionOptions {
+  /** The name of the issuer in the configuration. */
+  readonly name: string;
+  readonly url: string;
+  readonly clientId: string;
+  readonly clientSecret: string;
+  /** Seconds for which a result is used. */
+  readonly cacheLifetime: number;
+  readonly cacheSize: number;
+  readonly httpClient: Pick<HttpClient, 'send'>;
+  /** Called when requests begin to fail (with the error) and when they succeed again (without). */
+  readonly onStateChange?: (error: Error | undefined) => void;
+}
+
+/** The claims of an active token as a token of the issuer; undefined if it is not accepted. */
+type MapClaims = (claims: JsonObject, now: Epoch) => VerifiedToken | undefined;
+
+interface Result {
+  readonly token: VerifiedToken;
+  /** When the token must be introspected again. */
+  readonly until: Epoch;
+}
+
+const MAX_RESPONSE_BYTES = 64 * 1_024;
+const MAX_INACTIVE = 10_000;
+/** Concurrent requests: of tokens that were never active here, and of all tokens. Unknown ones cannot displace known ones. */
+const MAX_REQUESTS = { unknown: 64, all: 128 };
+
+/** Asks the issuer of opaque tokens about them (RFC 7662). Results are cached, with limits on memory and concurrent requests. */
+export class TokenIntrospection {
+  readonly #options: IntrospectionOptions;
+  readonly #active;
+  /** By digest, so that long tokens do not fill the memory: until when they are known to be inactive. */
+  readonly #inactive = createBoundedCache<string, Epoch>(MAX_INACTIVE);
+  readonly #inFlight = new Map<string, Promise<VerifiedToken | undefined>>();
+  #isFailing = false;
+
+  constructor(options: IntrospectionOptions) {
+    this.#options = options;
+    this.#active = createBoundedCache<string, Result>(options.cacheSize);
+  }
+
+  /** Undefined: inactive, or not accepted. Throws or rejects with a `Fault` if that cannot be found out. */
+  read(
+    token: string,
+    now: Epoch,
+    mapClaims: MapClaims,
+  ): VerifiedToken | undefined | Promise<VerifiedToken | undefined> {
+    const cached = this.#active.get(token);
+    if (cached !== undefined && now < cached.until) return cached.token;
+    const shared = this.#inFlight.get(token);
+    if (shared !== undefined) return shared;
+    const digest = hash('sha256', token, 'base64url');
+    if (now < (this.#inactive.get(digest) ?? 0)) return undefined;
+    const limit = cached === undefined ? MAX_REQUESTS.unknown : MAX_REQUESTS.all;
+    if (this.#inFlight.size >= limit)
+      throw new Fault(
+        'overloaded',
+        `too many tokens of ${this.#options.name} are being introspected at once`,
+      );
+    const key = flattenString(token);
+    const request = this.#introspect(key, digest, now, mapClaims).finally(() => this.#inFlight.delete(key));
+    this.#inFlight.set(key, request);
+    return request;
+  }
+
+  async #introspect(
+    token: string,
+    digest: string,
+    now: Epoch,
+    mapClaims: MapClaims,
+  ): Promise<VerifiedToken | undefined> {
+    const { cacheLifetime } = this.#options;
+    const claims = await this.#send(token);
+    const verified = claims['active'] === true ? mapClaims(claims, now) : undefined;
+    if (verified === undefined) {
+      this.#active.delete(token);
+      this.#inactive.set(digest, now + cacheLifetime);
+    } else
+      this.#active.set(token, { token: verified, until: Math.min(now + cacheLifetime, verified.expires) });
+    return verified;
+  }
+
+  async #send(token: string): Promise<JsonObject> {
+    const { name, onStateChange } = this.#options;
+    try {
+      const claims = await requestIntrospection(this.#options, token);
+      if (this.#isFailing) onStateChange?.(undefined);
+      this.#isFailing = false;
+      return claims;
+    } catch (error) {
+      if (!this.#isFailing) onStateChange?.(error as Error);
+      this.#isFailing = true;
+      // Without the cause: it could contain the request.
+      throw new Fault('introspection_unavailable', `tokens of the issuer ${name} cannot be introspected`);
+    }
+  }
+}
+
+/** RFC 7662 §2.1. Rejects unless the response says whether the token is active. */
+async function requestIntrospection(
+  { url, clientId, clientSecret, httpClient }: IntrospectionOptions,
+  token: string,
+): Promise<JsonObject> {
+  // RFC 6749 §2.3.1: both are form-encoded first.
+  const credentials = [clientId, clientSecret].map(encodeFormValue).join(':');
+  const response = await httpClient.send(url, {
+    method: 'POST',
+    headers: {
+      accept: 'application/json',
+      ...IDENTITY_ENCODING,
+      'content-type': 'application/x-www-form-urlencoded',
+      authorization: `Basic ${Buffer.from(credentials).toString('base64')}`,
+    },
+    body: `token=${encodeFormValue(token)}&token_type_hint=access_token`,
+  });
+  const { status, headers } = response;
+  const text = await readResponseText(response, MAX_RESPONSE_BYTES);
+  if (status !== 200) throw new Error(`${url} responded with ${status}`);
+  if (!/^application\/(?:[\w.+-]+\+)?json\s*(?:;|$)/i.test(String(headers['content-type'])))
+    throw new Error(`${url} did not respond with JSON`);
+  let claims: unknown;
+  try {
+    claims = parseStrictJson(text);
+  } catch {
+    throw new Error(`${url} did not respond with valid JSON`);
+  }
+  if (!isClaims(claims) || typeof claims['active'] !== 'boolean')
+    throw new Error(`${url} did not say whether the token is active`);
+  return claims;
+}
+
+const isClaims = (value: unknown): value is JsonObject =>
+  typeof value === 'object' && value !== null && isJsonObject(value as JsonObject);
+
+const encodeFormValue = (text: string): string => new URLSearchParams({ '': text }).toString().slice(1);

@@ -1,0 +1,33 @@
+import { isJsonObject, type Json, type JsonObject } from '../../lib/strict-json.ts';
+import { readText } from './claim-mapping.ts';
+
+/** OpenID Connect Back-Channel Logout 1.0 §2.4. */
+const LOGOUT_EVENT = 'http://schemas.openid.net/event/backchannel-logout';
+
+/** `typ` is `logout+jwt`; providers that are older than the final specification send `JWT`, or none. */
+export const LOGOUT_TOKEN_TYPES: ReadonlySet<string | undefined> = new Set(['logout+jwt', 'jwt', undefined]);
+
+/** Seconds after `iat` in which a logout token is accepted: a stolen one is of no use later. */
+export const MAX_LOGOUT_TOKEN_AGE = 300;
+
+const getLogoutEvent = ({ events }: JsonObject): Json | undefined =>
+  events !== undefined && isJsonObject(events) ? events[LOGOUT_EVENT] : undefined;
+
+/** Signed by the same keys as access tokens, it must never be accepted as one. */
+export const isLogoutToken = (claims: JsonObject): boolean => getLogoutEvent(claims) !== undefined;
+
+/** §2.6, steps 4 to 8, of a token whose signature, issuer, audience and times are valid. Undefined: not a logout token. */
+export function readLogoutClaims(
+  claims: JsonObject,
+  identityClaim: string,
+): { readonly subject: string | undefined; readonly session: string | undefined } | undefined {
+  const event = getLogoutEvent(claims);
+  if (event === undefined || !isJsonObject(event)) return undefined;
+  // An ID token has a nonce; it must not pass for a logout token.
+  if (Object.hasOwn(claims, 'nonce') || readText(claims, 'jti') === undefined) return undefined;
+  for (const name of ['sub', 'sid'])
+    if (claims[name] !== undefined && readText(claims, name) === undefined) return undefined;
+  const subject = readText(claims, identityClaim);
+  const session = readText(claims, 'sid');
+  return subject === undefined && session === undefined ? undefined : { subject, session };
+}

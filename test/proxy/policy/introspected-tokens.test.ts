@@ -1,0 +1,224 @@
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { type ForeignIssuerServer, startForeignIssuer } from '../../support/foreign-issuer-server.ts';
+import { type IntrospectionServer, startIntrospectionServer } from '../../support/introspection-server.ts';
+import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
+import { until } from '../../support/until.ts';
+
+type Claims = Readonly<Record<string, unknown>>;
+
+describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', (fastPath) => {
+  let issuer: ForeignIssuerServer;
+  let server: IntrospectionServer;
+  let gateway: TestGateway;
+  beforeAll(async () => {
+    [issuer, server] = await Promise.all([startForeignIssuer(), startIntrospectionServer()]);
+    gateway = await startGateway((settings) => ({
+      ...settings,
+      listen: { ...settings.listen, fastPath },
+      trustedIssuers: {
+        corp: {
+          issuer: issuer.url,
+          audience: 'files-api',
+          scopes: { 'files.read': 'files:read' },
+          introspection: {
+            url: server.url,
+            clientId: 'gate:house',
+            clientSecret: 'a secret',
+            timeout: '60s',
+          },
+        },
+      },
+      routes: [
+        { path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] },
+        { path: '/own/**', requires: 'files:read' },
+      ],
+    }));
+  });
+  afterEach(() => {
+    server.respond = undefined;
+    server.gate = undefined;
+  });
+  afterAll(async () => {
+    await gateway?.close();
+    issuer?.close();
+    server?.close();
+  });
+  const call = async (token: string, path = '/files/1'): Promise<number> =>
+    (await gateway.api(path, token)).status;
+  /** A token that the issuer reports as active. */
+  const issue = (claims: Claims = {}): string => {
+    const token = randomBytes(24).toString('base64url').replace(/^/, 'op-');
+    const now = Math.floor(gateway.clock.now());
+    server.active.set(token, {
+      iss: issuer.url,
+      aud: 'files-api',
+      sub: 'f3c1',
+      client_id: 'cli',
+      scope: 'files.read',
+      token_type: 'Bearer',
+      iat: now - 1,
+      exp: now + 300,
+      jti: crypto.randomUUID(),
+      ...claims,
+    });
+    return token;
+  };
+  const countRequests = (token: string): number =>
+    server.requests.filter((request) => request.token === token).length;
+
+  test('are accepted while the issuer reports them as active, and the result is cached', async () => {
+    const token = issue();
+    expect(await call(token)).toBe(200);
+    expect(gateway.upstream.requests.at(-1)?.headers).toMatchObject({
+      'x-forwarded-user': 'corp:f3c1',
+      'x-forwarded-client-id': 'corp/cli',
+      'x-forwarded-scope': 'files:read',
+    });
+    expect(await call(token)).toBe(200);
+    expect(countRequests(token)).toBe(1);
+    // RFC 6749 §2.3.1: form-encoded before Basic.
+    expect(server.requests.at(-1)?.authorization).toBe(`Basic ${btoa('gate%3Ahouse:a+secret')}`);
+    server.active.delete(token);
+    gateway.clock.advance(31);
+    expect(await call(token), 'no longer active').toBe(401);
+    gateway.clock.advance(-31);
+  });
+
+  test('are not introspected again and again when they are inactive', async () => {
+    const token = `op-${randomBytes(20).toString('hex')}`;
+    expect(await call(token)).toBe(401);
+    expect(await call(token)).toBe(401);
+    expect(countRequests(token)).toBe(1);
+  });
+
+  test('end with their expiry, although the result is cached', async () => {
+    const token = issue({ exp: Math.floor(gateway.clock.now()) + 10 });
+    expect(await call(token)).toBe(200);
+    gateway.clock.advance(11);
+    expect(await call(token)).toBe(401);
+    gateway.clock.advance(-11);
+  });
+
+  test.each<[string, Claims]>([
+    ['for another API', { aud: 'other-api' }],
+    ['without an audience', { aud: undefined }],
+    ['of another issuer', { iss: 'https://other.example.test' }],
+    ['without a subject', { sub: undefined }],
+    ['without an expiry', { exp: undefined }],
+    ['with an expiry that is not a number', { exp: '9999999999' }],
+    ['without a time of issue', { iat: undefined }],
+    ['that are expired', { exp: 1_000 }],
+    ['that are not valid yet', { nbf: 9_999_999_999 }],
+    ['that are refresh tokens', { token_type: 'refresh_token' }],
+    ['that Keycloak calls refresh tokens', { typ: 'Refresh' }],
+    ['that are bound to a DPoP key', { cnf: { jkt: 'x' } }],
+    ['that are bound to a certificate', { cnf: { 'x5t#S256': 'x' } }],
+  ])('%s are refused', async (_, claims) => {
+    expect(await call(issue(claims))).toBe(401);
+  });
+
+  test('with an active that is not true are refused', async () => {
+    expect(await call(issue({ active: false }))).toBe(401);
+  });
+
+  test('need the scope of the route', async () => {
+    expect(await call(issue({ scope: 'other' }))).toBe(403);
+  });
+
+  test('are never sent to the issuer from routes that do not list it, and neither are other credentials', async () => {
+    const token = issue();
+    expect(await call(token, '/own/1')).toBe(401);
+    expect(await call(token, '/none')).toBe(401);
+    const others = [
+      `ghr_${randomBytes(24).toString('base64url')}`,
+      randomBytes(46).toString('base64'),
+      `${await issuer.sign()}x`,
+      'eyJhbGciOiJub25lIn0.e30.',
+      'x'.repeat(2_049),
+    ];
+    for (const other of others) expect(await call(other)).toBe(401);
+    expect([token, ...others].map(countRequests)).toEqual([0, 0, 0, 0, 0, 0]);
+  });
+
+  test.each<[string, NonNullable<IntrospectionServer['respond']>]>([
+    ['an error', () => ({ status: 500, type: 'application/json', body: '{"active":false}' })],
+    ['a refusal of the credentials', () => ({ status: 401, type: 'application/json', body: '{}' })],
+    ['a redirect', () => ({ status: 302, type: 'application/json', body: '{"active":true}' })],
+    ['HTML', () => ({ status: 200, type: 'text/html', body: '<p>' })],
+    ['malformed JSON', () => ({ status: 200, type: 'application/json', body: '{"active":' })],
+    [
+      'a repeated member',
+      () => ({ status: 200, type: 'application/json', body: '{"active":false,"active":true}' }),
+    ],
+    ['no active', () => ({ status: 200, type: 'application/json', body: '{"sub":"x"}' })],
+    ['active as text', () => ({ status: 200, type: 'application/json', body: '{"active":"true"}' })],
+    ['a list', () => ({ status: 200, type: 'application/json', body: '[]' })],
+    ['a huge response', () => ({ status: 200, type: 'application/json', body: ' '.repeat(70_000) })],
+  ])('get 503 when the issuer responds with %s, and are accepted afterwards', async (_, respond) => {
+    const token = issue();
+    server.respond = respond;
+    const reply = await gateway.api('/files/1', token);
+    expect(reply.status).toBe(503);
+    expect(Number(reply.headers['retry-after'])).toBeGreaterThan(0);
+    server.respond = undefined;
+    expect(await call(token)).toBe(200);
+    expect(gateway.log.some(({ event }) => event === 'introspection_failed')).toBe(true);
+    expect(
+      server.requests.some((request) => request.token === null),
+      'no redirect was followed',
+    ).toBe(false);
+  });
+
+  test('share one request for one token, and a flood of unknown tokens is bounded and spares known ones', async () => {
+    const known = issue();
+    expect(await call(known)).toBe(200);
+    const fresh = issue();
+    const gate = Promise.withResolvers<void>();
+    server.gate = gate.promise;
+    const shared = Array.from({ length: 5 }, () => call(fresh));
+    await until('it is introspected', () => countRequests(fresh) === 1);
+    const flood = Array.from({ length: 150 }, (_, index) => call(`junk-${fastPath}-${index}`));
+    // The others wait for the gate.
+    expect(await Promise.race(flood), 'above the limit').toBe(503);
+    expect(await call(known), 'a cached token').toBe(200);
+    gate.resolve();
+    expect(await Promise.all(shared)).toEqual([200, 200, 200, 200, 200]);
+    expect(countRequests(fresh)).toBe(1);
+    const statuses = await Promise.all(flood);
+    expect(new Set(statuses)).toEqual(new Set([401, 503]));
+    expect(server.peak).toBeLessThanOrEqual(64);
+  });
+
+  test.each<[string, Claims, Claims]>([
+    ['jti', { jti: 'j-1' }, { of: 'jti' }],
+    ['identity', { sub: 'revoked' }, { of: 'identity' }],
+  ])('are revoked by %s', async (_, claims, { of }) => {
+    const token = issue(claims);
+    expect(await call(token)).toBe(200);
+    const { adminPort, folder } = gateway;
+    const response = await fetch(`http://127.0.0.1:${adminPort}/admin/v1/revoke`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${readFileSync(`${folder}/data/admin-token`, 'utf8').trim()}`,
+        'content-type': 'application/json',
+      },
+      body: JSON.stringify(
+        of === 'jti' ? { issuer: 'corp', jti: 'j-1' } : { issuer: 'corp', subject: 'revoked' },
+      ),
+    });
+    expect(response.status).toBe(200);
+    expect(await call(token)).toBe(401);
+  });
+
+  test('are not logged, and neither is the secret', async () => {
+    const token = issue();
+    server.respond = () => ({ status: 500, type: 'text/plain', body: token });
+    await call(token);
+    const text = gateway.logLines.join('\n');
+    expect(text).not.toContain(token);
+    expect(text).not.toContain('a secret');
+    expect(text).not.toContain(btoa('gate%3Ahouse:a+secret'));
+  });
+});
