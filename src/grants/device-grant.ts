@@ -17,6 +17,7 @@ import {
   assertAuditAvailable,
   checkStillAllowed,
   createGrant,
+  findMissingProof,
   grantFields,
   type IssuedTokens,
   issueTokens,
@@ -170,6 +171,8 @@ export interface DeviceTokenRequest {
   readonly clientAuthenticated?: boolean;
   /** One of those of the integration; omitted: its default. */
   readonly audience?: string | undefined;
+  /** Thumbprint of the key of the DPoP proof. */
+  readonly proofKey?: string | undefined;
 }
 
 /**
@@ -183,6 +186,8 @@ export async function exchangeDeviceCode(
   assertAuditAvailable(deps);
   const integration = getDeviceIntegration(deps, params.clientId);
   if (!integration.ok) return integration;
+  const missingProof = findMissingProof(integration.value, params.proofKey);
+  if (missingProof !== undefined) return refused(missingProof);
   const id = deriveRequestId(params.deviceCode);
   const { interval } = getDeviceTimes(deps, integration.value);
   const waitSeconds = deps.pollLimiter.getWaitSeconds(id, interval, deps.now());
@@ -218,6 +223,7 @@ export async function exchangeDeviceCode(
     scope,
     profile,
     audience: params.audience,
+    proofKey: params.proofKey,
     now,
     ...(params.clientAuthenticated === true && { clientAuthenticated: true }),
   });

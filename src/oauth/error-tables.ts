@@ -22,6 +22,8 @@ const SUBJECT_TOKEN_FAULTS = {
   wrong_audience: 'it was issued for another API',
   certificate_not_presented: 'it is bound to a client certificate that was not presented',
   certificate_rejected: 'it is bound to a client certificate that is not accepted',
+  proof_missing: 'it is bound to a DPoP key, and there is no proof with this key',
+  not_proof_bound: 'it is not bound to a DPoP key',
 } as const satisfies Record<RefusalOf<'subject_token_invalid'>['fault'], string>;
 
 const NEW_GRANT_HINT = 'Obtain a new grant.';
@@ -198,4 +200,7 @@ const TOKEN_ERROR_TEXTS = {
     'The access token of the caller is bound to a client certificate that was not presented.',
   certificate_rejected:
     'The access token of the caller is bound to a client certificate that is no longer accepted.',
+  proof_missing:
+    'The access token of the caller is bound to a DPoP key; this endpoint accepts bearer tokens only.',
+  not_proof_bound: 'The access token of the caller is not bound to a DPoP key.',
 } as const satisfies Record<RefusalOf<'token_invalid'>['fault'], string>;

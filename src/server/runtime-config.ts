@@ -39,6 +39,7 @@ import {
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
 import { createAssertionVerifier, openClientKeys } from './client-keys.ts';
 import { type FetchedCrls, openFetchedCrls } from './crl-fetchers.ts';
+import { buildProofVerifier, createTokenRequestProofs } from './dpop.ts';
 import { listKeyWarnings, openCheckedKeyring, readKeyFile } from './keys.ts';
 import { type OcspResponders, openOcspResponders } from './ocsp-responders.ts';
 import { getPagesOrigin } from './pages-origin.ts';
@@ -124,6 +125,7 @@ export async function buildRuntimeConfig(
       clientAssertions: createAssertionVerifier(settings, clientKeys.keys),
       assertionAlgorithms: SIGNATURE_ALGORITHMS,
       acceptsCertificates: files.issuers.length > 0,
+      proofs: createTokenRequestProofs(settings, proxy.policy, processState),
     },
     pages: createConfirmationPages(context, service, providers),
     pagesOrigin: getPagesOrigin(settings),
@@ -319,6 +321,7 @@ function createRequestProxy(buildContext: BuildContext): ReverseProxy {
         headers: buildHeaderSettings(settings),
         maxBodyBytes: settings.limits.body,
         readAccessToken: createTokenReader(buildContext),
+        proofVerifier: buildProofVerifier(settings, grantDeps.sealer, processState),
         revocations: store.revocations,
         getIntegration: (clientId) => integrations.get(clientId),
         getCertificate: (context) => certificates.validate(certificates.get(context)),
@@ -340,6 +343,7 @@ function buildResourceMetadata(settings: Settings): ProxyDeps['resourceMetadata'
     ...rest,
     issuers: new Map(Object.entries(settings.trustedIssuers).map(([name, { issuer }]) => [name, issuer])),
     bindsCertificates: settings.integrations.some(({ bindToCertificate }) => bindToCertificate),
+    ...(settings.dpop.enabled && { proofAlgorithms: settings.dpop.algorithms }),
     isServicePath: (path) => servicePaths.includes(path),
   };
 }

@@ -5,6 +5,7 @@ import type { Epoch } from '../../domain/epoch.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
 import { isCanonicalBase64url } from '../base64url.ts';
+import { readConfirmation } from '../confirmation.ts';
 import { type ClaimMapping, mapProfile, mapScope, readText, type ScopeMapping } from './claim-mapping.ts';
 import type { IssuerKeys } from './issuer-keys.ts';
 import { isSignatureAlgorithm, type SignatureAlgorithm } from './key-set.ts';
@@ -119,7 +120,7 @@ export class TrustedIssuer {
     const { name, label, clockTolerance, claims: mapping, scope } = this.#options;
     const subject = readText(claims, mapping.identity);
     const clientId = mapping.clientId.map((path) => readText(claims, path)).find((id) => id !== undefined);
-    const binding = readBinding(claims);
+    const binding = readConfirmation(claims['cnf']);
     if (subject === undefined || binding === undefined) return undefined;
     const profile = mapProfile(claims, mapping);
     const { jti, sub, iat, exp, aud } = claims;
@@ -140,16 +141,6 @@ export class TrustedIssuer {
       ...binding,
     };
   }
-}
-
-/** The certificate that a token is bound to (RFC 8705 §3.1). Undefined: bound in a way that cannot be checked. */
-function readBinding({ cnf }: JsonObject): { readonly boundTo?: string } | undefined {
-  if (cnf === undefined) return {};
-  if (!isJsonObject(cnf)) return undefined;
-  const { 'x5t#S256': thumbprint, ...others } = cnf;
-  return typeof thumbprint === 'string' && Object.keys(others).length === 0
-    ? { boundTo: thumbprint }
-    : undefined;
 }
 
 /**
