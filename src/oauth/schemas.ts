@@ -73,11 +73,9 @@ export const TokenRequest = z.looseObject({
 
 export const TokenResponse = z.object({
   access_token: textField('Sent as `Authorization: Bearer …`; opaque to the client.'),
-  token_type: z
-    .enum(['Bearer', 'DPoP'])
-    .meta({
-      description: 'DPoP if the request had a proof (RFC 9449 §5): requests with the token need one too.',
-    }),
+  token_type: z.enum(['Bearer', 'DPoP']).meta({
+    description: 'DPoP if the request had a proof (RFC 9449 §5): requests with the token need one too.',
+  }),
   expires_in: integerField('Seconds until the access token expires.'),
   issued_token_type: z
     .literal(ACCESS_TOKEN_TYPE)
