@@ -42,11 +42,11 @@ export const createCommonErrors = (newGrantHint: string) =>
       'The API integration requires a DPoP proof; use oauth2/token with a DPoP header.',
     ),
     proof_invalid: describe(
-      { status: 400, code: 'invalid_dpop_proof' },
+      INVALID_REQUEST,
       ({ detail }) => `The DPoP proof is not accepted: ${detail}.`,
     ),
     proof_nonce_required: describe(
-      { status: 400, code: 'use_dpop_nonce' },
+      INVALID_REQUEST,
       'Repeat the request with a DPoP proof that contains the nonce of the DPoP-Nonce header.',
     ),
     identity_not_allowed: describe(

@@ -28,9 +28,14 @@ const SUBJECT_TOKEN_FAULTS = {
 
 const NEW_GRANT_HINT = 'Obtain a new grant.';
 
+const COMMON_ERRORS = createCommonErrors(NEW_GRANT_HINT);
+
 /** POST oauth2/token (RFC 6749 §5.2, RFC 8628 §3.5, RFC 8705 §2). */
 export const TOKEN_ERRORS: ErrorTable = {
-  ...createCommonErrors(NEW_GRANT_HINT),
+  ...COMMON_ERRORS,
+  // RFC 9449 §5 and §8.
+  proof_invalid: overrideError(COMMON_ERRORS.proof_invalid, { code: 'invalid_dpop_proof' }),
+  proof_nonce_required: overrideError(COMMON_ERRORS.proof_nonce_required, { code: 'use_dpop_nonce' }),
   ...createCertificateErrors(INVALID_CLIENT),
   too_many_requests: {
     status: 429,

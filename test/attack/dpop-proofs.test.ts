@@ -87,7 +87,7 @@ type Send = (sent: Sent) => Promise<Received>;
 
 const toReceived = (status: number, headers: Readonly<Record<string, unknown>>): Received => ({
   status,
-  challenge: String(headers['www-authenticate'] ?? ''),
+  challenge: (headers['www-authenticate'] ?? '') as string,
   nonce: headers['dpop-nonce'] as string | undefined,
 });
 
@@ -261,7 +261,7 @@ describe.each([
     const jwk = { kty: 'oct', k: secret.toString('base64url') };
     for (const alg of ['HS256', 'ES256']) {
       const signed = await new SignJWT(claims)
-        .setProtectedHeader({ typ: 'dpop+jwt', alg: 'HS256', jwk: jwk as never })
+        .setProtectedHeader({ typ: 'dpop+jwt', alg: 'HS256', jwk })
         .sign(secret);
       const [, payload, signature] = signed.split('.');
       const changed = Buffer.from(JSON.stringify({ typ: 'dpop+jwt', alg, jwk })).toString('base64url');
