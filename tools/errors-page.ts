@@ -52,6 +52,10 @@ const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } 
   refresh_token_used: { grantId: '' },
   refresh_token_reused: { grantId: '' },
   certificate_binding_mismatch: { grantId: '' },
+  proof_binding_mismatch: { grantId: '' },
+  proof_required: { clientId: '' },
+  proof_invalid: { detail: '*why*' },
+  proof_nonce_required: { nonce: '' },
   device_code_unknown: {},
   device_code_expired: {},
   device_code_used: {},
@@ -90,6 +94,8 @@ const REFRESH_REASONS = [
   'refresh_token_used',
   'refresh_token_reused',
   'certificate_binding_mismatch',
+  'proof_binding_mismatch',
+  'proof_required',
   // For grants with `bindToCertificate`, the certificate is validated again.
   'certificate_issuer_not_approved',
   'certificate_outside_validity',
@@ -101,6 +107,7 @@ const REFRESH_REASONS = [
   'scope_exceeds_access',
 ] as const;
 const DEVICE_CODE_REASONS = [
+  'proof_required',
   'client_mismatch',
   'device_flow_disabled',
   'device_pending',
@@ -148,6 +155,7 @@ export const TOKEN_API = [
       ...IDENTITY_REASONS,
       'identity_without_access',
       'grant_type_not_allowed',
+      'proof_required',
       ...SCOPE_REASONS,
       'scope_exceeds_access',
     ],
@@ -178,7 +186,9 @@ const CLIENT_AUTHENTICATION_REASONS = [
   'client_authentication_failed',
 ] as const;
 const OAUTH_REQUEST_REASONS = [...REQUEST_REASONS, ...CLIENT_AUTHENTICATION_REASONS] as const;
+const PROOF_REASONS = ['proof_invalid', 'proof_nonce_required'] as const;
 const EXCHANGE_REASONS = [
+  'proof_required',
   'subject_token_invalid',
   'subject_not_allowed',
   'subject_token_used',
@@ -201,6 +211,7 @@ export const OAUTH_ENDPOINTS = [
     reasons: [
       ...OAUTH_REQUEST_REASONS,
       'grant_type_unsupported',
+      ...PROOF_REASONS,
       ...REFRESH_REASONS,
       'scope_malformed',
       'scope_exceeds_grant',
@@ -210,7 +221,7 @@ export const OAUTH_ENDPOINTS = [
     title: 'POST oauth2/token, device_code',
     paths: ['/oauth2/token'],
     table: OAUTH.TOKEN_ERRORS,
-    reasons: [...OAUTH_REQUEST_REASONS, 'grant_type_unsupported', ...DEVICE_CODE_REASONS],
+    reasons: [...OAUTH_REQUEST_REASONS, 'grant_type_unsupported', ...PROOF_REASONS, ...DEVICE_CODE_REASONS],
   },
   {
     title: 'POST oauth2/token, client_credentials',
@@ -219,10 +230,12 @@ export const OAUTH_ENDPOINTS = [
     reasons: [
       ...OAUTH_REQUEST_REASONS,
       'grant_type_unsupported',
+      ...PROOF_REASONS,
       ...CERTIFICATE_REASONS,
       ...IDENTITY_REASONS,
       'identity_without_access',
       'grant_type_not_allowed',
+      'proof_required',
       'scope_malformed',
       'scope_exceeds_integration',
       'scope_exceeds_access',
@@ -232,13 +245,13 @@ export const OAUTH_ENDPOINTS = [
     title: 'POST oauth2/token, token-exchange',
     paths: ['/oauth2/token'],
     table: OAUTH.TOKEN_EXCHANGE_ERRORS,
-    reasons: [...OAUTH_REQUEST_REASONS, 'grant_type_unsupported', ...EXCHANGE_REASONS],
+    reasons: [...OAUTH_REQUEST_REASONS, 'grant_type_unsupported', ...PROOF_REASONS, ...EXCHANGE_REASONS],
   },
   {
     title: 'POST oauth2/token, jwt-bearer',
     paths: ['/oauth2/token'],
     table: OAUTH.TOKEN_ERRORS,
-    reasons: [...OAUTH_REQUEST_REASONS, 'grant_type_unsupported', ...EXCHANGE_REASONS],
+    reasons: [...OAUTH_REQUEST_REASONS, 'grant_type_unsupported', ...PROOF_REASONS, ...EXCHANGE_REASONS],
   },
   {
     title: 'POST oauth2/device_authorization',
@@ -300,6 +313,8 @@ const PROXY: { readonly [R in ProxyReason]: Omit<Extract<ProxyRefusal, { reason:
   malformed: { detail: '*why*' },
   token_missing: {},
   token_invalid: { fault: 'expired' },
+  proof_invalid: { detail: '*why*' },
+  proof_nonce_required: { nonce: '' },
   insufficient_scope: { scope: 'files:read' },
   client_not_allowed: {},
   no_rule: {},
@@ -332,6 +347,8 @@ const TOKEN_FAULTS = Object.keys({
   wrong_audience: true,
   certificate_not_presented: true,
   certificate_rejected: true,
+  proof_missing: true,
+  not_proof_bound: true,
 } satisfies Record<TokenFault, true>);
 
 /** One case per token fault, because their descriptions differ. */
@@ -363,6 +380,8 @@ const CHECKED: ReadonlySet<ProxyReason> = new Set([
   'malformed',
   'token_missing',
   'token_invalid',
+  'proof_invalid',
+  'proof_nonce_required',
   'insufficient_scope',
   'client_not_allowed',
   'no_rule',

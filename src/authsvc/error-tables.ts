@@ -165,4 +165,6 @@ const TOKEN_ERROR_TEXTS = {
   certificate_not_presented:
     'The access token is bound to a client certificate that was not presented on this connection.',
   certificate_rejected: 'The access token is bound to a client certificate that is no longer accepted.',
+  proof_missing: 'The access token is bound to a DPoP key; this endpoint accepts bearer tokens only.',
+  not_proof_bound: 'The access token is not bound to a DPoP key.',
 } as const satisfies Record<RefusalOf<'token_invalid'>['fault'], string>;

@@ -15,7 +15,7 @@ import { auditSection, logSection, tracingSection } from './sections/observabili
 import { pagesRules, pagesSection, signInRules, signInSection } from './sections/pages.ts';
 import { routeRules, routeSection } from './sections/routes.ts';
 import { storeSection } from './sections/store.ts';
-import { deviceSection, keysSection, tokensSection } from './sections/tokens.ts';
+import { deviceSection, dpopSection, keysSection, tokensSection } from './sections/tokens.ts';
 import { trustedIssuerRules, trustedIssuerSection } from './sections/trusted-issuers.ts';
 import { headerRules, headersSection, upstreamSection } from './sections/upstreams.ts';
 import { isOrigin, pathRelativeTo, peers } from './units.ts';
@@ -57,6 +57,9 @@ export function createSections(folder: string) {
     store: storeSection(path).prefault({}).meta({ appliesAfter: 'restart' }),
     keys: keysSection(path).prefault({}),
     tokens: tokensSection().prefault({}),
+    dpop: dpopSection()
+      .prefault({})
+      .describe('Access tokens that are bound to a key of the client (DPoP, RFC 9449).'),
     certificates: certificatesSection(path).prefault({}),
     device: deviceSection().prefault({}),
     directories: z

@@ -29,6 +29,8 @@ export interface Grant {
   readonly format?: TokenFormat;
   /** SHA-256 of the certificate that the grant is bound to (RFC 8705). */
   readonly boundTo?: string;
+  /** Thumbprint (RFC 7638) of the DPoP key that the grant is bound to (RFC 9449 `jkt`). */
+  readonly proofKey?: string;
   /** The `aud` of this generation's access token, to recompute it; the public URL if omitted. */
   readonly audience?: string;
   /** The generation from which on this is the audience: earlier opaque tokens were for another one. */
@@ -93,6 +95,8 @@ export interface RefreshAttempt {
   /** SHA-256 of the client certificate of the connection. */
   readonly certificate?: string;
   readonly clientAuthenticated?: boolean;
+  /** Thumbprint of the key of the DPoP proof. */
+  readonly proofKey?: string | undefined;
   readonly now: Epoch;
   readonly arrivedAt: Epoch;
   /** Seconds in which a lost response can be requested again; 0: never. */
@@ -134,6 +138,8 @@ export function decideRefresh(grant: Grant, attempt: RefreshAttempt): RefreshDec
     return refuse({ reason: 'client_authentication_required', clientId: grant.clientId });
   if (grant.boundTo !== undefined && grant.boundTo !== attempt.certificate)
     return refuse({ reason: 'certificate_binding_mismatch', grantId: grant.id });
+  if (!isProofKeyAllowed(grant, attempt))
+    return refuse({ reason: 'proof_binding_mismatch', grantId: grant.id });
 
   switch (getGrantState(grant, now)) {
     case 'revoked':
@@ -155,6 +161,7 @@ export function decideRefresh(grant: Grant, attempt: RefreshAttempt): RefreshDec
         ...rest,
         ...(nextAudience !== undefined && { audience: nextAudience }),
         ...(nextAudience !== audience && { audienceSince: generation + 1 }),
+        ...(attempt.proofKey !== undefined && { proofKey: attempt.proofKey }),
         generation: generation + 1,
         rotatedAt: now,
         accessExpires: computeAccessExpiry(now, attempt.accessLifetime, grant.refreshUntil),
@@ -165,13 +172,24 @@ export function decideRefresh(grant: Grant, attempt: RefreshAttempt): RefreshDec
   }
 
   if (generation === grant.generation - 1) {
-    if (isInRetryWindow(grant, attempt)) return { kind: 'retried', grant };
+    if (isInRetryWindow(grant, attempt))
+      // The same tokens are returned again, so the key must be the same too.
+      return grant.proofKey === attempt.proofKey
+        ? { kind: 'retried', grant }
+        : refuse({ reason: 'proof_binding_mismatch', grantId: grant.id });
     // Received together with the request that used the token: a lost race, not a replay.
     if (attempt.arrivedAt <= grant.rotatedAt + MAX_ROTATION_SECONDS)
       return refuse({ reason: 'refresh_token_used', grantId: grant.id });
   }
   return { kind: 'reused', grant };
 }
+
+/**
+ * RFC 9449 §5: the refresh token of a public client is bound to the key. A client that authenticates may use another key, or
+ * begin to use one. A public client may not: whoever stole its refresh token could exclude it with a key of their own.
+ */
+const isProofKeyAllowed = (grant: Grant, { proofKey, clientAuthenticated }: RefreshAttempt): boolean =>
+  grant.proofKey === proofKey || (clientAuthenticated === true && proofKey !== undefined);
 
 /** A grant keeps its audience for as long as its integration has it. */
 const chooseNextAudience = (

@@ -29,6 +29,8 @@ export interface Integration {
   /** Key fingerprints of the accepted issuers; all if omitted. */
   readonly issuers?: ReadonlySet<string>;
   readonly bindToCertificate: boolean;
+  /** Its tokens are bound to DPoP keys: clients must send a proof. */
+  readonly requiresProof?: boolean;
   /** The APIs that its tokens can be for, the default first. Omitted: the public URL. */
   readonly audience?: readonly string[];
   /** SHA-256 of its client secrets, as `hash-secret` prints them. */

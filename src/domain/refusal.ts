@@ -58,6 +58,11 @@ export type Refusal =
   | { readonly reason: 'refresh_token_used'; readonly grantId: string }
   | { readonly reason: 'refresh_token_reused'; readonly grantId: string }
   | { readonly reason: 'certificate_binding_mismatch'; readonly grantId: string }
+  // DPoP proofs
+  | { readonly reason: 'proof_binding_mismatch'; readonly grantId: string }
+  | { readonly reason: 'proof_required'; readonly clientId: string }
+  | { readonly reason: 'proof_invalid'; readonly detail: string }
+  | { readonly reason: 'proof_nonce_required'; readonly nonce: string }
   // device requests
   | { readonly reason: 'device_code_unknown' }
   | { readonly reason: 'device_code_expired' }
@@ -83,7 +88,11 @@ export type TokenFault =
   | 'wrong_audience'
   | 'certificate_not_presented'
   /** It is expired, revoked or no longer of an approved issuer. */
-  | 'certificate_rejected';
+  | 'certificate_rejected'
+  /** It is bound to a DPoP key, and the request does not prove possession of it. */
+  | 'proof_missing'
+  /** It was sent with the DPoP scheme and is not bound to a key. */
+  | 'not_proof_bound';
 
 export type RefusalReason = Refusal['reason'];
 export type RefusalOf<R extends RefusalReason> = Extract<Refusal, { reason: R }>;

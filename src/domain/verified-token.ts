@@ -14,6 +14,8 @@ export interface VerifiedToken {
   readonly expires: Epoch;
   /** SHA-256 of the certificate that it is bound to (RFC 8705 `cnf`). */
   readonly boundTo?: string;
+  /** Thumbprint of the key that it is bound to (RFC 9449 `jkt`). */
+  readonly proofKey?: string;
   /** Its key, which may be retired while the token is cached. */
   readonly keyId: string;
   /** Its grant had ended when the token was first looked up. */
@@ -36,6 +38,8 @@ interface TokenCheckInput {
   readonly now: Epoch;
   readonly revoked: boolean;
   readonly clientKnown: boolean;
+  /** Thumbprint of the key of a verified DPoP proof for this request and token. */
+  readonly proofKey?: string | undefined;
   /** Called only if the token is bound to a certificate. */
   readonly certificate: () => PresentedCertificate | undefined;
 }
@@ -55,6 +59,7 @@ export function findTokenFault(token: VerifiedToken, facts: TokenCheckInput): To
   if (token.issuedAt > facts.now + CLOCK_TOLERANCE) return 'not_yet_valid';
   if (facts.revoked || token.grantEnded === true) return 'revoked';
   if (!facts.clientKnown) return 'client_removed';
+  if (token.proofKey !== undefined && token.proofKey !== facts.proofKey) return 'proof_missing';
   if (token.boundTo === undefined) return undefined;
   const presented = facts.certificate();
   if (presented?.fingerprint !== token.boundTo) return 'certificate_not_presented';

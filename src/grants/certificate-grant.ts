@@ -10,6 +10,7 @@ import {
   assertAuditAvailable,
   certificateFields,
   createGrant,
+  findMissingProof,
   grantFields,
   type IssuedTokens,
   issueTokens,
@@ -24,6 +25,8 @@ export interface CertificateGrantRequest {
   readonly scopeSyntax?: ScopeSyntax;
   /** One of those of the integration; omitted: its default. */
   readonly audience?: string | undefined;
+  /** Thumbprint of the key of the DPoP proof. */
+  readonly proofKey?: string | undefined;
   /** RFC 6749 §4.4: no refresh token, and scope is optional: everything that access list and integration allow. */
   readonly accessOnly?: true;
 }
@@ -86,6 +89,9 @@ export async function grantByCertificate(
   if (integration.issuers !== undefined && !integration.issuers.has(certificate.issuerKey))
     return refused({ reason: 'certificate_issuer_not_approved' });
 
+  const missingProof = findMissingProof(integration, params.proofKey);
+  if (missingProof !== undefined) return refused(missingProof);
+
   const requestedScope = params.scope ?? (params.accessOnly && getDefaultScope(integration, user));
   if (requestedScope === undefined) return refused({ reason: 'scope_missing' });
   const scope = parseScope(requestedScope, params.scopeSyntax);
@@ -101,6 +107,7 @@ export async function grantByCertificate(
     grantType: 'certificate',
     scope: requestedScope,
     audience: params.audience,
+    proofKey: params.proofKey,
     refreshable: params.accessOnly !== true,
     now,
     profile: createUserProfile(user),

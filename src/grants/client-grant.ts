@@ -10,6 +10,7 @@ import { requireCertificateBinding } from './exchange-grant.ts';
 import {
   assertAuditAvailable,
   createGrant,
+  findMissingProof,
   grantFields,
   type IssuedTokens,
   issueTokens,
@@ -23,6 +24,8 @@ export interface ClientGrantRequest {
   readonly scope: string | undefined;
   /** One of those of the integration; omitted: its default. */
   readonly audience?: string | undefined;
+  /** Thumbprint of the key of the DPoP proof. */
+  readonly proofKey?: string | undefined;
   /** The client certificate of this connection, validated when it is called. */
   readonly getCertificate: () => MaybePromise<PresentedCertificate | undefined>;
 }
@@ -38,13 +41,15 @@ export const deriveClientIdentity = (label: string, clientId: string): string =>
 /** Issues a grant to the client itself (RFC 6749 §4.4). One write. */
 export async function grantToClient(
   deps: GrantDeps,
-  { clientId, scope, audience, getCertificate }: ClientGrantRequest,
+  { clientId, scope, audience, proofKey, getCertificate }: ClientGrantRequest,
 ): Promise<Outcome<IssuedTokens>> {
   assertAuditAvailable(deps);
   const integration = deps.integrations.get(clientId);
   if (integration === undefined) return refused({ reason: 'client_unknown', clientId });
   if (!integration.grants.has('client'))
     return refused({ reason: 'grant_type_not_allowed', grantType: 'client' });
+  const missingProof = findMissingProof(integration, proofKey);
+  if (missingProof !== undefined) return refused(missingProof);
   const requestedScope = scope ?? formatScope(integration.scope);
   const parsed = parseScope(requestedScope, { allowSpaces: true });
   if (!parsed.ok) return parsed;
@@ -61,6 +66,7 @@ export async function grantToClient(
     grantType: 'client',
     scope: requestedScope,
     audience,
+    proofKey,
     profile: createProfile({ name: clientId }),
     clientAuthenticated: true,
     refreshable: false,

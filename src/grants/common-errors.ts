@@ -33,6 +33,19 @@ export const createCommonErrors = (newGrantHint: string) =>
       INVALID_GRANT,
       'The grant is bound to a client certificate; present it on this connection.',
     ),
+    proof_binding_mismatch: describe(
+      INVALID_GRANT,
+      'The refresh token is bound to a DPoP key, or to none; send a proof with the same key at oauth2/token, or none.',
+    ),
+    proof_required: describe(
+      INVALID_REQUEST,
+      'The API integration requires a DPoP proof; use oauth2/token with a DPoP header.',
+    ),
+    proof_invalid: describe(INVALID_REQUEST, ({ detail }) => `The DPoP proof is not accepted: ${detail}.`),
+    proof_nonce_required: describe(
+      INVALID_REQUEST,
+      'Repeat the request with a DPoP proof that contains the nonce of the DPoP-Nonce header.',
+    ),
     identity_not_allowed: describe(
       UNAUTHORIZED_CLIENT,
       'The identity may not use this API integration with this grant type.',

@@ -17,6 +17,7 @@ import {
   assertAuditAvailable,
   checkStillAllowed,
   createGrant,
+  findMissingProof,
   grantFields,
   type IssuedTokens,
   issueTokens,
@@ -182,6 +183,8 @@ export interface DeviceTokenRequest {
   readonly clientAuthenticated?: boolean;
   /** One of those of the integration; omitted: its default. */
   readonly audience?: string | undefined;
+  /** Thumbprint of the key of the DPoP proof. */
+  readonly proofKey?: string | undefined;
 }
 
 /**
@@ -197,6 +200,8 @@ export async function exchangeDeviceCode(
   if (!integration.ok) return integration;
   const authentication = requireAuthentication(integration.value, params);
   if (!authentication.ok) return authentication;
+  const missingProof = findMissingProof(integration.value, params.proofKey);
+  if (missingProof !== undefined) return refused(missingProof);
   const id = deriveRequestId(params.deviceCode);
   const { interval } = getDeviceTimes(deps, integration.value);
   const waitSeconds = deps.pollLimiter.getWaitSeconds(id, interval, deps.now());
@@ -238,6 +243,7 @@ export async function exchangeDeviceCode(
     profile,
     ...(assertedGroups !== undefined && { assertedGroups }),
     audience: params.audience,
+    proofKey: params.proofKey,
     now,
     ...(params.clientAuthenticated === true && { clientAuthenticated: true }),
   });

@@ -15,6 +15,7 @@ import type { GrantDeps } from './deps.ts';
 import {
   assertAuditAvailable,
   createGrant,
+  findMissingProof,
   grantFields,
   type IssuedTokens,
   issueTokens,
@@ -30,6 +31,8 @@ export interface ExchangeRequest {
   readonly clientAuthenticated: boolean;
   /** One of those of the integration; omitted: its default. */
   readonly audience?: string | undefined;
+  /** Thumbprint of the key of the DPoP proof. */
+  readonly proofKey?: string | undefined;
   /** The client certificate of this connection, validated when it is called. */
   readonly getCertificate: () => MaybePromise<PresentedCertificate | undefined>;
 }
@@ -48,6 +51,8 @@ export async function grantByExchange(
   if (integration === undefined) return refused({ reason: 'client_unknown', clientId: params.clientId });
   if (!integration.grants.has('exchange') || !integration.exchange?.length)
     return refused({ reason: 'grant_type_not_allowed', grantType: 'exchange' });
+  const missingProof = findMissingProof(integration, params.proofKey);
+  if (missingProof !== undefined) return refused(missingProof);
   const subject = await readSubjectToken(deps, params);
   if (!subject.ok) return subject;
   const { identity } = subject.value.verified;
@@ -80,6 +85,7 @@ export async function grantByExchange(
     exchangedFrom: subject.value.verified.clientId,
     profile: subject.value.verified.profile,
     audience: params.audience,
+    proofKey: params.proofKey,
     refreshable,
     now,
     ...(once && { singleUseUntil: Math.ceil(subject.value.verified.expires) }),
@@ -110,6 +116,8 @@ async function readSubjectToken(deps: GrantDeps, params: ExchangeRequest): Promi
     now,
     revoked: deps.store.revocations.isRevoked(found.verified),
     clientKnown: true,
+    // A token that is bound to a key is exchanged by the holder of the key, for one bound to the same key.
+    proofKey: params.proofKey,
     certificate: () => certificate,
   });
   return fault === undefined

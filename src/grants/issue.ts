@@ -15,6 +15,7 @@ import {
 } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import type { Profile } from '../domain/profile.ts';
+import type { Refusal } from '../domain/refusal.ts';
 import { parseScope } from '../domain/scope.ts';
 import { type AssertedGroups, addGroups, type User } from '../domain/user.ts';
 import { getIssuerOfClient } from '../domain/verified-token.ts';
@@ -38,6 +39,8 @@ export interface NewGrant {
   readonly grantType: GrantType;
   readonly scope: string;
   readonly boundTo?: string;
+  /** Thumbprint of the DPoP key that its tokens are bound to. */
+  readonly proofKey?: string | undefined;
   readonly profile?: Profile | undefined;
   readonly certificate?: GrantCertificate;
   readonly assertedGroups?: AssertedGroups;
@@ -64,7 +67,15 @@ export const getIssueTime = (
 
 export function createGrant(
   deps: GrantDeps,
-  { integration, now, refreshable = true, profile, audience = integration.audience?.[0], ...rest }: NewGrant,
+  {
+    integration,
+    now,
+    refreshable = true,
+    profile,
+    proofKey,
+    audience = integration.audience?.[0],
+    ...rest
+  }: NewGrant,
 ): Grant {
   const lifetime = refreshable
     ? integration.grantLifetime
@@ -75,6 +86,7 @@ export function createGrant(
     ...rest,
     ...(profile !== undefined && { profile }),
     ...(audience !== undefined && { audience }),
+    ...(proofKey !== undefined && { proofKey }),
     clientId: integration.clientId,
     issuedAt: Math.floor(issuedAt),
     refreshUntil,
@@ -128,6 +140,13 @@ function checkExchangeStillAllowed(
   return allowed.ok ? ok(undefined) : allowed;
 }
 
+/** Undefined: the integration does not require a DPoP proof, or there is one. */
+export const findMissingProof = (
+  { clientId, requiresProof }: Integration,
+  proofKey: string | undefined,
+): Refusal | undefined =>
+  requiresProof === true && proofKey === undefined ? { reason: 'proof_required', clientId } : undefined;
+
 /** Where the settings require an audit record, nothing is issued without it. Revocation is always possible. */
 export function assertAuditAvailable({ isAuditAvailable }: Pick<GrantDeps, 'isAuditAvailable'>): void {
   if (isAuditAvailable?.() === false)
@@ -177,4 +196,5 @@ export const grantFields = (grant: Grant) => ({
     issuer: getIssuerOfClient(grant.exchangedFrom),
     exchanged_from: grant.exchangedFrom,
   }),
+  ...(grant.proofKey !== undefined && { proof_key: grant.proofKey }),
 });

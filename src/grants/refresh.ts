@@ -9,6 +9,7 @@ import { requireAuthentication } from './device-grant.ts';
 import {
   assertAuditAvailable,
   checkStillAllowed,
+  findMissingProof,
   grantFields,
   type IssuedTokens,
   issueTokens,
@@ -22,6 +23,8 @@ export interface RefreshRequest {
   readonly certificate?: { readonly fingerprint: string; readonly der: Uint8Array };
   /** The client authenticated with its secret or key. */
   readonly clientAuthenticated?: boolean;
+  /** Thumbprint of the key of the DPoP proof. */
+  readonly proofKey?: string | undefined;
   readonly arrivedAt: Epoch;
   /** RFC 6749 §6: must be within the scope of the grant. The new token has the full scope of the grant. */
   readonly scope?: string;
@@ -37,6 +40,8 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
   assertAuditAvailable(deps);
   const integration = deps.integrations.get(params.clientId);
   if (integration === undefined) return refused({ reason: 'client_unknown', clientId: params.clientId });
+  const missingProof = findMissingProof(integration, params.proofKey);
+  if (missingProof !== undefined) return refused(missingProof);
   const token = deps.tokenIssuer.openRefreshToken(params.refreshToken, deps.now());
   if (token === undefined) return refused({ reason: 'refresh_token_not_authentic' });
 
@@ -61,6 +66,7 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
       format: integration.tokenFormat ?? 'jwt',
       audiences: integration.audience,
       clientAuthenticated: params.clientAuthenticated === true,
+      proofKey: params.proofKey,
       ...(params.certificate !== undefined && { certificate: params.certificate.fingerprint }),
     });
 

@@ -11,6 +11,10 @@ import { getHeaderValues } from './raw-headers.ts';
 export const parseBearerToken = (credentials: string): string | undefined =>
   /^bearer ([A-Za-z0-9._~+/-]+=*)$/i.exec(credentials)?.[1];
 
+/** The same for the DPoP scheme (RFC 9449 §7.1). */
+export const parseDpopToken = (credentials: string): string | undefined =>
+  /^dpop ([A-Za-z0-9._~+/-]+=*)$/i.exec(credentials)?.[1];
+
 /** The token in the Authorization header. Its content is not checked. */
 export function readBearerToken(request: IncomingMessage): Outcome<string> {
   // RFC 6750 §5.3: tokens do not belong in URLs.

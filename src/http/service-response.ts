@@ -25,9 +25,9 @@ export const getRetryAfter = (refusal: Refusal): number | undefined =>
       ? DEVICE_REQUESTS_FULL_RETRY_AFTER
       : undefined;
 
-/** Polling of a pending device request is not denied, and not audited. */
+/** Polling of a pending device request is not denied, and not audited. Neither is a request that the client repeats with a nonce. */
 export const isDenial = ({ reason }: Refusal): boolean =>
-  reason !== 'device_pending' && reason !== 'device_polled_too_soon';
+  reason !== 'device_pending' && reason !== 'device_polled_too_soon' && reason !== 'proof_nonce_required';
 
 /** The names that all events use. */
 const AUDIT_FIELD_NAMES: Readonly<Record<string, string>> = { clientId: 'client', grantId: 'grant' };

@@ -22,13 +22,20 @@ const SUBJECT_TOKEN_FAULTS = {
   wrong_audience: 'it was issued for another API',
   certificate_not_presented: 'it is bound to a client certificate that was not presented',
   certificate_rejected: 'it is bound to a client certificate that is not accepted',
+  proof_missing: 'it is bound to a DPoP key, and there is no proof with this key',
+  not_proof_bound: 'it is not bound to a DPoP key',
 } as const satisfies Record<RefusalOf<'subject_token_invalid'>['fault'], string>;
 
 const NEW_GRANT_HINT = 'Obtain a new grant.';
 
+const COMMON_ERRORS = createCommonErrors(NEW_GRANT_HINT);
+
 /** POST oauth2/token (RFC 6749 §5.2, RFC 8628 §3.5, RFC 8705 §2). */
 export const TOKEN_ERRORS: ErrorTable = {
-  ...createCommonErrors(NEW_GRANT_HINT),
+  ...COMMON_ERRORS,
+  // RFC 9449 §5 and §8.
+  proof_invalid: overrideError(COMMON_ERRORS.proof_invalid, { code: 'invalid_dpop_proof' }),
+  proof_nonce_required: overrideError(COMMON_ERRORS.proof_nonce_required, { code: 'use_dpop_nonce' }),
   ...createCertificateErrors(INVALID_CLIENT),
   too_many_requests: {
     status: 429,
@@ -208,4 +215,7 @@ const TOKEN_ERROR_TEXTS = {
     'The access token of the caller is bound to a client certificate that was not presented.',
   certificate_rejected:
     'The access token of the caller is bound to a client certificate that is no longer accepted.',
+  proof_missing:
+    'The access token of the caller is bound to a DPoP key; this endpoint accepts bearer tokens only.',
+  not_proof_bound: 'The access token of the caller is not bound to a DPoP key.',
 } as const satisfies Record<RefusalOf<'token_invalid'>['fault'], string>;

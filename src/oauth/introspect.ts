@@ -36,8 +36,13 @@ export const introspect: OAuthEndpoint = {
     const { grantDeps } = service;
     const bearer = await grantDeps.tokenIssuer.readAccessToken(token, grantDeps.now());
     if (bearer === undefined) return ok(INACTIVE);
-    // The resource server checks the presented certificate against `cnf`.
-    const effectiveScope = getEffectiveScope(service, bearer, () => presumeCertificate(bearer));
+    // The resource server checks the presented certificate and proof against `cnf`.
+    const effectiveScope = getEffectiveScope(
+      service,
+      bearer,
+      () => presumeCertificate(bearer),
+      bearer.proofKey,
+    );
     if (!effectiveScope.ok) return ok(INACTIVE);
     return ok({
       status: 200,
@@ -46,7 +51,7 @@ export const introspect: OAuthEndpoint = {
         // RFC 7662 §2.2: separated by spaces.
         scope: formatScope(effectiveScope.value).replaceAll(';', ' '),
         client_id: bearer.clientId,
-        token_type: 'Bearer',
+        token_type: bearer.proofKey === undefined ? 'Bearer' : 'DPoP',
         exp: bearer.expires,
         iat: bearer.issuedAt,
         sub: bearer.identity,
@@ -56,7 +61,12 @@ export const introspect: OAuthEndpoint = {
         aud: bearer.audience?.[0] ?? service.publicUrl,
         iss: service.publicUrl,
         jti: `${bearer.grantId}.${bearer.generation}`,
-        ...(bearer.boundTo !== undefined && { cnf: { 'x5t#S256': bearer.boundTo } }),
+        ...((bearer.boundTo !== undefined || bearer.proofKey !== undefined) && {
+          cnf: {
+            ...(bearer.boundTo !== undefined && { 'x5t#S256': bearer.boundTo }),
+            ...(bearer.proofKey !== undefined && { jkt: bearer.proofKey }),
+          },
+        }),
       } satisfies z.output<typeof IntrospectionResponse>,
     });
   },
@@ -70,12 +80,14 @@ function getEffectiveScope(
   { grantDeps }: OAuthService,
   bearer: VerifiedToken,
   certificate: () => PresentedCertificate | undefined,
+  proofKey?: string,
 ): Outcome<Scope> {
   const integration = grantDeps.integrations.get(bearer.clientId);
   const fault = findTokenFault(bearer, {
     now: grantDeps.now(),
     revoked: grantDeps.store.revocations.isRevoked(bearer),
     clientKnown: integration !== undefined,
+    proofKey,
     certificate,
   });
   if (fault !== undefined) return refused({ reason: 'token_invalid', fault });

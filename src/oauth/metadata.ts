@@ -47,5 +47,8 @@ export function createMetadata(service: OAuthService, issuerPath: string): z.out
     tls_client_certificate_bound_access_tokens: grantDeps.integrations
       .values()
       .some(({ bindToCertificate }) => bindToCertificate),
+    ...(service.proofs !== undefined && {
+      dpop_signing_alg_values_supported: [...service.proofs.algorithms],
+    }),
   };
 }

@@ -25,6 +25,9 @@ const OAUTH_API: EndpointSet<OAuthEndpoint['name'], OAuthService> = {
       ? `Bearer ${REALM}, Mutual ${REALM}`
       : `Bearer ${REALM}, error="${code}"`;
   },
+  // RFC 9449 §8.
+  getRefusalHeaders: (refusal): Readonly<Record<string, string>> =>
+    refusal.reason === 'proof_nonce_required' ? { 'dpop-nonce': refusal.nonce } : {},
   findRefusal(name, context, parameters) {
     if (hasSecretInQuery(context))
       return { reason: 'request_malformed', detail: 'Send parameters in the body, not in the query.' };

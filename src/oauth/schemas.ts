@@ -73,7 +73,9 @@ export const TokenRequest = z.looseObject({
 
 export const TokenResponse = z.object({
   access_token: textField('Sent as `Authorization: Bearer …`; opaque to the client.'),
-  token_type: z.literal('Bearer'),
+  token_type: z.enum(['Bearer', 'DPoP']).meta({
+    description: 'DPoP if the request had a proof (RFC 9449 §5): requests with the token need one too.',
+  }),
   expires_in: integerField('Seconds until the access token expires.'),
   issued_token_type: z
     .literal(ACCESS_TOKEN_TYPE)
@@ -129,7 +131,9 @@ export const IntrospectionResponse = z.union([
     active: z.literal(true),
     scope: textField('The current scope, separated by spaces.'),
     client_id: clientId,
-    token_type: z.literal('Bearer'),
+    token_type: z
+      .enum(['Bearer', 'DPoP'])
+      .meta({ description: 'DPoP: each request needs a proof (RFC 9449).' }),
     exp: integerField('When it expires.'),
     iat: integerField('When it was issued.'),
     sub: textField('The user, as `label:id`.'),
@@ -141,7 +145,12 @@ export const IntrospectionResponse = z.union([
     jti: textField('Grant and generation.'),
     cnf: z
       .object({
-        'x5t#S256': textField('SHA-256 of the certificate that the token is bound to (RFC 8705 §3.1).'),
+        'x5t#S256': textField(
+          'SHA-256 of the certificate that the token is bound to (RFC 8705 §3.1).',
+        ).exactOptional(),
+        jkt: textField(
+          'Thumbprint of the DPoP key that the token is bound to (RFC 9449 §6.1).',
+        ).exactOptional(),
       })
       .exactOptional(),
   }),
@@ -162,6 +171,7 @@ export const Metadata = z.object({
   revocation_endpoint_auth_signing_alg_values_supported: z.array(z.string()).exactOptional(),
   introspection_endpoint_auth_methods_supported: z.array(z.string()).exactOptional(),
   tls_client_certificate_bound_access_tokens: z.boolean(),
+  dpop_signing_alg_values_supported: z.array(z.string()).exactOptional(),
 });
 
 /** RFC 9728 §2. */
@@ -178,6 +188,11 @@ export const ProtectedResource = z.object({
     .meta({ description: 'Scopes that routes require.' }),
   bearer_methods_supported: z.array(z.literal('header')).readonly(),
   tls_client_certificate_bound_access_tokens: z.boolean(),
+  dpop_signing_alg_values_supported: z
+    .array(z.string())
+    .readonly()
+    .exactOptional()
+    .meta({ description: 'Algorithms of DPoP proofs (RFC 9449); omitted if DPoP is off.' }),
   resource_name: textField('`resourceMetadata.name`.').exactOptional(),
   resource_documentation: textField('`resourceMetadata.documentation`.').exactOptional(),
 });

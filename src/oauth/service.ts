@@ -1,9 +1,11 @@
 import type { AccessEntry } from '../domain/integration.ts';
 import type { Scope } from '../domain/scope.ts';
 import type { Endpoint, EndpointService } from '../grants/endpoint.ts';
+import type { RequestContext } from '../http/request-context.ts';
 import { getFieldNames } from '../http/schema-fields.ts';
 import type { ClientAssertionVerifier } from '../ports/client-assertion-verifier.ts';
 import type { LogoutTokenReader } from '../ports/logout-token-reader.ts';
+import type { ProofCheck } from '../ports/proof-verifier.ts';
 import { CLIENT_AUTH_PARAMETERS } from './schemas.ts';
 
 type EndpointName = 'token' | 'device' | 'revoke' | 'introspect' | 'logout';
@@ -18,6 +20,17 @@ export interface OAuthService
   readonly acceptsCertificates: boolean;
   /** Undefined: no trusted issuer may send logout tokens. */
   readonly logoutTokens?: LogoutTokenReader | undefined;
+  /** Omitted: the DPoP header is ignored. */
+  readonly proofs?: TokenRequestProofs | undefined;
+}
+
+/** DPoP proofs of token requests (RFC 9449 §5). */
+export interface TokenRequestProofs {
+  readonly algorithms: readonly string[];
+  /** Undefined: the request has no DPoP header. */
+  verify(context: RequestContext): Promise<ProofCheck | undefined>;
+  /** After tokens were issued: the proof is refused from now on. */
+  markUsed(proof: Extract<ProofCheck, { ok: true }>): void;
 }
 
 export type OAuthEndpoint = Endpoint<EndpointName, OAuthService>;

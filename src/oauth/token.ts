@@ -17,6 +17,7 @@ import type { ErrorTable } from '../http/error-table.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { getRateLimitKey } from '../lib/rate-limiter.ts';
+import type { ProofCheck } from '../ports/proof-verifier.ts';
 import { authenticateRequest } from './client-authentication.ts';
 import { CLIENT_CREDENTIALS_ERRORS, TOKEN_ERRORS, TOKEN_EXCHANGE_ERRORS } from './error-tables.ts';
 import {
@@ -43,6 +44,8 @@ type GrantHandler = (
   parameters: Parameters,
   /** Undefined: the default of the integration. */
   audience: string | undefined,
+  /** Thumbprint of the key of the DPoP proof. */
+  proofKey: string | undefined,
 ) => Promise<Outcome<GrantResult>>;
 
 const withRefreshToken = (issued: Outcome<IssuedTokens>): Outcome<GrantResult> =>
@@ -54,7 +57,14 @@ const refuseMissing = (name: string): Outcome<never> =>
   refuseMalformed(`${name} is required with this grant_type.`);
 
 /** RFC 8628 §3.4. */
-const handleDeviceCode: GrantHandler = async ({ grantDeps }, _context, client, parameters, audience) => {
+const handleDeviceCode: GrantHandler = async (
+  { grantDeps },
+  _context,
+  client,
+  parameters,
+  audience,
+  proofKey,
+) => {
   const deviceCode = parameters.get('device_code');
   if (deviceCode === undefined) return refuseMissing('device_code');
   return withRefreshToken(
@@ -63,13 +73,21 @@ const handleDeviceCode: GrantHandler = async ({ grantDeps }, _context, client, p
       clientAuthenticated: client.isAuthenticated,
       deviceCode,
       audience,
+      proofKey,
       slowDown: true,
     }),
   );
 };
 
 /** RFC 6749 §6. */
-const handleRefreshToken: GrantHandler = async (service, context, client, parameters) => {
+const handleRefreshToken: GrantHandler = async (
+  service,
+  context,
+  client,
+  parameters,
+  _audience,
+  proofKey,
+) => {
   const refreshToken = parameters.get('refresh_token');
   if (refreshToken === undefined) return refuseMissing('refresh_token');
   const scope = parameters.get('scope');
@@ -79,6 +97,7 @@ const handleRefreshToken: GrantHandler = async (service, context, client, parame
       clientId: client.clientId,
       clientAuthenticated: client.isAuthenticated,
       refreshToken,
+      proofKey,
       arrivedAt: context.arrivedAt,
       isTarget: createTargetCheck(parameters.get('resource'), service.publicUrl),
       ...(scope !== undefined && { scope }),
@@ -103,7 +122,14 @@ const withoutRefreshToken = (issued: Outcome<IssuedTokens>): Outcome<GrantResult
   issued.ok ? ok({ ...issued.value, refreshable: false }) : issued;
 
 /** RFC 6749 §4.4: the client authenticates with its secret or key, or with a certificate (RFC 8705 §2). */
-const handleClientCredentials: GrantHandler = async (service, context, client, parameters, audience) => {
+const handleClientCredentials: GrantHandler = async (
+  service,
+  context,
+  client,
+  parameters,
+  audience,
+  proofKey,
+) => {
   const { clientId } = client;
   if (client.isAuthenticated)
     return withoutRefreshToken(
@@ -111,6 +137,7 @@ const handleClientCredentials: GrantHandler = async (service, context, client, p
         clientId,
         scope: parameters.get('scope'),
         audience,
+        proofKey,
         getCertificate: () => service.getPresentedCertificate(context),
       }),
     );
@@ -124,13 +151,21 @@ const handleClientCredentials: GrantHandler = async (service, context, client, p
       certificate: service.getCertificate(context)?.der,
       scopeSyntax: { allowSpaces: true },
       audience,
+      proofKey,
       accessOnly: true,
     }),
   );
 };
 
 /** RFC 8693 §2.1. */
-const handleTokenExchange: GrantHandler = async (service, context, client, parameters, audience) => {
+const handleTokenExchange: GrantHandler = async (
+  service,
+  context,
+  client,
+  parameters,
+  audience,
+  proofKey,
+) => {
   const subjectToken = parameters.get('subject_token');
   if (subjectToken === undefined) return refuseMissing('subject_token');
   const type = parameters.get('subject_token_type');
@@ -152,12 +187,13 @@ const handleTokenExchange: GrantHandler = async (service, context, client, param
     subjectToken,
     subjectTokenType,
     audience,
+    proofKey,
     getCertificate: () => service.getPresentedCertificate(context),
   });
 };
 
 /** RFC 7523 §2.1. */
-const handleJwtBearer: GrantHandler = async (service, context, client, parameters, audience) => {
+const handleJwtBearer: GrantHandler = async (service, context, client, parameters, audience, proofKey) => {
   const assertion = parameters.get('assertion');
   if (assertion === undefined) return refuseMissing('assertion');
   return grantByExchange(service.grantDeps, {
@@ -167,6 +203,7 @@ const handleJwtBearer: GrantHandler = async (service, context, client, parameter
     subjectToken: assertion,
     subjectTokenType: 'jwt',
     audience,
+    proofKey,
     getCertificate: () => service.getPresentedCertificate(context),
   });
 };
@@ -218,6 +255,20 @@ function resolveTarget(
   return readTarget(parameters, integration, { publicUrl, isExchange: grantType === TOKEN_EXCHANGE });
 }
 
+/** RFC 9449 §5: undefined if the request has no DPoP header. */
+async function readProof(
+  { proofs }: OAuthService,
+  context: RequestContext,
+): Promise<Outcome<Extract<ProofCheck, { ok: true }> | undefined>> {
+  const checked = await proofs?.verify(context);
+  if (checked === undefined || checked.ok) return ok(checked);
+  return refused(
+    'nonce' in checked
+      ? { reason: 'proof_nonce_required', nonce: checked.nonce }
+      : { reason: 'proof_invalid', detail: checked.detail },
+  );
+}
+
 export const token: OAuthEndpoint = {
   name: 'token',
   method: 'POST',
@@ -249,21 +300,27 @@ export const token: OAuthEndpoint = {
     const target = resolveTarget(service, grantType, client.value, parameters);
     if (!target.ok) return target;
 
+    const proof = await readProof(service, context);
+    if (!proof.ok) return proof;
+
     const issued = await GRANT_HANDLERS[supportedType](
       service,
       context,
       client.value,
       parameters,
       target.value,
+      proof.value?.proofKey,
     );
     if (!issued.ok) return issued;
+    // Not before: anyone can make proofs, but only a client with a valid credential gets here.
+    if (proof.value !== undefined) service.proofs?.markUsed(proof.value);
     const { grant, pair, expiresIn, refreshable } = issued.value;
     context.note({ identity: grant.identity, grantId: grant.id });
     return ok({
       status: 200,
       body: {
         access_token: pair.accessToken,
-        token_type: 'Bearer',
+        token_type: grant.proofKey === undefined ? 'Bearer' : 'DPoP',
         expires_in: expiresIn,
         ...(grantType === TOKEN_EXCHANGE && { issued_token_type: ACCESS_TOKEN_TYPE }),
         ...(refreshable && { refresh_token: pair.refreshToken }),

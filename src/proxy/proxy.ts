@@ -7,6 +7,7 @@ import type { PresentedCertificate } from '../domain/verified-token.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
+import type { ProofVerifier } from '../ports/proof-verifier.ts';
 import type {
   CertificateContext,
   FastPathConfig,
@@ -26,7 +27,9 @@ import { getCorsFields, type Preflight, readPreflight } from './policy/cors.ts';
 import { readCredentials } from './policy/credentials.ts';
 import { type HeaderPolicy, HeaderRules } from './policy/headers.ts';
 import { LiveStreams } from './policy/live-streams.ts';
+import { createOriginResolver } from './policy/origin.ts';
 import { createOwnAuthorityCheck } from './policy/own-authority.ts';
+import { readPresentedProof } from './policy/presented-proof.ts';
 import type { Quotas } from './policy/quotas.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
@@ -44,6 +47,8 @@ import { UpstreamRegistry } from './upstream/registry.ts';
 import type { UpstreamSettings } from './upstream/settings.ts';
 
 export interface ProxyDeps extends Pick<PolicyContext, 'readAccessToken' | 'revocations' | 'getIntegration'> {
+  /** Verifies DPoP proofs; omitted: the DPoP scheme is not accepted. */
+  readonly proofVerifier?: ProofVerifier | undefined;
   readonly rules: readonly AccessRule[];
   readonly upstreams: Readonly<Record<string, UpstreamSettings>>;
   /** Connections to upstreams, shared by all configurations. Omitted: a registry of its own. */
@@ -156,6 +161,7 @@ export class ReverseProxy {
         host: head.host,
         credentials: readCredentials(head.authorization),
         certificate: () => fastPath.getCertificate(context),
+        proof: () => readPresentedProof(context, this.#deps.isTrustedPeer),
         now: this.#deps.now(),
       });
       if (!(decision instanceof Promise)) return this.#proceed(context, head, decision);
@@ -205,6 +211,7 @@ export class ReverseProxy {
     sendRefusal(context.response, refusal, {
       realm: this.#deps.realm,
       resourceMetadata: target && this.resourceMetadata?.getUrl(target.authority ?? host, target.path),
+      proofAlgorithms: this.policy.proofs?.verifier.algorithms,
       requestId: context.id,
       cors: getCorsFields(rule, context.request.rawHeaders),
     });
@@ -230,8 +237,20 @@ function createPolicy(deps: ProxyDeps, rules: CompiledRules): PolicyContext {
       createHostMatcher(hosts?.allowed ?? [], pagesHost),
     ),
     pagesHost,
+    proofs: deps.proofVerifier && {
+      verifier: deps.proofVerifier,
+      getOrigin: createOriginResolver(publicUrl, createListedHostCheck(deps, rules)),
+    },
   };
 }
+
+const createListedHostCheck = (
+  { hosts, pagesHost }: ProxyDeps,
+  rules: CompiledRules,
+): ((name: string) => boolean) => {
+  const isAllowed = createHostMatcher(hosts?.allowed ?? [], pagesHost);
+  return (name) => rules.hosts.has(name) || isAllowed(name);
+};
 
 /** Signs for the audience of the rule's upstream, if that expects an assertion. */
 const createRuleSigner =
@@ -241,13 +260,10 @@ const createRuleSigner =
     return settings && signAssertion?.(caller, settings.audience ?? rule.upstream);
   };
 
-function createResourceMetadata(
-  { resourceMetadata, publicUrl, hosts, pagesHost }: ProxyDeps,
-  rules: CompiledRules,
-): ResourceMetadata | undefined {
+function createResourceMetadata(deps: ProxyDeps, rules: CompiledRules): ResourceMetadata | undefined {
+  const { resourceMetadata, publicUrl } = deps;
   if (resourceMetadata === undefined) return undefined;
-  const isAllowed = createHostMatcher(hosts?.allowed ?? [], pagesHost);
-  const isListedHost = (name: string): boolean => rules.hosts.has(name) || isAllowed(name);
+  const isListedHost = createListedHostCheck(deps, rules);
   return new ResourceMetadata({ ...resourceMetadata, publicUrl, rules, isListedHost });
 }
 

@@ -16,7 +16,7 @@ export function buildIntegrations(
 ): ReadonlyMap<string, Integration> {
   return new Map(
     settings.integrations.map(({ issuers: issuerNames, clientSecretHashes, ...rest }) => {
-      const { jwks, jwksFile: _file, jwksUri, jwksCa: _ca, ...integration } = rest;
+      const { jwks, jwksFile: _file, jwksUri, jwksCa: _ca, dpop, ...integration } = rest;
       return [
         integration.clientId,
         {
@@ -26,6 +26,7 @@ export function buildIntegrations(
           tokenFormat: settings.tokens.format,
           ...integration,
           secretHashes: clientSecretHashes,
+          requiresProof: dpop === 'required',
           hasKeys: jwks !== undefined || jwksUri !== undefined,
           grants: new Set(integration.grants),
           exchange: integration.exchange.map((entry) => ({

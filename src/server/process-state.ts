@@ -16,6 +16,7 @@ import { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import { createMemoryLimits } from '../stores/memory-limits.ts';
 import { type CrlFiles, createCrlFiles } from '../x509/crl-files.ts';
 import { CrlFetcherRegistry } from './crl-fetchers.ts';
+import { createProofMemories, type ProofMemories } from './dpop.ts';
 import { OcspResponderRegistry } from './ocsp-responders.ts';
 import { QuotaRegistry } from './quotas.ts';
 import { IssuerKeysRegistry } from './trusted-issuers.ts';
@@ -44,6 +45,7 @@ export interface ProcessState {
   readonly crlFetchers: CrlFetcherRegistry;
   readonly ocspResponders: OcspResponderRegistry;
   readonly issuerKeys: IssuerKeysRegistry;
+  readonly proofs: ProofMemories;
   /** A limiter is replaced only when its rate has changed. */
   getLimiters(rates: Settings['limits']['rates']): RateLimiters;
   /** Limits of routes. */
@@ -118,6 +120,7 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     crlFetchers,
     ocspResponders,
     issuerKeys: new IssuerKeysRegistry(log, metrics),
+    proofs: createProofMemories(),
     async stop() {
       quotas.stop();
       await outageTracker.stop();

@@ -43,6 +43,7 @@ import {
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
 import { createAssertionVerifier, openClientKeys } from './client-keys.ts';
 import { type FetchedCrls, openFetchedCrls } from './crl-fetchers.ts';
+import { buildProofVerifier, createTokenRequestProofs } from './dpop.ts';
 import { listKeyWarnings, openCheckedKeyring, readKeyFile } from './keys.ts';
 import { type OcspResponders, openOcspResponders } from './ocsp-responders.ts';
 import { getPagesOrigin } from './pages-origin.ts';
@@ -129,6 +130,7 @@ export async function buildRuntimeConfig(
       assertionAlgorithms: SIGNATURE_ALGORITHMS,
       acceptsCertificates: files.issuers.length > 0,
       logoutTokens: trusted.issuers && createLogoutTokenReader(trusted.issuers),
+      proofs: createTokenRequestProofs(settings, proxy.policy, processState),
     },
     pages: createConfirmationPages(context, service, providers),
     pagesOrigin: getPagesOrigin(settings),
@@ -329,6 +331,7 @@ function createRequestProxy(buildContext: BuildContext): ReverseProxy {
         headers: buildHeaderSettings(settings),
         maxBodyBytes: settings.limits.body,
         readAccessToken: createTokenReader(buildContext),
+        proofVerifier: buildProofVerifier(settings, grantDeps.sealer, processState),
         revocations: store.revocations,
         getIntegration: (clientId) => integrations.get(clientId),
         getCertificate: (context) => certificates.validate(certificates.get(context)),
@@ -350,6 +353,7 @@ function buildResourceMetadata(settings: Settings): ProxyDeps['resourceMetadata'
     ...rest,
     issuers: new Map(Object.entries(settings.trustedIssuers).map(([name, { issuer }]) => [name, issuer])),
     bindsCertificates: settings.integrations.some(({ bindToCertificate }) => bindToCertificate),
+    ...(settings.dpop.enabled && { proofAlgorithms: settings.dpop.algorithms }),
     isServicePath: (path) => servicePaths.includes(path),
   };
 }

@@ -5,6 +5,7 @@ import { formatScope, parseScope } from '../domain/scope.ts';
 import { CLOCK_TOLERANCE, type VerifiedToken } from '../domain/verified-token.ts';
 import { isJsonObject, type Json, parseStrictJson } from '../lib/strict-json.ts';
 import { isCanonicalBase64url } from './base64url.ts';
+import { formatConfirmation, readConfirmation } from './confirmation.ts';
 import { signJwt, verifyJws } from './jwt.ts';
 import { ACCESS_TOKEN_TYPE, type Keyring, type SigningKey } from './keyring.ts';
 import { formatProfileClaims, readProfileClaims } from './profile-claims.ts';
@@ -35,7 +36,7 @@ export async function signAccessToken(
     exp: grant.accessExpires,
     ...formatProfileClaims(selectClaims(grant.profile, claims)),
     src: grant.exchangedFrom,
-    cnf: grant.boundTo === undefined ? undefined : { 'x5t#S256': grant.boundTo },
+    cnf: formatConfirmation(grant),
   });
 }
 
@@ -84,8 +85,8 @@ function readClaims(
   if (src !== undefined && typeof src !== 'string') return undefined;
   const parsed = parseScope(scope);
   if (!parsed.ok) return undefined;
-  const thumbprint = cnf !== undefined && isJsonObject(cnf) ? cnf['x5t#S256'] : undefined;
-  if (cnf !== undefined && typeof thumbprint !== 'string') return undefined;
+  const binding = readConfirmation(cnf);
+  if (binding === undefined) return undefined;
   const profile = readProfileClaims(claims);
   return {
     grantId: gid,
@@ -98,7 +99,7 @@ function readClaims(
     keyId,
     ...(aud !== issuer && { audience: [aud] }),
     ...(src !== undefined && { exchangedFrom: src }),
-    ...(typeof thumbprint === 'string' && { boundTo: thumbprint }),
+    ...binding,
     ...(profile !== undefined && { profile }),
   };
 }

@@ -200,6 +200,7 @@ function toVerifiedToken(
     ...(grant.audience !== undefined && grant.audience !== issuer && { audience: [grant.audience] }),
     ...(grant.exchangedFrom !== undefined && { exchangedFrom: grant.exchangedFrom }),
     ...(grant.boundTo !== undefined && { boundTo: grant.boundTo }),
+    ...(grant.proofKey !== undefined && { proofKey: grant.proofKey }),
     ...(profile !== undefined && { profile }),
     ...(grant.revokedAt !== undefined && { grantEnded: true as const }),
   };

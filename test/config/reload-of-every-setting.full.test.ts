@@ -105,6 +105,7 @@ const createBase = (upstreamPort: number): TreeObject => ({
     },
   },
   tokens: { claims: ['name', 'email', 'groups'] },
+  dpop: { enabled: true },
   introspection: { access: [{ groups: ['operators'] }] },
   integrations: [
     {
@@ -170,6 +171,7 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
   'trustedIssuers.*.requiredClaims': { tenant: '42' },
   'trustedIssuers.*.scopes': { reader: 'files:read' },
   'tokens.claims': ['name'],
+  'dpop.algorithms': ['ES256'],
   'headers.name': 'X-Name',
   'headers.email': 'X-Email',
   'headers.groups': 'X-Groups',

@@ -9,6 +9,7 @@ import {
   type DeviceCodes,
   FORM,
 } from '../support/device-client.ts';
+import { createDpopKey, signProof } from '../support/dpop-client.ts';
 import { withFailure } from '../support/fault-injection.ts';
 import { type ForeignIssuerServer, startForeignIssuer } from '../support/foreign-issuer-server.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
@@ -67,6 +68,10 @@ const tokenApiPost = (path: string, body: unknown, more: Partial<TestRequest> = 
   gateway.post(path, body, more);
 const postCertificate = (body: unknown, as = gateway.users.alice): Promise<Reply> =>
   tokenApiPost('/Authorize/Certificate', body, { as });
+const withDpop = (nonce: 'off' | 'required', run: () => Promise<Reply>): Promise<Reply> =>
+  withSettings(gateway, (settings) => ({ ...settings, dpop: { enabled: true, nonce } }), run);
+const sendWithProof = (dpop: string): Promise<Reply> =>
+  oauth.clientCredentials({}, { ...alice(), headers: { dpop } });
 /** Returns the response to the second request, which exceeds the rate limit. */
 const exceedLimit = (name: string, run: () => Promise<Reply>): Promise<Reply> =>
   withSettings(
@@ -221,6 +226,14 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${TOKEN} 400 invalid_grant`]: () => oauth.refresh('x'),
   [`${TOKEN} 400 invalid_request`]: () => oauth.post('token', { grant_type: DEVICE_GRANT }),
   [`${TOKEN} 400 invalid_scope`]: () => oauth.clientCredentials({ scope: 'mail:send' }),
+  [`${TOKEN} 400 invalid_dpop_proof`]: () => withDpop('off', async () => sendWithProof('x.y.z')),
+  [`${TOKEN} 400 use_dpop_nonce`]: () =>
+    withDpop('required', async () => {
+      const url = 'https://localhost:8443/authsvc/oauth2/token';
+      return sendWithProof(
+        await signProof(await createDpopKey(), { method: 'POST', url, now: gateway.clock.now() }),
+      );
+    }),
   [`${TOKEN} 400 invalid_target`]: () => oauth.clientCredentials({ resource: 'https://other.example.test' }),
   [`${TOKEN} 400 slow_down`]: async () => {
     const { device_code } = await requestCodes();

@@ -172,6 +172,12 @@ export const integrationSection = (path: PathSchema) =>
       .describe(
         'Tokens are valid only with the client certificate they were issued for (RFC 8705), while it is valid and not revoked.',
       ),
+    dpop: z
+      .enum(['optional', 'required'])
+      .default('optional')
+      .describe(
+        '`required`: tokens are issued and refreshed only with a DPoP proof (RFC 9449), at oauth2/token.',
+      ),
   });
 
 /** `introspection`: who may introspect access tokens. */
@@ -269,6 +275,12 @@ export const integrationRules = [
         report([...path, 'jwksCa'], 'has no effect without jwksUri');
       if (grants.includes('client') && clientSecretHashes.length === 0 && !hasKeys)
         report([...path, 'grants'], 'client needs clientSecretHashes, jwks, jwksFile or jwksUri');
+    });
+  }),
+  crossCheck(['integrations', 'dpop'], ({ integrations, dpop }, report) => {
+    integrations.forEach((integration, index) => {
+      if (integration?.dpop === 'required' && !dpop.enabled)
+        report(['integrations', index, 'dpop'], 'required needs dpop.enabled: true');
     });
   }),
   crossCheck(

@@ -74,6 +74,34 @@ export const tokensSection = () =>
     }),
   });
 
+/** Asymmetric only (RFC 9449 §4.3). */
+const PROOF_ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'Ed25519', 'PS256', 'RS256'] as const;
+
+/** `dpop`: tokens that are bound to a key of the client. */
+export const dpopSection = () =>
+  z.strictObject({
+    enabled: z
+      .boolean()
+      .default(false)
+      .describe(
+        'Bind the tokens of clients that send a proof to oauth2/token to the key of the proof, and accept `Authorization: DPoP` with a proof on proxied requests and forward-auth. If false, tokens that are bound already are refused.',
+      ),
+    algorithms: z
+      .array(z.enum(PROOF_ALGORITHMS))
+      .min(1)
+      .default([...PROOF_ALGORITHMS])
+      .describe('Accepted signature algorithms of proofs.'),
+    lifetime: durationBetween(5, 300, 'must be from 5s to 5m')
+      .prefault('60s')
+      .describe('How old a proof may be, by its `iat`. It may be 5 s in the future.'),
+    nonce: z
+      .enum(['off', 'required'])
+      .default('off')
+      .describe(
+        '`required`: proofs must contain a nonce of gatehouse, so that a proof cannot be made long before it is used. Clients obtain it from the `DPoP-Nonce` header of the first refusal and repeat the request.',
+      ),
+  });
+
 /** `device`: grants that a user confirms in a browser. */
 export const deviceSection = () =>
   z

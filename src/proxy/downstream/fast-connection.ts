@@ -516,6 +516,7 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
       realm,
       resourceMetadata:
         target && resourceMetadata?.getUrl(target.authority ?? this.#accessRequest.host, target.path),
+      proofAlgorithms: this.#config.policy.proofs?.verifier.algorithms,
       requestId: this.id,
       cors: getCorsFields(rule, this.request.rawHeaders),
     });

@@ -146,6 +146,8 @@ const UNSUPPORTED_FIELD_NAMES = [
   'upgrade',
   'http2-settings',
   'keep-alive',
+  // The full path verifies DPoP proofs: each is accepted once, so a request must not be authorized twice.
+  'dpop',
   // The full path decides whether a service worker may be registered.
   'service-worker',
 ] as const;

@@ -11,6 +11,7 @@ import {
   type VerifiedToken,
 } from '../../domain/verified-token.ts';
 import type { RequestNotes } from '../../http/request-context.ts';
+import type { ProofVerifier } from '../../ports/proof-verifier.ts';
 import type { RevocationLog } from '../../ports/revocation-log.ts';
 import type { Credentials } from './credentials.ts';
 import type { ProxyRefusal } from './refusals.ts';
@@ -29,10 +30,26 @@ export interface PolicyContext {
   readonly revocations: Pick<RevocationLog, 'isRevoked'>;
   readonly getIntegration: (clientId: string) => Integration | undefined;
   readonly isOwnAuthority: (authority: string) => boolean;
+  /** Verifies DPoP proofs; omitted: the DPoP scheme is not accepted. */
+  readonly proofs?: ProofPolicy | undefined;
   /** The host of the confirmation pages, where they have their own: nothing is forwarded from it. */
   readonly pagesHost?: string | undefined;
   /** The assertion about the caller for the upstream of the rule, if it requires one; a cached one synchronously. */
   readonly signAssertion?: (rule: AccessRule, caller: Caller) => string | Promise<string> | undefined;
+}
+
+export interface ProofPolicy {
+  readonly verifier: ProofVerifier;
+  /** Scheme and authority of the URL that clients of this host use. */
+  readonly getOrigin: (host: string) => string;
+}
+
+/** The DPoP proof of a request. */
+export interface PresentedProof {
+  /** The values of all DPoP fields. */
+  readonly values: readonly string[];
+  /** The host that a trusted proxy forwards. */
+  readonly forwardedHost?: string | undefined;
 }
 
 export interface AccessRequest {
@@ -42,6 +59,8 @@ export interface AccessRequest {
   readonly credentials: Credentials;
   /** The client certificate of the request; read only for bound tokens. Asynchronous if its OCSP status is not cached. */
   readonly certificate: () => PresentedCertificate | undefined | Promise<PresentedCertificate | undefined>;
+  /** Called only for the DPoP scheme. Omitted: the request has no proof. */
+  readonly proof?: () => PresentedProof;
   readonly now: Epoch;
 }
 
@@ -108,9 +127,12 @@ export function authorize(
     return refuseWith({ reason: 'malformed', detail: 'an encoded slash in the path' });
   if (rule?.requirement.kind === 'public') return { kind: 'allowed', rule, target, caller: undefined };
 
-  if (credentials.kind === 'none') return refuseOrReport(rule, target, { reason: 'token_missing' });
+  if (credentials.kind === 'none' || (credentials.kind === 'dpop' && policy.proofs === undefined))
+    return refuseOrReport(rule, target, { reason: 'token_missing' });
   if (credentials.kind === 'malformed')
     return refuseOrReport(rule, target, { reason: 'token_invalid', fault: 'malformed' });
+  if (credentials.kind === 'dpop')
+    return decideWithProof(policy, request, host, target, rule, credentials.token);
   const read = policy.readAccessToken(credentials.token, now, rule?.issuers);
   const certificate = read instanceof Promise ? undefined : readBoundCertificate(request, read);
   return read instanceof Promise || certificate instanceof Promise
@@ -135,6 +157,52 @@ async function decideLater(
   const decision = decide(policy, request, host, target, rule, bearer, presented);
   return markDelayed(await addAssertion(policy, decision));
 }
+
+/** RFC 9449 §7: a token that is bound to a key, with a proof of that key. */
+async function decideWithProof(
+  policy: PolicyContext,
+  request: AccessRequest,
+  host: string,
+  target: RequestTarget,
+  rule: AccessRule | undefined,
+  accessToken: string,
+): Promise<AccessDecision> {
+  const { method, now } = request;
+  const bearer = await policy.readAccessToken(accessToken, now, rule?.issuers);
+  const certificate = await readBoundCertificate(request, bearer);
+  const proofKey = bearer?.proofKey;
+  // The proof of a token that is not valid is not verified: that costs more.
+  const caller = validateBearer(policy, rule, bearer, now, certificate, proofKey);
+  if (typeof caller === 'string')
+    return refuseOrReport(rule, target, { reason: 'token_invalid', fault: caller, scheme: 'dpop' });
+  if (proofKey === undefined || policy.proofs === undefined)
+    return refuseOrReport(rule, target, {
+      reason: 'token_invalid',
+      fault: 'not_proof_bound',
+      scheme: 'dpop',
+    });
+  const { values, forwardedHost } = request.proof?.() ?? NO_PROOF;
+  const checked = await policy.proofs.verifier.verify({
+    proofs: values,
+    method,
+    origin: policy.proofs.getOrigin(forwardedHost ?? host),
+    path: target.path,
+    bound: { accessToken, proofKey },
+    now,
+  });
+  if (!checked.ok)
+    return refuseOrReport(
+      rule,
+      target,
+      'nonce' in checked
+        ? { reason: 'proof_nonce_required', nonce: checked.nonce }
+        : { reason: 'proof_invalid', detail: checked.detail },
+    );
+  const decision = decide(policy, request, host, target, rule, bearer, certificate, proofKey);
+  return markDelayed(await addAssertion(policy, decision));
+}
+
+const NO_PROOF: PresentedProof = { values: [] };
 
 const readBoundCertificate = (
   { certificate }: AccessRequest,
@@ -177,8 +245,9 @@ function decide(
   rule: AccessRule | undefined,
   bearer: VerifiedToken | undefined,
   certificate: PresentedCertificate | undefined,
+  proofKey?: string,
 ): AccessDecision {
-  const caller = validateBearer(policy, rule, bearer, now, certificate);
+  const caller = validateBearer(policy, rule, bearer, now, certificate, proofKey);
   if (typeof caller === 'string')
     return refuseOrReport(rule, target, { reason: 'token_invalid', fault: caller });
   if (rule === undefined)
@@ -205,6 +274,7 @@ function validateBearer(
   bearer: VerifiedToken | undefined,
   now: Epoch,
   certificate: PresentedCertificate | undefined,
+  proofKey: string | undefined,
 ): Caller | TokenFault {
   if (bearer === undefined || !acceptsIssuer(rule, bearer.issuer)) return 'not_authentic';
   // The clients of a trusted issuer are registered there.
@@ -213,6 +283,7 @@ function validateBearer(
     now,
     revoked: policy.revocations.isRevoked(bearer),
     clientKnown: integration !== undefined || bearer.issuer !== undefined,
+    proofKey,
     certificate: () => certificate,
   });
   if (fault !== undefined) return fault;

@@ -1,14 +1,17 @@
-import { parseBearerToken } from '../../http/bearer-token.ts';
+import { parseBearerToken, parseDpopToken } from '../../http/bearer-token.ts';
 
 /** The Authorization fields of a request. */
 export type Credentials =
   | { readonly kind: 'none' }
   | { readonly kind: 'bearer'; readonly token: string }
-  /** The Bearer scheme without a valid token. */
+  /** RFC 9449 §7.1: the request needs a proof as well. */
+  | { readonly kind: 'dpop'; readonly token: string }
+  /** The Bearer or DPoP scheme without a valid token. */
   | { readonly kind: 'malformed' }
   /** More than one token. */
   | { readonly kind: 'ambiguous'; readonly detail: string };
 
+const DPOP = 'dpop';
 const NO_CREDENTIALS: Credentials = { kind: 'none' };
 
 /** `values`: of all Authorization fields. RFC 6750 §2: a request has one token. */
@@ -17,10 +20,12 @@ export function readCredentials(values: readonly string[]): Credentials {
   if (value === undefined) return NO_CREDENTIALS;
   if (values.length > 1) return { kind: 'ambiguous', detail: 'more than one Authorization field' };
   if (hasSeveralTokens(value)) return { kind: 'ambiguous', detail: 'more than one token' };
-  if (!/^bearer(?:\s|$)/i.test(value)) return NO_CREDENTIALS;
-  const token = parseBearerToken(value);
-  return token === undefined ? { kind: 'malformed' } : { kind: 'bearer', token };
+  const [scheme] = /^(?:bearer|dpop)(?=\s|$)/i.exec(value) ?? [];
+  if (scheme === undefined) return NO_CREDENTIALS;
+  const kind = scheme.length === DPOP.length ? 'dpop' : 'bearer';
+  const token = kind === 'dpop' ? parseDpopToken(value) : parseBearerToken(value);
+  return token === undefined ? { kind: 'malformed' } : { kind, token };
 }
 
 const hasSeveralTokens = (value: string): boolean =>
-  value.includes(',') && (/^bearer\b/i.test(value) || /,\s*bearer\b/i.test(value));
+  value.includes(',') && (/^(?:bearer|dpop)\b/i.test(value) || /,\s*(?:bearer|dpop)\b/i.test(value));

@@ -1,5 +1,6 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import type { PresentedCertificate } from '../../domain/verified-token.ts';
+import { getHeaderValues } from '../../http/raw-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
 import { Fault } from '../../ports/fault.ts';
@@ -114,6 +115,8 @@ export class ForwardAuth {
         host,
         credentials: readCredentials(authorization),
         certificate: () => this.#deps.getCertificate(context),
+        // `host` is that of the original request already.
+        proof: () => ({ values: getHeaderValues(rawHeaders, 'dpop') }),
         now: now(),
       });
       this.#respond(context, original, decision);
@@ -195,7 +198,14 @@ export class ForwardAuth {
     context.note({ decision: 'refused', reason });
     const override = { status: getForwardAuthStatus(refusal), close };
     const { realm } = this.#deps;
-    sendRefusal(context.response, refusal, { realm, resourceMetadata, requestId: context.id, override });
+    const proofAlgorithms = this.#deps.policy.proofs?.verifier.algorithms;
+    sendRefusal(context.response, refusal, {
+      realm,
+      resourceMetadata,
+      proofAlgorithms,
+      requestId: context.id,
+      override,
+    });
   }
 
   /** Clients cannot cause this through a gateway that is configured correctly, so it is logged for its operator. */

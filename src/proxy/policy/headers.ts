@@ -79,7 +79,7 @@ const RESERVED_PREFIXES = [
   'x-amzn-mtls-',
 ].map(foldFieldName);
 /** Forwarded only under their exact name, in any letter case. */
-const EXACT_NAMES = foldFieldNames(['authorization', 'cookie', 'traceparent', 'tracestate']);
+const EXACT_NAMES = foldFieldNames(['authorization', 'dpop', 'cookie', 'traceparent', 'tracestate']);
 /** What a trusted proxy may say about its client. */
 const TRUSTED_PROXY_FIELDS = new Set(['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host']);
 const REBUILT_FIELDS = foldFieldNames(['host', 'content-length', 'expect']);
@@ -194,6 +194,8 @@ export class HeaderRules {
 function classifyRequestField(name: string, ownNames: ReadonlySet<string>): RequestFieldKind {
   const lower = name.toLowerCase();
   if (lower === 'authorization' || lower === 'cookie') return lower;
+  // A proof is a credential for this request, as the token is.
+  if (lower === 'dpop') return 'authorization';
   if (lower === 'traceparent' || lower === 'tracestate') return lower;
   const folded = foldFieldName(name);
   if (TRUSTED_PROXY_FIELDS.has(lower) && !ownNames.has(folded)) return 'forwarded';

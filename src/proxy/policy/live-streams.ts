@@ -105,6 +105,8 @@ export class LiveStreams {
       now,
       revoked: this.#options.revocations.isRevoked(bearer),
       clientKnown: this.#rules.isKnownClient(bearer),
+      // Proved when the stream began.
+      proofKey: bearer.proofKey,
       certificate: () =>
         boundTo === undefined || accepted === undefined ? undefined : { fingerprint: boundTo, accepted },
     });

@@ -10,7 +10,10 @@ export type ProxyRefusal =
   | { readonly reason: 'transfer_coding_unsupported' }
   | { readonly reason: 'expectation_failed' }
   | { readonly reason: 'token_missing' }
-  | { readonly reason: 'token_invalid'; readonly fault: TokenFault }
+  /** `scheme`: with which it was sent; omitted: Bearer. */
+  | { readonly reason: 'token_invalid'; readonly fault: TokenFault; readonly scheme?: 'dpop' }
+  | { readonly reason: 'proof_invalid'; readonly detail: string }
+  | { readonly reason: 'proof_nonce_required'; readonly nonce: string }
   | { readonly reason: 'no_rule' }
   | { readonly reason: 'client_not_allowed'; readonly scope?: string }
   | { readonly reason: 'insufficient_scope'; readonly scope: string }
@@ -65,6 +68,8 @@ const TOKEN_FAULT_DESCRIPTIONS = {
   wrong_audience: 'The access token was issued for another API.',
   certificate_not_presented: 'The access token is bound to a certificate that was not presented.',
   certificate_rejected: 'The access token is bound to a certificate that is no longer accepted.',
+  proof_missing: 'The access token is bound to a DPoP key, and the request has no proof.',
+  not_proof_bound: 'The access token is not bound to a DPoP key; send it with the Bearer scheme.',
 } as const satisfies Record<TokenFault, string>;
 
 const insufficientScope = (description: string): ErrorResponse => ({
@@ -110,6 +115,18 @@ const ERROR_RESPONSES: ErrorResponses = {
     error: 'invalid_token',
     description: TOKEN_FAULT_DESCRIPTIONS[fault],
   }),
+  // RFC 9449 §7.1.
+  proof_invalid: ({ detail }) => ({
+    status: 401,
+    error: 'invalid_dpop_proof',
+    description: `The DPoP proof is not accepted: ${detail}.`,
+  }),
+  // RFC 9449 §9.
+  proof_nonce_required: {
+    status: 401,
+    error: 'use_dpop_nonce',
+    description: 'Repeat the request with a DPoP proof that contains the nonce of the DPoP-Nonce header.',
+  },
   no_rule: { status: 404, error: 'not_found', description: 'No route matches this request.' },
   client_not_allowed: insufficientScope('The integration of this access token is not allowed here.'),
   insufficient_scope: insufficientScope('The access token lacks the required scope.'),
@@ -196,6 +213,7 @@ export function getErrorResponse<R extends ProxyRefusal['reason']>(
 export function getLogReason(refusal: ProxyRefusal): string {
   if (refusal.reason === 'token_invalid') return `token_${refusal.fault}`;
   if (refusal.reason === 'rate_limited') return `rate_limited: ${refusal.limit}`;
+  if (refusal.reason === 'proof_invalid') return `proof_invalid: ${refusal.detail}`;
   return refusal.reason === 'malformed' ? `malformed: ${refusal.detail}` : refusal.reason;
 }
 
@@ -208,17 +226,36 @@ export function formatChallenge(
   refusal: ProxyRefusal,
   realm: string,
   resourceMetadata?: string,
+  proofAlgorithms?: readonly string[],
 ): string | undefined {
-  const { status, error, description } = getErrorResponse(refusal);
-  const isMissing = status === 401 && refusal.reason === 'token_missing';
-  if (!isMissing && error !== 'invalid_token' && error !== 'insufficient_scope') return undefined;
+  const { error, description } = getErrorResponse(refusal);
+  const isMissing = refusal.reason === 'token_missing';
+  if (!isMissing && !CHALLENGED_ERRORS.has(error)) return undefined;
   const parameters = isMissing
     ? ''
     : `, error=${quoteString(error)}, error_description=${quoteString(description)}${formatScopeParameters(refusal)}`;
   const metadata =
     resourceMetadata === undefined ? '' : `, resource_metadata=${quoteString(resourceMetadata)}`;
-  return `Bearer realm=${quoteString(realm)}${parameters}${metadata}`;
+  const rest = `realm=${quoteString(realm)}${parameters}${metadata}`;
+  if (proofAlgorithms === undefined || error === 'insufficient_scope') return `Bearer ${rest}`;
+  // RFC 9449 §7.1: the error belongs to the scheme that the client used, or should have used.
+  const algorithms = `algs=${quoteString(proofAlgorithms.join(' '))}`;
+  return isProofRefusal(refusal)
+    ? `DPoP ${rest}, ${algorithms}`
+    : `Bearer ${rest}, DPoP realm=${quoteString(realm)}, ${algorithms}`;
 }
+
+const CHALLENGED_ERRORS: ReadonlySet<string> = new Set([
+  'invalid_token',
+  'insufficient_scope',
+  'invalid_dpop_proof',
+  'use_dpop_nonce',
+]);
+
+const isProofRefusal = (refusal: ProxyRefusal): boolean =>
+  refusal.reason === 'token_invalid'
+    ? refusal.scheme === 'dpop' || refusal.fault === 'proof_missing'
+    : refusal.reason === 'proof_invalid' || refusal.reason === 'proof_nonce_required';
 
 /** RFC 6750 §3: with spaces between items. The token API takes semicolons only, so it is repeated in that form. */
 function formatScopeParameters(refusal: ProxyRefusal): string {
@@ -235,6 +272,8 @@ export interface RefusalOptions {
   readonly requestId: string;
   /** Where the resource is described (RFC 9728). */
   readonly resourceMetadata?: string | undefined;
+  /** Algorithms of DPoP proofs; omitted: DPoP is not offered. */
+  readonly proofAlgorithms?: readonly string[] | undefined;
   /** Overrides the table. */
   readonly override?: { readonly status: number; readonly close: boolean };
   /** So that pages of other origins can read it. */
@@ -247,7 +286,12 @@ export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOpt
   const { status, close = false } = options.override ?? errorResponse;
   const { error, description } = errorResponse;
   const text = JSON.stringify({ error, error_description: description, request_id: options.requestId });
-  const wwwAuthenticate = formatChallenge(refusal, options.realm, options.resourceMetadata);
+  const wwwAuthenticate = formatChallenge(
+    refusal,
+    options.realm,
+    options.resourceMetadata,
+    options.proofAlgorithms,
+  );
   return {
     status,
     text,
@@ -260,6 +304,7 @@ export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOpt
       // RFC 6455 §4.4, RFC 9110 §15.5.22.
       ...(status === 426 && { upgrade: 'websocket', 'sec-websocket-version': '13' }),
       ...(wwwAuthenticate !== undefined && { 'www-authenticate': wwwAuthenticate }),
+      ...(refusal.reason === 'proof_nonce_required' && { 'dpop-nonce': refusal.nonce }),
       ...('retryAfter' in refusal && { 'retry-after': String(refusal.retryAfter) }),
       // draft-ietf-httpapi-ratelimit-headers.
       ...(refusal.reason === 'rate_limited' && {

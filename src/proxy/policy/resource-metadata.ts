@@ -3,6 +3,7 @@ import { parseTarget, type RequestTarget } from '../../domain/request-target.ts'
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import { listScopeTokens, type Scope, unionScopes } from '../../domain/scope.ts';
 import { redactText } from '../../observability/redact.ts';
+import { createOriginResolver } from './origin.ts';
 
 /** RFC 9728 §3. */
 export const RESOURCE_METADATA_PATH = '/.well-known/oauth-protected-resource';
@@ -16,6 +17,8 @@ export interface ResourceMetadataSettings {
   readonly issuers: ReadonlyMap<string, string>;
   /** Are some access tokens bound to client certificates? */
   readonly bindsCertificates: boolean;
+  /** Algorithms of DPoP proofs; omitted: DPoP is not supported. */
+  readonly proofAlgorithms?: readonly string[] | undefined;
 }
 
 interface ResourceMetadataDeps extends ResourceMetadataSettings {
@@ -34,6 +37,7 @@ export interface ResourceDocument {
   readonly scopes_supported?: readonly string[];
   readonly bearer_methods_supported: readonly ['header'];
   readonly tls_client_certificate_bound_access_tokens: boolean;
+  readonly dpop_signing_alg_values_supported?: readonly string[];
   readonly resource_name?: string;
   readonly resource_documentation?: string;
 }
@@ -50,13 +54,11 @@ const isRepeatable = (path: string): boolean => path.length <= MAX_PATH && redac
  */
 export class ResourceMetadata {
   readonly #deps: ResourceMetadataDeps;
-  readonly #publicUrl: URL;
-  readonly #publicHost: string;
+  readonly #getOrigin: (host: string) => string;
 
   constructor(deps: ResourceMetadataDeps) {
     this.#deps = deps;
-    this.#publicUrl = new URL(deps.publicUrl);
-    this.#publicHost = normalizeHost(this.#publicUrl.host);
+    this.#getOrigin = createOriginResolver(deps.publicUrl, deps.isListedHost);
   }
 
   /** The URL of the document, for a challenge (RFC 9728 §5.1). `path` is canonical. */
@@ -71,7 +73,7 @@ export class ResourceMetadata {
     const hostRules = this.#listProtectedRules(name);
     const rules = path === '' ? hostRules : this.#findRules(name, path, hostRules);
     if (rules === undefined || rules.length === 0) return undefined;
-    const { issuers, bindsCertificates, name: title, documentation, publicUrl } = this.#deps;
+    const { issuers, bindsCertificates, proofAlgorithms, name: title, documentation, publicUrl } = this.#deps;
     const accepted = new Set(rules.flatMap((rule) => [...getAcceptedIssuers(rule)]));
     const scopes = listScopeTokens(unionScopes(rules.flatMap(getRequiredScope)));
     return {
@@ -82,7 +84,7 @@ export class ResourceMetadata {
       ...(scopes.length > 0 && { scopes_supported: scopes }),
       bearer_methods_supported: ['header'],
       tls_client_certificate_bound_access_tokens: bindsCertificates,
-      // DPoP: `dpop_signing_alg_values_supported` and `dpop_bound_access_tokens_required` belong here.
+      ...(proofAlgorithms !== undefined && { dpop_signing_alg_values_supported: proofAlgorithms }),
       ...(title !== undefined && { resource_name: title }),
       ...(documentation !== undefined && { resource_documentation: documentation }),
     };
@@ -111,14 +113,6 @@ export class ResourceMetadata {
     return this.#deps.rules.rules.filter(
       (rule) => isProtected(rule) && (rule.host === undefined || normalizeHost(rule.host) === host),
     );
-  }
-
-  /** The origin that clients of this host use. Names that are not listed are not repeated. */
-  #getOrigin(host: string): string {
-    const name = normalizeHost(host);
-    if (name === this.#publicHost || !this.#deps.isListedHost(name)) return this.#deps.publicUrl;
-    const { protocol, port } = this.#publicUrl;
-    return `${protocol}//${name}${port === '' ? '' : `:${port}`}`;
   }
 }
 

@@ -6,6 +6,7 @@ import type { VerifiedToken } from '../../domain/verified-token.ts';
 import { isJsonObject, type Json, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
 import type { LogoutRequest } from '../../ports/logout-token-reader.ts';
 import { isCanonicalBase64url } from '../base64url.ts';
+import { readConfirmation } from '../confirmation.ts';
 import { isOpaqueToken } from '../opaque-token.ts';
 import { type ClaimMapping, mapProfile, mapScope, readText, type ScopeMapping } from './claim-mapping.ts';
 import type { TokenIntrospection } from './introspection.ts';
@@ -239,7 +240,7 @@ export class TrustedIssuer {
     const { name, label, clockTolerance, claims: mapping, scope, logout } = this.#options;
     const subject = readText(claims, mapping.identity);
     const clientId = mapping.clientId.map((path) => readText(claims, path)).find((id) => id !== undefined);
-    const binding = readBinding(claims);
+    const binding = readConfirmation(claims['cnf']);
     if (subject === undefined || binding === undefined) return undefined;
     const profile = mapProfile(claims, mapping);
     const { jti, sub, iat, exp, aud } = claims;
@@ -266,16 +267,6 @@ export class TrustedIssuer {
       ...binding,
     };
   }
-}
-
-/** The certificate that a token is bound to (RFC 8705 §3.1). Undefined: bound in a way that cannot be checked. */
-function readBinding({ cnf }: JsonObject): { readonly boundTo?: string } | undefined {
-  if (cnf === undefined) return {};
-  if (!isJsonObject(cnf)) return undefined;
-  const { 'x5t#S256': thumbprint, ...others } = cnf;
-  return typeof thumbprint === 'string' && Object.keys(others).length === 0
-    ? { boundTo: thumbprint }
-    : undefined;
 }
 
 /**

@@ -117,10 +117,15 @@ describe('a token of a trusted issuer', () => {
     expect(await readProfile({ email })).toEqual({ email });
   });
 
-  test('bound to a certificate stays bound; bound to anything else is refused', async () => {
+  test('bound to a certificate, a key or both stays bound; bound to anything else is refused', async () => {
     expect((await read(await sign({ cnf: { 'x5t#S256': 'abc' } })))?.boundTo).toBe('abc');
-    expect(await read(await sign({ cnf: { jkt: 'abc' } }))).toBeUndefined();
-    expect(await read(await sign({ cnf: { 'x5t#S256': 'abc', jkt: 'abc' } }))).toBeUndefined();
+    expect((await read(await sign({ cnf: { jkt: 'abc' } })))?.proofKey).toBe('abc');
+    expect(await read(await sign({ cnf: { 'x5t#S256': 'abc', jkt: 'def' } }))).toMatchObject({
+      boundTo: 'abc',
+      proofKey: 'def',
+    });
+    for (const cnf of [{}, { jkt: 7 }, { 'x5t#S256': 7 }, { jwk: {} }, { jkt: 'abc', kid: 'def' }, []])
+      expect(await read(await sign({ cnf })), JSON.stringify(cnf)).toBeUndefined();
     expect(await read(await sign({ cnf: 'abc' }))).toBeUndefined();
   });
 

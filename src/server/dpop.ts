@@ -1,0 +1,68 @@
+import type { Settings } from '../config/schema.ts';
+import { parseTarget } from '../domain/request-target.ts';
+import { getHeaderValues } from '../http/raw-headers.ts';
+import type { TokenRequestProofs } from '../oauth/service.ts';
+import type { ProofVerifier } from '../ports/proof-verifier.ts';
+import type { Sealer } from '../ports/sealer.ts';
+import type { PolicyContext } from '../proxy/policy/authorize.ts';
+import { readPresentedProof } from '../proxy/policy/presented-proof.ts';
+import { ProofMemory } from '../tokens/proof-memory.ts';
+import { createProofNonces } from '../tokens/proof-nonce.ts';
+import { createProofVerifier, PROOF_CLOCK_TOLERANCE } from '../tokens/proof-verifier.ts';
+import type { ProcessState } from './process-state.ts';
+
+/** Used DPoP proofs. Kept across reloads. */
+export interface ProofMemories {
+  readonly requests: ProofMemory;
+  /** Separate, so that token requests cannot fill the other. */
+  readonly tokenRequests: ProofMemory;
+}
+
+export const createProofMemories = (): ProofMemories => ({
+  requests: new ProofMemory(),
+  tokenRequests: new ProofMemory(),
+});
+
+/** Undefined: DPoP is off. */
+export function buildProofVerifier(
+  { dpop }: Settings,
+  sealer: Sealer,
+  { proofs }: Pick<ProcessState, 'proofs'>,
+): ProofVerifier | undefined {
+  if (!dpop.enabled) return undefined;
+  return createProofVerifier({
+    algorithms: dpop.algorithms,
+    lifetime: dpop.lifetime,
+    memory: proofs.requests,
+    nonces: dpop.nonce === 'required' ? createProofNonces(sealer) : undefined,
+  });
+}
+
+/** Proofs of token requests, compared with the URL under which the policy knows the request. */
+export function createTokenRequestProofs(
+  { dpop, trustedProxies }: Settings,
+  { proofs: proofPolicy, isOwnAuthority }: Pick<PolicyContext, 'proofs' | 'isOwnAuthority'>,
+  { proofs: { tokenRequests }, now }: Pick<ProcessState, 'proofs' | 'now'>,
+): TokenRequestProofs | undefined {
+  if (proofPolicy === undefined) return undefined;
+  const { verifier, getOrigin } = proofPolicy;
+  return {
+    algorithms: verifier.algorithms,
+    async verify(context) {
+      const { method = '', url = '', rawHeaders } = context.request;
+      const { values, forwardedHost } = readPresentedProof(context, trustedProxies.includes);
+      if (values.length === 0) return undefined;
+      const parsed = parseTarget(url, { method, isServedAuthority: isOwnAuthority, encodedSlash: true });
+      if (parsed.kind !== 'target') return { ok: false, detail: 'htu is not the URL of the request' };
+      const { path, authority } = parsed.target;
+      const [host = ''] = getHeaderValues(rawHeaders, 'host');
+      const origin = getOrigin(forwardedHost ?? authority ?? host);
+      const checked = await verifier.verify({ proofs: values, method, origin, path, now: now() });
+      return checked.ok && tokenRequests.has(checked.proofKey, checked.proofId, checked.issuedAt)
+        ? { ok: false, detail: 'it was used before' }
+        : checked;
+    },
+    markUsed: ({ proofKey, proofId, issuedAt }) =>
+      void tokenRequests.use(proofKey, proofId, issuedAt, now(), dpop.lifetime + PROOF_CLOCK_TOLERANCE),
+  };
+}

@@ -1,0 +1,25 @@
+import type { Grant } from '../domain/grant.ts';
+import type { VerifiedToken } from '../domain/verified-token.ts';
+import { isJsonObject, type Json } from '../lib/strict-json.ts';
+
+/** The `cnf` claim (RFC 7800 §3.1) of a token that is bound to a certificate (RFC 8705 §3.1), a key (RFC 9449 §6.1) or both. */
+export function formatConfirmation({ boundTo, proofKey }: Pick<Grant, 'boundTo' | 'proofKey'>) {
+  if (boundTo === undefined && proofKey === undefined) return undefined;
+  return {
+    ...(boundTo !== undefined && { 'x5t#S256': boundTo }),
+    ...(proofKey !== undefined && { jkt: proofKey }),
+  };
+}
+
+/** Undefined: bound in a way that cannot be checked. */
+export function readConfirmation(
+  cnf: Json | undefined,
+): Pick<VerifiedToken, 'boundTo' | 'proofKey'> | undefined {
+  if (cnf === undefined) return {};
+  if (!isJsonObject(cnf)) return undefined;
+  const { 'x5t#S256': boundTo, jkt: proofKey, ...others } = cnf;
+  if (Object.keys(others).length > 0 || (boundTo === undefined && proofKey === undefined)) return undefined;
+  if (boundTo !== undefined && typeof boundTo !== 'string') return undefined;
+  if (proofKey !== undefined && typeof proofKey !== 'string') return undefined;
+  return { ...(boundTo !== undefined && { boundTo }), ...(proofKey !== undefined && { proofKey }) };
+}
