@@ -389,7 +389,7 @@ test('with softFail, a stream continues while the status is requested, and ends 
   ]);
   let heldResponse: (() => void) | undefined;
   let isHolding = false;
-  const server = createServer(async (request, response) => {
+  const handle: (...args: Parameters<RequestListener>) => Promise<void> = async (request, response) => {
     const body = await buffer(request);
     const respond = (args: readonly string[]): void =>
       void response
@@ -397,7 +397,8 @@ test('with softFail, a stream continues while the status is requested, and ends 
         .end(authority.respond(body, { args }));
     if (isHolding) heldResponse = () => respond(['-ndays', '1']);
     else respond(['-nmin', '60']);
-  });
+  };
+  const server = createServer((request, response) => void handle(request, response));
   const { port, close } = await listenTcp(server);
   cleanups.push(() => {
     server.closeAllConnections();
