@@ -41,10 +41,7 @@ export const createCommonErrors = (newGrantHint: string) =>
       INVALID_REQUEST,
       'The API integration requires a DPoP proof; use oauth2/token with a DPoP header.',
     ),
-    proof_invalid: describe(
-      INVALID_REQUEST,
-      ({ detail }) => `The DPoP proof is not accepted: ${detail}.`,
-    ),
+    proof_invalid: describe(INVALID_REQUEST, ({ detail }) => `The DPoP proof is not accepted: ${detail}.`),
     proof_nonce_required: describe(
       INVALID_REQUEST,
       'Repeat the request with a DPoP proof that contains the nonce of the DPoP-Nonce header.',
