@@ -124,7 +124,6 @@ const HTTP_URL = /^(https?):\/\/([^/?#\\]+)([^?#]*)/i;
 /** RFC 9449 §4.3: without query and fragment, normalized as the request target is. Undefined: not an unambiguous URL. */
 function normalizeProofUrl(url: string): string | undefined {
   const [, scheme = '', authority = '', rawPath = ''] = HTTP_URL.exec(url) ?? [];
-  if (!/^[A-Za-z0-9._[\]:-]+$/.test(authority)) return undefined;
   const parsed = parseTarget(rawPath === '' ? '/' : rawPath, {
     method: 'GET',
     isServedAuthority: () => false,
