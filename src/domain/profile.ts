@@ -51,8 +51,11 @@ export const createUserProfile = ({ userName, email, groups }: User): Profile | 
  * A directory that derives users from certificates knows the name only when it sees the certificate; users of trusted issuers are in
  * no directory.
  */
-export const updateProfile = (known: Profile | undefined, user: User | undefined): Profile | undefined =>
-  user?.userName === undefined ? known : createUserProfile(user);
+export function updateProfile(known: Profile | undefined, user: User | undefined): Profile | undefined {
+  if (user === undefined) return known;
+  if (user.userName !== undefined) return createUserProfile(user);
+  return createProfile({ ...known, groups: [...user.groups].toSorted() });
+}
 
 export function selectClaims(
   profile: Profile | undefined,

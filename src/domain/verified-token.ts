@@ -32,7 +32,7 @@ export interface VerifiedToken {
 }
 
 /** Of a client id of another issuer, `<issuer>/<client>`. */
-export const getIssuerOfClient = (clientId: string): string => clientId.slice(0, clientId.indexOf('/'));
+export const getIssuerOfClient = (clientId: string): string => clientId.split('/', 1)[0] ?? '';
 
 interface TokenCheckInput {
   readonly now: Epoch;

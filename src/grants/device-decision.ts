@@ -9,7 +9,7 @@ import {
 import type { Epoch } from '../domain/epoch.ts';
 import { checkGrantAllowed } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { createProfile, type Profile, updateProfile } from '../domain/profile.ts';
+import { type Profile, updateProfile } from '../domain/profile.ts';
 import { parseScope, type Scope } from '../domain/scope.ts';
 import type { AssertedGroups, User } from '../domain/user.ts';
 import { Fault } from '../ports/fault.ts';
@@ -83,8 +83,7 @@ export async function confirmDevice(
     if (!allowed.ok) return allowed;
   }
   const { assertedGroups } = signIn;
-  const signInProfile = createProfile({ ...signIn.profile, groups: [...user.groups].toSorted() });
-  const profile = updateProfile(signInProfile, user);
+  const profile = updateProfile(signIn.profile, user);
   const decided = await updateDeviceRequest(deps, requestId, (request, now) =>
     confirm(request, user.identity, now, {
       ...(profile !== undefined && { profile }),

@@ -98,6 +98,13 @@ export function createGrant(
   };
 }
 
+/** The groups count only while the settings let their provider assert groups. */
+export const addAssertedGroups = (
+  { policy }: Pick<GrantDeps, 'policy'>,
+  user: User,
+  asserted: AssertedGroups | undefined,
+): User => addGroups(user, policy.groupProviders.has(asserted?.provider ?? '') ? asserted : undefined);
+
 /** The user, the integration and the access list may have changed since the user consented or the grant was issued. */
 export async function checkStillAllowed(
   deps: GrantDeps,
@@ -108,10 +115,7 @@ export async function checkStillAllowed(
   if (grantType === 'exchange') return checkExchangeStillAllowed(integration, grant);
   const found = await deps.users.findByIdentity(identity);
   if (found === undefined) return refused({ reason: 'identity_unknown', subject: identity });
-  const { assertedGroups } = grant;
-  // They count only while the settings let this provider assert groups.
-  const isTrusted = deps.policy.groupProviders.has(assertedGroups?.provider ?? '');
-  const user = addGroups(found, isTrusted ? assertedGroups : undefined);
+  const user = addAssertedGroups(deps, found, grant.assertedGroups);
   if (user.disabled) return refused({ reason: 'identity_disabled', identity: user.identity });
   const parsed = parseScope(scope, { allowSpaces: true });
   if (!parsed.ok) return parsed;

@@ -49,9 +49,10 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
     const found = await deps.store.grants.read(token.grantId);
     if (found === undefined) return refused({ reason: 'grant_unknown' });
     const { record, version, now } = found;
-    // Whoever has the certificate of a certificate grant needs no secret of the client.
-    const authentication =
-      record.grantType === 'certificate' ? ok(undefined) : requireAuthentication(integration, params);
+    // Whoever presents the certificate of a certificate grant needs no secret of the client.
+    const authentication = isHolder(record, params)
+      ? ok(undefined)
+      : requireAuthentication(integration, params);
     if (!authentication.ok) return authentication;
 
     const verdict = decideRefresh(record, {
@@ -121,6 +122,11 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
   }
   throw new Fault('overloaded', `grant ${token.grantId} has too many concurrent refreshes`);
 }
+
+const isHolder = (
+  { boundTo, certificate }: Grant,
+  { certificate: presented }: Pick<RefreshRequest, 'certificate'>,
+): boolean => presented !== undefined && presented.fingerprint === (boundTo ?? certificate?.fingerprint);
 
 function withProfile({ profile: _replaced, ...grant }: Grant, profile: Profile | undefined): Grant {
   return { ...grant, ...(profile !== undefined && { profile }) };

@@ -28,8 +28,7 @@ export const backchannelLogout: OAuthEndpoint = {
     );
     if (sessionId !== undefined)
       await revokeForeignTokens(grantDeps, sessionId, tokenLifetime + RETENTION_MARGIN);
-    if (identity !== undefined)
-      await revokeAllGrants(grantDeps, { of: 'identity', identity }, longestGrant, longestGrant);
+    if (identity !== undefined) await revokeAllGrants(grantDeps, { of: 'identity', identity }, longestGrant);
     context.note({ ...(identity !== undefined && { identity }) });
     grantDeps.log.audit('issuer_logout', {
       issuer,

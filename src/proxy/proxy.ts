@@ -240,6 +240,7 @@ function createPolicy(deps: ProxyDeps, rules: CompiledRules): PolicyContext {
     proofs: deps.proofVerifier && {
       verifier: deps.proofVerifier,
       getOrigin: createOriginResolver(publicUrl, createListedHostCheck(deps, rules)),
+      now: deps.now,
     },
   };
 }

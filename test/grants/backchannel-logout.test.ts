@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
 import { createForeignKey, signForeign } from '../support/foreign-issuer.ts';
 import { type ForeignIssuerServer, startForeignIssuer } from '../support/foreign-issuer-server.ts';
+import { createOAuthClient } from '../support/oauth-client.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 const EVENT = 'http://schemas.openid.net/event/backchannel-logout';
@@ -205,4 +207,58 @@ test('without an issuer that may send logout tokens there is no endpoint', async
   }));
   onTestFinished(() => gateway.close());
   expect((await send(gateway, { logout_token: await issuer.sign() })).status).toBe(404);
+});
+
+test('a logout ends exchanged grants for good, even if settings allow only shorter grants by then', async () => {
+  const issuer = await startForeignIssuer();
+  onTestFinished(() => issuer.close());
+  const withLifetime = (grantLifetime: string) => (settings: SettingsInput) => ({
+    ...settings,
+    tokens: { ...settings.tokens, grantLifetime },
+    trustedIssuers: {
+      corp: {
+        issuer: issuer.url,
+        audience: ['files-api', 'gatehouse-client'],
+        logout: { audience: 'gatehouse-client', tokenLifetime: '1h' },
+      },
+    },
+    routes: [{ path: '/files/**', requires: 'files:read' }],
+    integrations: [
+      {
+        clientId: 'jobs',
+        scope: 'files:read',
+        exchange: [{ issuer: 'corp', subject: '*', refresh: true }],
+      },
+    ],
+  });
+  const gateway = await startGateway(withLifetime('90d'));
+  onTestFinished(() => gateway.close());
+  const oauth = createOAuthClient(gateway);
+  const { json } = await oauth.post('token', {
+    grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+    client_id: 'jobs',
+    subject_token: await issuer.sign({ sub: 'alice' }),
+    subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
+  });
+  await gateway.reload(withLifetime('2d'));
+  const now = Math.floor(gateway.clock.now());
+  const [key] = issuer.published;
+  if (key === undefined) throw new Error('no key');
+  const logoutToken = await signForeign(
+    key,
+    {
+      iss: issuer.url,
+      aud: 'gatehouse-client',
+      iat: now,
+      exp: now + 120,
+      jti: 'a-logout',
+      sub: 'alice',
+      events: { [EVENT]: {} },
+    },
+    { typ: 'logout+jwt' },
+  );
+  expect((await send(gateway, { logout_token: logoutToken })).status).toBe(200);
+  gateway.clock.advance(4 * 86_400);
+  const refreshed = await oauth.refresh(String(json['refresh_token']), { client_id: 'jobs' });
+  expect(refreshed).toMatchObject({ status: 400, json: { error: 'invalid_grant' } });
 });

@@ -199,7 +199,11 @@ describe('client secrets', () => {
 
   test('the token API, which knows no secrets, issues certificate grants only', async () => {
     const { refresh_token } = await gateway.grant({ clientId: 'billing' });
-    expect((await gateway.refresh(refresh_token, { client_id: 'billing' })).status).toBe(200);
+    const refreshAs = (as?: typeof gateway.users.alice) =>
+      gateway.post('/Authorize/Token', { client_id: 'billing', refresh_token }, { ...(as && { as }) });
+    expect((await refreshAs()).status, 'without the certificate').toBe(400);
+    expect((await refreshAs(gateway.users.bob)).status, 'with another certificate').toBe(400);
+    expect((await refreshAs(gateway.users.alice)).status).toBe(200);
     const body = { client_id: 'billing', scope: 'files:read' };
     expect(await gateway.post('/Authorize/Device', body)).toMatchObject({
       status: 400,

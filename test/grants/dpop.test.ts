@@ -67,9 +67,14 @@ const requestToken = async (fields: Fields, dpop?: string | string[]): Promise<R
 /** A confirmed device code. */
 async function obtainCode(clientId = 'report-runner'): Promise<Fields> {
   const device = createDeviceClient(gateway);
-  const codes = await device.requestCodes(clientId);
-  await device.confirm(codes);
-  return { grant_type: DEVICE_GRANT, device_code: codes.device_code, client_id: clientId };
+  const secret = clientId === 'confidential' ? { client_secret: SECRET } : {};
+  const { json } = await oauth.post('device_authorization', {
+    client_id: clientId,
+    scope: 'files:read',
+    ...secret,
+  });
+  await device.confirm(json as never);
+  return { grant_type: DEVICE_GRANT, device_code: String(json['device_code']), client_id: clientId };
 }
 const requestRefresh = (reply: Reply, dpop?: string, more: Fields = {}): Promise<Reply> =>
   requestToken(

@@ -1,7 +1,8 @@
 import type { Refusal } from '../../domain/refusal.ts';
-import { addGroups, type User } from '../../domain/user.ts';
+import type { User } from '../../domain/user.ts';
 import { getIntegrationName } from '../../grants/deps.ts';
 import { confirmDevice, denyDevice, mayConfirm, readApprovalRequest } from '../../grants/device-decision.ts';
+import { addAssertedGroups } from '../../grants/issue.ts';
 import type { PageDeps, PageHandler, PageRequest, PageResponse } from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import { resultPage, reviewPage } from '../views/device-pages.ts';
@@ -30,7 +31,7 @@ async function requireDecision(
   if (request === undefined) return { response: { redirect: '' } };
   if (identity === undefined) return { response: { redirect: '/sign-in' } };
   const user = await deps.grantDeps.users.findByIdentity(identity);
-  if (user !== undefined) return { user: addGroups(user, assertedGroups), request };
+  if (user !== undefined) return { user: addAssertedGroups(deps.grantDeps, user, assertedGroups), request };
   return { response: { redirect: '/sign-in', session: deps.sessions.renew({ ...rest, request }) } };
 }
 

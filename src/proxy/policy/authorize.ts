@@ -42,6 +42,8 @@ export interface ProofPolicy {
   readonly verifier: ProofVerifier;
   /** Scheme and authority of the URL that clients of this host use. */
   readonly getOrigin: (host: string) => string;
+  /** Proofs are judged after the token was verified, which may take time. */
+  readonly now: () => Epoch;
 }
 
 /** The DPoP proof of a request. */
@@ -188,7 +190,7 @@ async function decideWithProof(
     origin: policy.proofs.getOrigin(forwardedHost ?? host),
     path: target.path,
     bound: { accessToken, proofKey },
-    now,
+    now: policy.proofs.now(),
   });
   if (!checked.ok)
     return refuseOrReport(

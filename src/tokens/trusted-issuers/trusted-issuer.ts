@@ -150,13 +150,16 @@ export class TrustedIssuer {
     if (![aud ?? []].flat().some((value) => typeof value === 'string' && audience.includes(value)))
       return undefined;
     // A refresh token can be active, too.
-    if (!isAbsentOr(tokenType, /^bearer$/i) || !isAbsentOr(typ, /^(?:bearer|at\+jwt|jwt)$/i))
+    if (!isAbsentOr(tokenType, /^(?:bearer|dpop)$/i) || !isAbsentOr(typ, /^(?:bearer|at\+jwt|jwt)$/i))
       return undefined;
     if (!Number.isFinite(iat) || !Number.isFinite(exp)) return undefined;
     if (nbf !== undefined && !(Number(nbf) <= now + clockTolerance)) return undefined;
     for (const [name, value] of requiredClaims)
       if (claims[name] === undefined || (value !== undefined && claims[name] !== value)) return undefined;
-    return this.#map(claims, INTROSPECTED);
+    const verified = this.#map(claims, INTROSPECTED);
+    // RFC 9449 §5: a token of this type is bound to a key.
+    const isDpopToken = typeof tokenType === 'string' && /^dpop$/i.test(tokenType);
+    return isDpopToken && verified?.proofKey === undefined ? undefined : verified;
   }
 
   get acceptsLogout(): boolean {

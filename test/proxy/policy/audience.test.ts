@@ -209,8 +209,18 @@ test('a refresh keeps the audience; a repeated one gives the same token; another
 test('a grant moves to the default when its integration no longer has its audience', async () => {
   const { refresh_token } = await gateway.grant({ clientId: 'two' });
   await withSettings(gateway, withIntegration('two', { audience: MAIL }), async () => {
-    const refreshed = await gateway.refresh(refresh_token, { client_id: 'two' });
+    const refreshed = await oauth.refresh(refresh_token, CLIENT);
     expect(decodeJwt(String(refreshed.json['access_token'])).claims['aud']).toBe(MAIL);
+  });
+});
+
+test('an opaque token that was issued for the earlier audience does not get the later one', async () => {
+  await withSettings(gateway, withIntegration('two', { tokenFormat: 'opaque' }), async () => {
+    const grant = await gateway.grant({ clientId: 'two' });
+    await gateway.reload(withIntegration('two', { tokenFormat: 'opaque', audience: MAIL }));
+    const refreshed = await oauth.refresh(grant.refresh_token, CLIENT);
+    expect((await gateway.api(ROUTES.mail, String(refreshed.json['access_token']))).status).toBe(200);
+    expect((await gateway.api(ROUTES.mail, grant.access_token)).status).toBe(401);
   });
 });
 
