@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createForeignKey, formatKeySet } from '../support/foreign-issuer.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { installPythonTools, runPython } from './python.ts';
 
@@ -31,11 +32,24 @@ export const fuzzApi = (examples: number, ...callers: readonly Caller[]): object
     beforeAll(async () => {
       folder = mkdtempSync(join(tmpdir(), 'gatehouse-fuzz-'));
       python = join(await installPythonTools(), 'python');
-      gateway = await startGateway((settings) => ({
-        ...settings,
-        trustedProxies: ['127.0.0.1'],
-        introspection: { requires: 'files:read', access: [{ groups: ['operators'] }] },
-      }));
+      const key = await createForeignKey();
+      // Every endpoint is available.
+      gateway = await startGateway(
+        (settings) => ({
+          ...settings,
+          trustedProxies: ['127.0.0.1'],
+          introspection: { requires: 'files:read', access: [{ groups: ['operators'] }] },
+          trustedIssuers: {
+            corp: {
+              issuer: 'https://corp.example.test',
+              audience: 'files-api',
+              jwksFile: 'corp.json',
+              logout: { audience: 'gatehouse' },
+            },
+          },
+        }),
+        (to) => writeFileSync(join(to, 'corp.json'), formatKeySet(key)),
+      );
       await gateway.reload((settings) => ({ ...settings, publicUrl: `https://localhost:${gateway.port}` }));
       writeFileSync(join(folder, 'alice.pem'), gateway.users.alice.pem);
       writeFileSync(join(folder, 'alice-key.pem'), gateway.users.alice.keyPem, { mode: 0o600 });
