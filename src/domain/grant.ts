@@ -186,7 +186,7 @@ export function decideRefresh(grant: Grant, attempt: RefreshAttempt): RefreshDec
 
 /**
  * RFC 9449 §5: the refresh token of a public client is bound to the key. A client that authenticates may use another key, or
- * begin to use one. A public client may not: whoever stole its refresh token could exclude it with a key of their own.
+ * begin to use one. A public client may not: an attacker with its refresh token could exclude it with another key.
  */
 const isProofKeyAllowed = (grant: Grant, { proofKey, clientAuthenticated }: RefreshAttempt): boolean =>
   grant.proofKey === proofKey || (clientAuthenticated === true && proofKey !== undefined);

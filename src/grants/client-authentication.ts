@@ -77,7 +77,7 @@ export async function authenticateClient(
   const failure = await findFailure(deps, integration, clientId, credential);
   if (failure === undefined) return ok({ clientId, isAuthenticated: true });
   await guesses.byAddress.take(addressKey);
-  // Invented names must not evict the counts of clients. Only failures are limited: nobody can lock a client out by guessing.
+  // Invented names must not evict the counts of clients. Only failures are limited, so that guessing does not lock a client out.
   const clientWait = integration === undefined ? 0 : await guesses.byClient.take(clientId);
   if (clientWait > 0) return refused({ reason: 'too_many_requests', retryAfter: clientWait });
   return refused({

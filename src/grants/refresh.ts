@@ -49,7 +49,7 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
     const found = await deps.store.grants.read(token.grantId);
     if (found === undefined) return refused({ reason: 'grant_unknown' });
     const { record, version, now } = found;
-    // Whoever presents the certificate of a certificate grant needs no secret of the client.
+    // A caller that presents the certificate of a certificate grant needs no secret of the client.
     const authentication = isHolder(record, params)
       ? ok(undefined)
       : requireAuthentication(integration, params);

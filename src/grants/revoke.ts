@@ -73,11 +73,10 @@ export async function revokeAllGrants(
   deps: Pick<GrantDeps, 'store' | 'now'>,
   holder: GrantHolder,
   longestGrant: number,
-  minRetention = MIN_RETENTION,
 ): Promise<void> {
   // `iat` is at most the store's time: with a local clock that is behind, the newest tokens would survive.
   const now = Math.floor(Math.max(deps.now(), deps.store.time?.() ?? 0));
-  const keepUntil = now + Math.max(longestGrant, minRetention) + 86_400;
+  const keepUntil = now + Math.max(longestGrant, MIN_RETENTION) + 86_400;
   await deps.store.revocations.announce({ ...holder, notBefore: now + 1, keepUntil });
 }
 

@@ -150,7 +150,7 @@ describe('client secrets', () => {
     ['a prefix', 'billing', SECRET.slice(0, -1)],
     ['the hash', 'billing', hashClientSecret(SECRET)],
     ['the secret of another client', 'billing', OTHER_SECRET],
-    ['an unknown client', 'nobody', SECRET],
+    ['an unknown client', 'unknown', SECRET],
     ['another case of the client', 'Billing', SECRET],
   ])('%s is invalid_client, with a challenge in the scheme that was used', async (_label, id, secret) => {
     const byHeader = await request({}, basic(id, secret));
@@ -352,7 +352,7 @@ describe('client secrets', () => {
       for (let count = 0; count < 3; count += 1)
         expect(await from(`192.0.2.${count + 10}`, 'wrong')).toMatchObject(INVALID_CLIENT);
       expect(await from('192.0.2.20', 'wrong')).toMatchObject({ status: 429 });
-      expect((await from('192.0.2.21', SECRET)).status, 'nobody can lock the client out').toBe(200);
+      expect((await from('192.0.2.21', SECRET)).status, 'guessing does not lock the client out').toBe(200);
       expect((await from('192.0.2.20', OTHER_SECRET, 'other-billing')).status, 'another client').toBe(200);
     });
   });
@@ -396,7 +396,7 @@ describe('private_key_jwt', () => {
     ['another issuer', () => ({ iss: 'other-signing' })],
     ['another subject', () => ({ sub: 'other-signing' })],
     ['no issuer', () => ({ iss: undefined })],
-    ['an unknown client', () => ({ iss: 'nobody', sub: 'nobody' })],
+    ['an unknown client', () => ({ iss: 'unknown', sub: 'unknown' })],
     ['another audience', () => ({ aud: 'https://other.example.test' })],
     ['several audiences', () => ({ aud: [PUBLIC_URL, 'https://other.example.test'] })],
     ['no audience', () => ({ aud: undefined })],

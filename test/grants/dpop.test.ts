@@ -207,7 +207,7 @@ describe('a refresh', () => {
     expect(await requestRefresh(first, await prove())).toMatchObject(BOUND);
   });
 
-  test('of a public client cannot bind a grant that is not bound: a thief could exclude the client', async () => {
+  test('of a public client cannot bind a grant that is not bound: an attacker could exclude the client', async () => {
     const first = await requestToken(await obtainCode());
     expect(await requestRefresh(first, await prove())).toMatchObject(refusal('invalid_grant'));
     expect(await requestRefresh(first)).toMatchObject({ status: 200, json: { token_type: 'Bearer' } });

@@ -44,7 +44,7 @@ const requestGrant = async (as: IssuedCertificate, clientId = 'report-runner') =
 describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
   beforeAll(() => gateway.reload((settings) => ({ ...settings, tokens: { ...settings.tokens, format } })));
 
-  test('the upstream is told the name, the e-mail address and the groups', async () => {
+  test('the upstream receives the name, the e-mail address and the groups', async () => {
     const { access_token: token } = await gateway.grant();
     const headers = await receive(token);
     expect(headers).toMatchObject({
@@ -104,7 +104,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
   });
 });
 
-test('by default an access token carries the name only, and the upstream is told the name only', async () => {
+test('by default an access token carries the name only, and the upstream receives the name only', async () => {
   await gateway.reload(({ headers: _headers, tokens: _tokens, ...settings }) => settings);
   const { access_token: token } = await gateway.grant();
   const { preferred_username, email, groups } = decodeJwt(token);
@@ -209,7 +209,7 @@ describe('the operator', () => {
   });
 
   test('finds grants by the e-mail address in the directory, and rejects unclear questions', async () => {
-    expect((await find({ email: 'nobody@example.test' })).grants).toEqual([]);
+    expect((await find({ email: 'unknown@example.test' })).grants).toEqual([]);
     for (const query of [
       { serial: 'xyz' },
       { fingerprint: 'abc' },
@@ -231,7 +231,7 @@ describe('the operator', () => {
 
   test('revokes everything of a name that only grants know', async () => {
     const { tokens } = await issueFor('grace');
-    expect((await admin('POST', '/revoke', { name: 'nobody' })).status).toBe(404);
+    expect((await admin('POST', '/revoke', { name: 'unknown' })).status).toBe(404);
     expect((await admin('POST', '/revoke', { name: 'grace' })).status).toBe(200);
     expect((await gateway.api('/files/1', tokens.access_token)).status).toBe(401);
     for (const body of [{ serial: 'xyz' }, { colour: 'red' }, { name: 'a', serial: '1' }, {}, { name: 7 }])

@@ -213,7 +213,7 @@ describe('refused requests', () => {
         refusal('invalid_request'),
       );
     expect(await bear('')).toMatchObject(refusal('invalid_request'));
-    expect(await exchange(token, { client_id: 'nobody' })).toMatchObject(refusal('invalid_client'));
+    expect(await exchange(token, { client_id: 'unknown' })).toMatchObject(refusal('invalid_client'));
     expect(
       (await exchange(token, { requested_token_type: `${TYPE}access_token` })).status,
       'the only supported type',

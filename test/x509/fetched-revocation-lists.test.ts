@@ -181,12 +181,12 @@ describe('a fetcher', () => {
 
   test('refuses an older list, a damaged one, one of an unapproved key and an expired one', async () => {
     const revoking = await createCrl(ca, { revoked: [alice], thisUpdate: daysFromNow(-1) });
-    const stranger = await createCa();
+    const otherCa = await createCa();
     const expired = await createCrl(ca, { thisUpdate: daysFromNow(-0.5), nextUpdate: daysFromNow(-0.2) });
     const bad: readonly (readonly [Pick<IssuedCrl, 'der'>, RegExp])[] = [
       [await createCrl(ca, { thisUpdate: daysFromNow(-2) }), /older than the one in use/],
       [{ der: (await createCrl(ca)).der.subarray(0, -1) }, /is not a revocation list/],
-      [await createCrl(ca, { signedBy: stranger.keys }), /not signed by any of the approved issuers/],
+      [await createCrl(ca, { signedBy: otherCa.keys }), /not signed by any of the approved issuers/],
       [expired, /has expired/],
     ];
     for (const [list, message] of bad) {

@@ -47,8 +47,8 @@ describe('a response of OpenSSL', () => {
   test('to a request that OpenSSL understands is read: good, revoked and unknown', async () => {
     expect(read(respond(alice))).toMatchObject({ status: 'good' });
     expect(read(respond(mallory), mallory)).toMatchObject({ status: 'revoked' });
-    const stranger = await issue(ca);
-    expect(read(respond(stranger), stranger)).toMatchObject({ status: 'unknown' });
+    const unknown = await issue(ca);
+    expect(read(respond(unknown), unknown)).toMatchObject({ status: 'unknown' });
     writeFileSync(authority.folder.file('r.der'), writeOcspRequest(subjectOf(alice, randomBytes(32))));
     const text = execFileSync('openssl', ['ocsp', '-reqin', 'r.der', '-req_text', '-noverify'], {
       cwd: authority.folder.path,

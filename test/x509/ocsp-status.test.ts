@@ -247,8 +247,8 @@ describe('a gateway with the responder of OpenSSL', () => {
       const revoked = await gateway.post('/Authorize/Certificate', BOUND_GRANT, { as: bob });
       expect(revoked).toMatchObject({ status: 401, json: { Error: 'invalid_client' } });
       expect(gateway.auditEvents('grant_denied').at(-1)).toMatchObject({ reason: 'certificate_revoked' });
-      const stranger = await issue(gateway.ca, { commonName: 'alice' });
-      expect((await gateway.post('/Authorize/Certificate', BOUND_GRANT, { as: stranger })).status).toBe(401);
+      const unknown = await issue(gateway.ca, { commonName: 'alice' });
+      expect((await gateway.post('/Authorize/Certificate', BOUND_GRANT, { as: unknown })).status).toBe(401);
       expect(gateway.auditEvents('grant_denied').at(-1)).toMatchObject({
         reason: 'certificate_status_unknown',
       });

@@ -172,7 +172,7 @@ test('a resource that the integration does not have is invalid_target', async ()
       ...fields,
     });
   const token = await okta.sign();
-  expect(await exchange({ audience: 'nobody' }, token)).toMatchObject(refusal('invalid_target'));
+  expect(await exchange({ audience: 'unknown' }, token)).toMatchObject(refusal('invalid_target'));
   expect(await exchange({ audience: FILES, resource: MAIL }, token)).toMatchObject(refusal('invalid_target'));
   expect((await exchange({ audience: FILES, resource: FILES }, token)).status).toBe(200);
 });
