@@ -11,6 +11,15 @@ const BOTH_PATHS = [
   'upstream-streams',
 ].map((name) => `test/attack/${name}.test.ts`);
 
+/** The tests of which `npm test` runs some variants only (test/support/variants.ts). */
+const VARIANTS = [
+  'test/attack/buffered-bodies.test.ts',
+  'test/attack/dpop-proofs.test.ts',
+  'test/attack/half-closed-clients.test.ts',
+  'test/deploy/chart-runs.test.ts',
+  'test/proxy/downstream/slow-clients.test.ts',
+];
+
 /** `npm run test:full`: the long tests. */
 export default defineConfig({
   test: {
@@ -26,6 +35,10 @@ export default defineConfig({
       {
         extends: true,
         test: { name: 'full path', include: BOTH_PATHS, env: { GATEHOUSE_TEST_PATH: 'full' } },
+      },
+      {
+        extends: true,
+        test: { name: 'all variants', include: VARIANTS, env: { GATEHOUSE_TEST_VARIANTS: 'all' } },
       },
     ],
     globalSetup: ['test/set-up/global-setup.ts'],

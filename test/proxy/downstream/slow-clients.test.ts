@@ -10,6 +10,7 @@ import { startHttpUpstream } from '../../support/http-upstream.ts';
 import { sendRequest } from '../../support/https-client.ts';
 import { bearer, type ProxyHarness, rule, startProxyHarness } from '../../support/proxy-harness.ts';
 import { until } from '../../support/until.ts';
+import { chooseVariants } from '../../support/variants.ts';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -17,7 +18,10 @@ afterEach(async () => {
 });
 
 type Kind = 'fast path' | 'full path' | 'HTTP/2' | 'TLS upstream';
-const KINDS: readonly Kind[] = ['fast path', 'full path', 'HTTP/2', 'TLS upstream'];
+const KINDS = chooseVariants<Kind>(
+  ['fast path', 'full path', 'HTTP/2', 'TLS upstream'],
+  ['fast path', 'HTTP/2'],
+);
 
 interface ProxySetup {
   readonly kind: Kind;
