@@ -11,7 +11,7 @@ export default defineConfig({
     testTimeout: 180_000,
     hookTimeout: 180_000,
     // More than the cores of a small machine: workers often wait for processes to start.
-    maxWorkers: 5,
+    maxWorkers: 6,
     // Node runs TypeScript itself, and each worker loads the sources once: with vite's module runner and a process for
     // each file, loading took more than half of the run.
     isolate: false,

@@ -17,7 +17,10 @@ const VARIANTS = [
   'test/attack/dpop-proofs.test.ts',
   'test/attack/half-closed-clients.test.ts',
   'test/deploy/chart-runs.test.ts',
+  'test/deploy/service-manager.test.ts',
+  'test/pages/browser-sign-in.test.ts',
   'test/proxy/downstream/slow-clients.test.ts',
+  'test/server/graceful-shutdown.test.ts',
 ];
 
 /** `npm run test:full`: the long tests. */

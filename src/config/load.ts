@@ -19,6 +19,7 @@ import {
   createSettingsSchema,
   PARSE_OPTIONS,
   type Settings,
+  type SettingsSections,
 } from './schema.ts';
 import { resolveSecretFiles } from './secret-files.ts';
 import { comparePaths, formatPath, parsePath, type SettingPath, startsWithPath } from './setting-path.ts';
@@ -70,6 +71,23 @@ export interface ConfigProblem {
   readonly from?: string;
 }
 
+interface FolderSchema {
+  readonly folder: string;
+  readonly sections: SettingsSections;
+  readonly schema: ReturnType<typeof createSettingsSchema>;
+}
+/** Creating the schema takes longer than parsing. A weak reference: it is 1.5 MB that are rarely needed again. */
+let lastSchema: WeakRef<FolderSchema> | undefined;
+
+function schemaFor(folder: string): FolderSchema {
+  const last = lastSchema?.deref();
+  if (last?.folder === folder) return last;
+  const sections = createSections(folder);
+  const created = { folder, sections, schema: createSettingsSchema(sections) };
+  lastSchema = new WeakRef(created);
+  return created;
+}
+
 /** Reads and validates the configuration. Returns the settings, or all problems at once. */
 export function loadSettings(options: LoadOptions): LoadedConfig | InvalidConfig {
   const source = readSource(options);
@@ -94,8 +112,8 @@ export function loadSettings(options: LoadOptions): LoadedConfig | InvalidConfig
   reportDoubleNames(draft);
   const secretFiles = resolveSecretFiles(draft, source.folder);
 
-  const sections = createSections(source.folder);
-  const parsed = createSettingsSchema(sections).safeParse(draft.tree, PARSE_OPTIONS);
+  const { sections, schema } = schemaFor(source.folder);
+  const parsed = schema.safeParse(draft.tree, PARSE_OPTIONS);
   if (parsed.success && draft.findings.length === 0)
     return {
       ok: true,

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { runGatehouse } from '../support/command-line.ts';
+import { runCommand } from '../support/command-in-process.ts';
 import { loadText, loadValid, MINIMAL_CONFIG, testFolder } from '../support/configuration.ts';
 
 const withRoutes = (...routes: readonly string[]): string =>
@@ -73,7 +73,7 @@ describe('on the command line', () => {
     const file = join(testFolder(), 'gatehouse.yaml');
     writeFileSync(file, CONFIGURATION);
     const [name = '', ...rest] = args;
-    return runGatehouse([name, '-c', file, ...rest]);
+    return runCommand([name, '-c', file, ...rest]);
   };
 
   test('check warns about rules that only report', async () => {

@@ -6,6 +6,7 @@ import { CLIENT, type OpenIdProvider, startOpenIdProvider } from '../support/ope
 import { clickButton, followLink, getHeading, waitForNavigation } from '../support/page-states.ts';
 import { issueServer } from '../support/pki.ts';
 import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
+import { chooseVariants } from '../support/variants.ts';
 
 // A complete gateway over TLS, a real OpenID provider on another site, and a real browser with its cookie rules.
 let browser: Browser;
@@ -64,7 +65,7 @@ async function enterCode({ page }: BrowserWindow, codes: DeviceCodes): Promise<v
   await clickButton(page, 'Continue');
 }
 
-test.each([true, false])(
+test.each(chooseVariants([true, false], [false]))(
   'OpenID Connect in a browser (scripts: %s): the user signs in at the provider, and the device gets its token',
   async (scripts) => {
     window = await openWindow(browser, { ...PHONE, javaScriptEnabled: scripts });

@@ -2,6 +2,7 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { expireTimers, holdTimers } from '../support/held-timers.ts';
 import { hasLogged, http2Client, startHeldGateway } from '../support/holding-upstream.ts';
 import { connect, readiness, startServe, until } from '../support/serve-process.ts';
+import { chooseVariants } from '../support/variants.ts';
 
 /** The pre-stop time ends when the test calls `expireTimers`. */
 const HELD_PRE_STOP = [{ preStop: '45s', drain: '20s' }, holdTimers(45_000)] as const;
@@ -56,7 +57,7 @@ describe('graceful shutdown', () => {
     expect((await server.ended).code).toBe(0);
   });
 
-  for (const workers of [1, 2])
+  for (const workers of chooseVariants([1, 2], [2]))
     test(`O02 requests that exceed the drain time are aborted, and the exit code is not 0 (${workers} workers)`, async () => {
       const { server, held, client } = await startHeldGateway(workers, { preStop: '0s', drain: '1s' });
       const running = client()

@@ -1,3 +1,3 @@
-import { testShutdown } from './shutdown.ts';
+import { testSecondSignal } from './shutdown.ts';
 
-testShutdown(1);
+testSecondSignal(1);

@@ -57,9 +57,11 @@ const requestSlow = async (client: Client) => {
   return client.request({ path: '/files/slow', headers: { authorization: `Bearer ${token}` } });
 };
 
+const describeProcesses = (workers: 1 | 2): string => (workers === 1 ? 'one process' : 'two workers');
+
 /** Tests of the shutdown with this number of workers. */
 export function testShutdown(workers: 1 | 2): void {
-  const processModel = workers === 1 ? 'one process' : 'two workers';
+  const processModel = describeProcesses(workers);
 
   test(`O01 a reload applies a shorter shutdown time, ${processModel}`, async () => {
     const { server, folder } = await startLoaded(workers, NEVER);
@@ -124,6 +126,11 @@ export function testShutdown(workers: 1 | 2): void {
     expect(await server.ended).toEqual({ code: 0, signal: null });
   });
 
+  testSecondSignal(workers);
+}
+
+export function testSecondSignal(workers: 1 | 2): void {
+  const processModel = describeProcesses(workers);
   test(`O02 a second signal with ${processModel} does not wait for the drain, and the exit code is not 0`, async () => {
     const { server, held, client } = await startLoaded(workers);
     const running = requestSlow(client()).then(

@@ -85,8 +85,12 @@ export const PASSWORD = 'correct horse battery staple';
 /** Timeout of Redis commands. The default of 250 ms is too short if Redis gets no CPU on a busy machine. */
 export const REDIS_TIMEOUT_MS = 10_000;
 
+const passwordHashes = new Map<string, string>();
+
 /** Cheap parameters: tests sign in often and don't test the strength of the hash. */
 export function testPasswordHash(password: string): string {
+  const known = passwordHashes.get(password);
+  if (known !== undefined) return known;
   const nonce = randomBytes(16);
   const tag = argon2Sync('argon2id', {
     message: password,
@@ -97,7 +101,9 @@ export function testPasswordHash(password: string): string {
     passes: 1,
   });
   const unpadded = (bytes: Buffer): string => bytes.toString('base64').replace(/=+$/, '');
-  return `$argon2id$v=19$m=8192,t=1,p=1$${unpadded(nonce)}$${unpadded(tag)}`;
+  const created = `$argon2id$v=19$m=8192,t=1,p=1$${unpadded(nonce)}$${unpadded(tag)}`;
+  passwordHashes.set(password, created);
+  return created;
 }
 
 export function baseSettings(upstreamPort: number): SettingsInput {

@@ -1,0 +1,3 @@
+import { testShutdown } from './shutdown.ts';
+
+testShutdown(1);
