@@ -71,9 +71,18 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
   });
   redis.on('end', () => {
     disconnects += 1;
-    const reconnect = (): void => void (shouldReconnect && redis.connect().catch(() => {}));
-    if (shouldReconnect) setTimeout(reconnect, getReconnectDelay(disconnects)).unref();
+    const connectAgain = (): void => void (shouldReconnect && redis.connect().catch(() => {}));
+    if (shouldReconnect) setTimeout(connectAgain, getReconnectDelay(disconnects)).unref();
   });
+
+  /** Resolves when ioredis has reconnected from a demoted server to its successor. */
+  let reconnected: Promise<unknown> | undefined;
+  const reconnect = (): Promise<unknown> => {
+    reconnected ??= once(redis, 'ready', { signal: AbortSignal.timeout(commandTimeout) }).finally(() => {
+      reconnected = undefined;
+    });
+    return reconnected;
+  };
 
   /** One promise and one handler per command: there are tens of thousands per second. */
   const recover = async <T>(
@@ -84,10 +93,11 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
     try {
       // The server was restarted or failed over. EVAL also caches the script.
       if (retryWithSource !== undefined && hasErrorPrefix(error, 'NOSCRIPT')) return await retryWithSource();
-      // A demoted server: reconnecting finds its successor, which has not cached the scripts.
-      if (!hasErrorPrefix(error, 'READONLY')) throw error;
-      // ioredis reconnects after it has reported the error.
-      await once(redis, 'ready', { signal: AbortSignal.timeout(commandTimeout) });
+      // A demoted server: ioredis reconnects after it has reported the error, and finds the successor, which has not
+      // cached the scripts. Commands that are sent meanwhile fail with another error, and wait as well.
+      if (hasErrorPrefix(error, 'READONLY')) await reconnect();
+      else if (reconnected !== undefined && redis.status !== 'ready') await reconnected;
+      else throw error;
       return await (retryWithSource ?? retry)();
     } catch (retryError) {
       throw toRedisFault(retryError);
