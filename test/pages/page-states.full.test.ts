@@ -1,3 +1,3 @@
 import { checkStates } from './browser-states.ts';
 
-checkStates('of decisions and grants');
+checkStates();

@@ -1,0 +1,4 @@
+import { checkStates } from './browser-states.ts';
+
+/** browser-states.full.test.ts checks every page and state. */
+checkStates(['code', 'sign-in-wrong', 'review', 'approved', 'grants']);

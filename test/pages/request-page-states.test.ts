@@ -1,3 +1,0 @@
-import { checkStates } from './browser-states.ts';
-
-checkStates('of a request');
