@@ -15,6 +15,7 @@ import {
   createCase,
   createLoadRun,
   startCandidates,
+  TRUSTED_ISSUER,
   toCandidate,
 } from './support/candidates.ts';
 import { type BenchFolder, createBenchFolder } from './support/folder.ts';
@@ -216,13 +217,13 @@ async function measureServers(): Promise<void> {
   const few = all.filter(({ name }) => FEW.includes(name));
   const named = all.filter(({ name }) => inServers(name));
   if (named.length > 0) {
-    let file = 0;
-    const cold: Case[] = named
-      .filter(({ name }) => name === 'gatehouse')
-      .map((gatehouse) => ({
-        ...createCase(gatehouse, {}, 'gatehouse, uncached tokens'),
-        createRun: () => createLoadRun(gatehouse, { cold: main.folder.file(`cold-${file++ % coldFiles}`) }),
-      }));
+    const foreign = join(common.path, 'cold');
+    for (let index = 0; index < coldFiles; index += 1)
+      thirdPartyTokens.writeTokens('ES256', `${foreign}-${index}`, COLD);
+    const cold = [
+      ...createUncached(named, 'gatehouse', main.folder.file('cold'), coldFiles),
+      ...createUncached(named, TRUSTED_ISSUER, foreign, coldFiles),
+    ];
     const samples = await measure(
       'fronts',
       [...named.map((candidate) => createCase(candidate)), ...cold],
@@ -244,7 +245,9 @@ async function measureServers(): Promise<void> {
     compare(samples, ['gatehouse', 'oauth2-proxy, JWT RS256']);
     compare(samples, ['gatehouse', 'Oathkeeper, JWT RS256']);
     compare(samples, ['gatehouse, uncached tokens', 'gatehouse']);
-    compare(samples, ['gatehouse, uncached tokens', 'HAProxy, JWT ES256']);
+    compare(samples, ['gatehouse, uncached tokens', 'HAProxy, JWT ES256'], atMost(1.5));
+    compare(samples, [TRUSTED_ISSUER, 'gatehouse'], atMost(1.05));
+    compare(samples, [`${TRUSTED_ISSUER}, uncached tokens`, 'HAProxy, JWT ES256'], atMost(1.5));
     compare(samples, ['gatehouse, 2 workers', 'gatehouse']);
     if (PAIR_CORES !== SERVER_CORE)
       compare(samples, ['gatehouse, 2 workers', 'gatehouse'], { is: 'at least', value: 1.8 }, [
@@ -299,6 +302,22 @@ async function measureServers(): Promise<void> {
   }
   await stopAll(all);
   await main.stop();
+}
+
+/** A candidate whose tokens are used once each: they are in the files `<prefix>-<n>`. */
+function createUncached(
+  candidates: readonly Candidate[],
+  wantedName: string,
+  prefix: string,
+  files: number,
+): Case[] {
+  let file = 0;
+  return candidates
+    .filter(({ name }) => name === wantedName)
+    .map((candidate) => ({
+      ...createCase(candidate, {}, `${candidate.name}, uncached tokens`),
+      createRun: () => createLoadRun(candidate, { cold: `${prefix}-${file++ % files}` }),
+    }));
 }
 
 /** Each candidate differs from the first in one respect only. */

@@ -12,6 +12,9 @@ import { ALGORITHMS, type Algorithm, type ThirdPartyTokens } from './third-party
 import { buildGo } from './tools.ts';
 import type { LoadRun } from './wrk.ts';
 
+/** With tokens of a trusted issuer, a name header and a quota. */
+export const TRUSTED_ISSUER = 'gatehouse, trusted issuer and quota';
+
 /** A server and the tokens for its requests. */
 export interface Candidate {
   readonly name: string;
@@ -82,6 +85,11 @@ export async function startCandidates(main: BenchGateway, options: CandidateOpti
     'gatehouse, TLS upstream': async (name) => {
       const tlsUpstream = { port: options.tlsUpstream, ca: `${environment.folder}/ca.pem` };
       return toCandidate(name, await startGateway({ tlsUpstream }));
+    },
+    [TRUSTED_ISSUER]: async (name) => {
+      const { issuer, audience, jwksFile, tokens } = thirdPartyTokens;
+      const gateway = await startGateway({ trustedIssuer: { issuer, audience, jwksFile } });
+      return { ...toCandidate(name, gateway), tokens: tokens('ES256') };
     },
     'gatehouse, 2 workers': async (name) =>
       toCandidate(name, await startGateway({ workers: 2, core: options.pairCores })),

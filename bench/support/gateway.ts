@@ -5,6 +5,7 @@ import { type BenchFolder, createBenchFolder } from './folder.ts';
 import { listProcessTree } from './linux.ts';
 import { startGatehouse } from './programs.ts';
 import type { BenchServer } from './servers.ts';
+import type { ThirdPartyTokens } from './third-party-tokens.ts';
 
 /** A gatehouse with production settings and the given contents of its store. */
 export interface BenchGatewayOptions extends Partial<StoreContents> {
@@ -21,6 +22,8 @@ export interface BenchGatewayOptions extends Partial<StoreContents> {
   readonly tlsUpstream?: { readonly port: number; readonly ca: string };
   /** nginx authorizes its requests with `auth_request` to this gateway. */
   readonly isForwardAuth?: boolean;
+  /** The routes accept tokens of this issuer, and have a quota that is never used up. */
+  readonly trustedIssuer?: Pick<ThirdPartyTokens, 'issuer' | 'audience' | 'jwksFile'>;
   readonly nodeOptions?: readonly string[];
   /** Default: the embedded store. */
   readonly store?: SettingsInput['store'];
@@ -38,7 +41,8 @@ const LIVE_GRANTS = 1_000;
 
 export async function startBenchGateway(options: BenchGatewayOptions): Promise<BenchGateway> {
   const { upstream, workers = 1, routes = ROUTES, fastPath = true, isForwardAuth = false } = options;
-  const { fastPathName = 'fastPath', tlsUpstream } = options;
+  const { fastPathName = 'fastPath', tlsUpstream, trustedIssuer } = options;
+  const issuers = trustedIssuer && { issuers: ['own', 'bench'] };
   const folder = await createBenchFolder((settings) => ({
     ...settings,
     listen: { ...settings.listen, workers, [fastPathName]: fastPath },
@@ -58,11 +62,21 @@ export async function startBenchGateway(options: BenchGatewayOptions): Promise<B
       ...Array.from({ length: routes - 2 }, (_, index) => ({
         path: `/area-${index}/items/**`,
         requires: 'files:read',
+        ...issuers,
       })),
-      { path: '/files/**', methods: ['GET', 'HEAD'], requires: 'files:read' },
-      { path: '/reports/**', requires: 'reports:write' },
+      { path: '/files/**', methods: ['GET', 'HEAD'], requires: 'files:read', ...issuers },
+      { path: '/reports/**', requires: 'reports:write', ...issuers },
     ],
-    limits: {},
+    limits: trustedIssuer ? { routes: '1000000/s' } : {},
+    ...(trustedIssuer && {
+      trustedIssuers: {
+        bench: {
+          ...trustedIssuer,
+          claims: { name: 'email' },
+          scopes: { 'files:read': 'files:read' },
+        },
+      },
+    }),
     ...(options.store && { store: options.store }),
     ...(isForwardAuth && { trustedProxies: ['127.0.0.1'] }),
   }));

@@ -12,8 +12,12 @@ export interface ThirdPartyTokens {
   readonly secret: string;
   /** File with one token per line. */
   tokens(algorithm: Algorithm): string;
+  /** Writes further tokens to this file, one per line. */
+  writeTokens(algorithm: Algorithm, file: string, count: number): void;
   /** PEM of the public key. */
   publicKey(algorithm: 'RS256' | 'ES256'): string;
+  /** The public key of ES256 as a JWK Set. */
+  readonly jwksFile: string;
 }
 
 const base64url = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
@@ -37,8 +41,8 @@ export function createThirdPartyTokens(
   } as const satisfies Record<Algorithm, (text: string) => string>;
 
   const now = Math.floor(Date.now() / 1_000);
-  for (const alg of ALGORITHMS) {
-    const tokens = Array.from({ length: count }, (_, index) => {
+  const writeTokens: ThirdPartyTokens['writeTokens'] = (alg, file, number) => {
+    const tokens = Array.from({ length: number }, (_, index) => {
       const id = randomBytes(16).toString('base64url');
       const text = `${base64url({ alg, typ: 'JWT', kid: 'bench' })}.${base64url({
         iss: issuer,
@@ -53,23 +57,28 @@ export function createThirdPartyTokens(
       })}`;
       return `${text}.${signers[alg](text)}`;
     });
-    writeFileSync(join(folder, `${alg}.tokens`), `${tokens.join('\n')}\n`);
-  }
+    writeFileSync(file, `${tokens.join('\n')}\n`);
+  };
+  for (const algorithm of ALGORITHMS) writeTokens(algorithm, join(folder, `${algorithm}.tokens`), count);
   const pem = (name: string, key: KeyObject): void =>
     writeFileSync(join(folder, `${name}.pem`), key.export({ type: 'spki', format: 'pem' }));
   pem('RS256', rsa.publicKey);
   pem('ES256', ec.publicKey);
-  writeFileSync(
-    jwksFile,
-    JSON.stringify({
-      keys: [{ ...rsa.publicKey.export({ format: 'jwk' }), alg: 'RS256', use: 'sig', kid: 'bench' }],
-    }),
-  );
+  const writeJwks = (file: string, alg: Algorithm, key: KeyObject): void =>
+    writeFileSync(
+      file,
+      JSON.stringify({ keys: [{ ...key.export({ format: 'jwk' }), alg, use: 'sig', kid: 'bench' }] }),
+    );
+  writeJwks(jwksFile, 'RS256', rsa.publicKey);
+  const es256JwksFile = join(folder, 'ES256.jwks.json');
+  writeJwks(es256JwksFile, 'ES256', ec.publicKey);
   return {
     issuer,
     audience,
     secret,
     tokens: (algorithm) => join(folder, `${algorithm}.tokens`),
+    writeTokens,
     publicKey: (algorithm) => join(folder, `${algorithm}.pem`),
+    jwksFile: es256JwksFile,
   };
 }
