@@ -2,6 +2,7 @@ import type { Settings } from '../config/schema.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { createHttpClient } from '../lib/http-client.ts';
 import { readSettingFile } from '../lib/read-file.ts';
+import { type OpenedResource, SharedResources } from '../lib/shared-resources.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import type { ApprovedIssuer } from '../x509/approved-issuer.ts';
@@ -15,12 +16,6 @@ type CrlUrlSettings = Exclude<Settings['certificates']['crls'][number], string>;
 /** `ca` is its content here. */
 type CrlUrl = CrlUrlSettings;
 
-interface SharedFetcher {
-  readonly fetcher: CrlFetcher;
-  readonly close: () => void;
-  users: number;
-}
-
 interface CrlFetcherRegistryOptions {
   readonly crlFiles: Pick<CrlFiles, 'parse'>;
   readonly log: Logger;
@@ -29,48 +24,21 @@ interface CrlFetcherRegistryOptions {
 }
 
 /** The revocation lists that are fetched. They survive a reload, unless how they are fetched or the issuers have changed. */
-export class CrlFetcherRegistry {
+export class CrlFetcherRegistry extends SharedResources<CrlFetcher> {
   readonly #options: CrlFetcherRegistryOptions;
-  readonly #entries = new Map<string, SharedFetcher>();
 
   constructor(options: CrlFetcherRegistryOptions) {
+    super();
     this.#options = options;
-  }
-
-  list(): readonly CrlFetcher[] {
-    return [...this.#entries.values()].map(({ fetcher }) => fetcher);
   }
 
   /** Each call needs a `release`. */
   acquire(source: CrlUrl, issuers: readonly ApprovedIssuer[]): CrlFetcher {
     const id = JSON.stringify([source, computeIssuersDigest(issuers)]);
-    let entry = this.#entries.get(id);
-    if (entry === undefined) {
-      entry = this.#open(source, issuers);
-      this.#entries.set(id, entry);
-      // Start-up does not wait for it.
-      void entry.fetcher.start();
-    }
-    entry.users += 1;
-    return entry.fetcher;
+    return this.share(id, () => this.#open(source, issuers));
   }
 
-  release(fetcher: CrlFetcher): void {
-    for (const [id, entry] of this.#entries) {
-      if (entry.fetcher !== fetcher) continue;
-      entry.users -= 1;
-      if (entry.users > 0) continue;
-      this.#entries.delete(id);
-      entry.close();
-    }
-  }
-
-  close(): void {
-    for (const { close } of this.#entries.values()) close();
-    this.#entries.clear();
-  }
-
-  #open(source: CrlUrl, issuers: readonly ApprovedIssuer[]): SharedFetcher {
+  #open(source: CrlUrl, issuers: readonly ApprovedIssuer[]): OpenedResource<CrlFetcher> {
     const { crlFiles, log, metrics, now } = this.#options;
     const { url, issuer, refresh, timeout, ca } = source;
     const httpClient = createHttpClient({ timeoutMs: timeout * 1_000, ca, maxConnections: 1 });
@@ -100,9 +68,10 @@ export class CrlFetcherRegistry {
       },
       this.list().findLast((other) => other.url === url),
     );
+    // Start-up does not wait for it.
+    void fetcher.start();
     return {
-      fetcher,
-      users: 0,
+      resource: fetcher,
       close() {
         fetcher.close();
         void httpClient.destroy();

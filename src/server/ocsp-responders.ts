@@ -3,17 +3,12 @@ import { getIssuerName, type OcspSettings } from '../config/sections/identity.ts
 import type { Epoch } from '../domain/epoch.ts';
 import { createHttpClient } from '../lib/http-client.ts';
 import { readSettingFile } from '../lib/read-file.ts';
+import { type OpenedResource, SharedResources } from '../lib/shared-resources.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import type { ApprovedIssuer } from '../x509/approved-issuer.ts';
 import { OcspResponder } from '../x509/ocsp-responder.ts';
 import { sendOcspRequest } from '../x509/send-ocsp-request.ts';
-
-interface SharedResponder {
-  readonly responder: OcspResponder;
-  readonly close: () => void;
-  users: number;
-}
 
 interface RegistryOptions {
   readonly log: Logger;
@@ -25,45 +20,24 @@ interface RegistryOptions {
 const MAX_CONNECTIONS = 8;
 
 /** The OCSP responders and the statuses they returned. They survive a reload, unless their settings or their issuer change. */
-export class OcspResponderRegistry {
+export class OcspResponderRegistry extends SharedResources<OcspResponder> {
   readonly #options: RegistryOptions;
-  readonly #entries = new Map<string, SharedResponder>();
 
   constructor(options: RegistryOptions) {
+    super();
     this.#options = options;
   }
 
   /** `settings.ca` is its content here. Each call needs a `release`. */
   acquire(settings: OcspSettings, issuer: ApprovedIssuer): OcspResponder {
     const id = JSON.stringify([settings, issuer.name, issuer.certificate.fingerprint256]);
-    let entry = this.#entries.get(id);
-    if (entry === undefined) {
-      entry = this.#open(settings, issuer);
-      this.#entries.set(id, entry);
-    }
-    entry.users += 1;
-    return entry.responder;
-  }
-
-  release(responder: OcspResponder): void {
-    for (const [id, entry] of this.#entries) {
-      if (entry.responder !== responder) continue;
-      entry.users -= 1;
-      if (entry.users > 0) continue;
-      this.#entries.delete(id);
-      entry.close();
-    }
-  }
-
-  close(): void {
-    for (const { close } of this.#entries.values()) close();
-    this.#entries.clear();
+    return this.share(id, () => this.#open(settings, issuer));
   }
 
   #open(
     { url, softFail, nonce, refresh, timeout, ca }: OcspSettings,
     issuer: ApprovedIssuer,
-  ): SharedResponder {
+  ): OpenedResource<OcspResponder> {
     const { log, metrics, now } = this.#options;
     const httpClient = createHttpClient({ timeoutMs: timeout * 1_000, ca, maxConnections: MAX_CONNECTIONS });
     const responder = new OcspResponder({
@@ -81,7 +55,7 @@ export class OcspResponderRegistry {
         else log.warn('ocsp_failed', { issuer: issuer.name, url, ...errorFields(error), stack: undefined });
       },
     });
-    return { responder, users: 0, close: () => void httpClient.destroy() };
+    return { resource: responder, close: () => void httpClient.destroy() };
   }
 }
 

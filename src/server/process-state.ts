@@ -91,6 +91,7 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     onUnreadable: (fault) => log.error('store_error', errorFields(fault)),
   });
   const crlFiles = createCrlFiles();
+  const issuerKeys = new IssuerKeysRegistry(log, metrics);
   const ocspResponders = new OcspResponderRegistry({ log, metrics, now });
   const crlFetchers = new CrlFetcherRegistry({ crlFiles, log, metrics, now });
   let digest: ((text: string) => string) | undefined;
@@ -119,7 +120,7 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     crlFiles,
     crlFetchers,
     ocspResponders,
-    issuerKeys: new IssuerKeysRegistry(log, metrics),
+    issuerKeys,
     proofs: createProofMemories(),
     async stop() {
       quotas.stop();
@@ -127,6 +128,7 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
       streams.stop();
       crlFetchers.close();
       ocspResponders.close();
+      issuerKeys.close();
       await crlFiles.stop();
       await upstreams.close();
       await revocations.stop();

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
 import { createHttpClient } from '../lib/http-client.ts';
 import { readSettingFile } from '../lib/read-file.ts';
+import { type OpenedResource, SharedResources } from '../lib/shared-resources.ts';
 import { StartError } from '../lib/start-error.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
@@ -28,19 +29,14 @@ interface KeySource
   readonly key: string | undefined;
 }
 
-interface SharedKeys {
-  readonly keys: IssuerKeys;
-  users: number;
-  close(): void;
-}
-
 /** The keys of all trusted issuers. They survive a reload, unless what they are fetched with has changed. */
-export class IssuerKeysRegistry {
+export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
   readonly log: Logger;
   readonly #metrics: Pick<Metrics, 'counter'>;
-  readonly #entries = new Map<string, SharedKeys & { readonly name: string; readonly isFetched: boolean }>();
+  readonly #fromFiles = new WeakSet<IssuerKeys>();
 
   constructor(log: Logger, metrics: Pick<Metrics, 'counter'>) {
+    super();
     this.log = log;
     this.#metrics = metrics;
   }
@@ -49,41 +45,18 @@ export class IssuerKeysRegistry {
   listAges(): ReadonlyMap<string, number | undefined> {
     // During a reload, the later entry of a name is the one in use.
     return new Map(
-      [...this.#entries.values()]
-        .filter(({ isFetched }) => isFetched)
-        .map(({ name, keys }) => [name, keys.age]),
+      this.list()
+        .filter((keys) => !this.#fromFiles.has(keys))
+        .map(({ name, age }) => [name, age]),
     );
   }
 
   /** Each call needs a `release`. */
   acquire(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined): IssuerKeys {
-    const id = JSON.stringify(source);
-    let entry = this.#entries.get(id);
-    if (entry === undefined) {
-      entry = {
-        name: source.name,
-        isFetched: fixedKeys === undefined,
-        ...this.#open(source, fixedKeys),
-      };
-      this.#entries.set(id, entry);
-      // Start-up does not wait for an issuer.
-      void entry.keys.start();
-    }
-    entry.users += 1;
-    return entry.keys;
+    return this.share(JSON.stringify(source), () => this.#open(source, fixedKeys));
   }
 
-  release(keys: IssuerKeys): void {
-    for (const [id, entry] of this.#entries) {
-      if (entry.keys !== keys) continue;
-      entry.users -= 1;
-      if (entry.users > 0) continue;
-      this.#entries.delete(id);
-      entry.close();
-    }
-  }
-
-  #open(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined): SharedKeys {
+  #open(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined): OpenedResource<IssuerKeys> {
     const { name, issuer, jwksUri, timeout, ca, certificate, key, bearerTokenFile } = source;
     const httpClient = createHttpClient({
       timeoutMs: timeout * 1_000,
@@ -121,9 +94,11 @@ export class IssuerKeysRegistry {
         else this.log.warn('issuer_unavailable', { issuer: name, ...errorFields(error), stack: undefined });
       },
     });
+    if (fixedKeys !== undefined) this.#fromFiles.add(keys);
+    // Start-up does not wait for an issuer.
+    void keys.start();
     return {
-      keys,
-      users: 0,
+      resource: keys,
       close() {
         keys.close();
         void httpClient.destroy();

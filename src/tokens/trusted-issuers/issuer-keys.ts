@@ -28,6 +28,7 @@ const RETRY = { min: 1, max: 60 };
  * requests together, when a token names a key that is not known.
  */
 export class IssuerKeys {
+  readonly name: string;
   readonly #options: IssuerKeysOptions;
   readonly #now: () => number;
   #keys: readonly IssuerKey[] = [];
@@ -40,6 +41,7 @@ export class IssuerKeys {
   #isClosed = false;
 
   constructor(options: IssuerKeysOptions) {
+    this.name = options.name;
     this.#options = options;
     this.#now = options.now ?? (() => performance.now() / 1_000);
   }
