@@ -27,10 +27,10 @@ export interface OAuthService
 /** DPoP proofs of token requests (RFC 9449 §5). */
 export interface TokenRequestProofs {
   readonly algorithms: readonly string[];
-  /** Undefined: the request has no DPoP header. */
+  /** Undefined: the request has no DPoP header. No other request can use an accepted proof until `complete`. */
   verify(context: RequestContext): Promise<ProofCheck | undefined>;
-  /** After tokens were issued: the proof is refused from now on. */
-  markUsed(proof: Extract<ProofCheck, { ok: true }>): void;
+  /** If tokens were issued, the proof is refused from now on. */
+  complete(proof: Extract<ProofCheck, { ok: true }>, wasIssued: boolean): void;
 }
 
 export type OAuthEndpoint = Endpoint<EndpointName, OAuthService>;

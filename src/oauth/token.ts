@@ -269,6 +269,23 @@ async function readProof(
   );
 }
 
+/** RFC 9449 §11.1: the proof is used up if tokens are issued. A request that fails can be repeated with it. */
+async function useProof(
+  { proofs }: OAuthService,
+  proof: Extract<ProofCheck, { ok: true }> | undefined,
+  issue: () => Promise<Outcome<GrantResult>>,
+): Promise<Outcome<GrantResult>> {
+  if (proof === undefined) return issue();
+  let wasIssued = false;
+  try {
+    const issued = await issue();
+    wasIssued = issued.ok;
+    return issued;
+  } finally {
+    proofs?.complete(proof, wasIssued);
+  }
+}
+
 export const token: OAuthEndpoint = {
   name: 'token',
   method: 'POST',
@@ -303,17 +320,17 @@ export const token: OAuthEndpoint = {
     const proof = await readProof(service, context);
     if (!proof.ok) return proof;
 
-    const issued = await GRANT_HANDLERS[supportedType](
-      service,
-      context,
-      client.value,
-      parameters,
-      target.value,
-      proof.value?.proofKey,
+    const issued = await useProof(service, proof.value, () =>
+      GRANT_HANDLERS[supportedType](
+        service,
+        context,
+        client.value,
+        parameters,
+        target.value,
+        proof.value?.proofKey,
+      ),
     );
     if (!issued.ok) return issued;
-    // Not before: anyone can make proofs, but only a client with a valid credential gets here.
-    if (proof.value !== undefined) service.proofs?.markUsed(proof.value);
     const { grant, pair, expiresIn, refreshable } = issued.value;
     context.note({ identity: grant.identity, grantId: grant.id });
     return ok({
