@@ -291,10 +291,12 @@ function createTokenReader({
   const { read } = createTrustedTokenReader(trustedIssuers, settings.tokens.cacheSize);
   if (!trustedIssuers.introspects)
     return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
-  return (token, at, accepted) =>
-    tokenIssuer.readAccessToken(token, at) ??
-    read(token, at) ??
-    trustedIssuers.introspect(token, at, accepted);
+  return (token, at, accepted) => {
+    const found = tokenIssuer.readAccessToken(token, at) ?? read(token, at);
+    return found === undefined || 'rejection' in found
+      ? (trustedIssuers.introspect(token, at, accepted) ?? found)
+      : found;
+  };
 }
 
 const buildHeaderSettings = (settings: Settings) => {

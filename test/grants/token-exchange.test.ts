@@ -313,6 +313,27 @@ describe('refused requests', () => {
     await refuseBoth(await issuers.keycloak.sign({ realm_access: undefined }), 'none');
   });
 
+  test('the audit log says what did not match, and the client does not learn it', async () => {
+    for (const [token, event] of [
+      [
+        await issuers.cluster.sign({ aud: ['other'] }),
+        { reason: 'subject_token_invalid', issuer: 'cluster', detail: 'wrong_audience' },
+      ],
+      [
+        await issuers.github.sign({ repository_id: '75' }),
+        { reason: 'subject_not_allowed', detail: 'claim_mismatch repository_id' },
+      ],
+      [
+        await issuers.github.sign({ sub: 'repo:octo-org/shop-evil:ref:refs/heads/main' }),
+        { reason: 'subject_not_allowed', detail: 'subject_mismatch' },
+      ],
+    ] as const) {
+      const reply = await exchange(token);
+      expect(gateway.auditEvents('grant_denied').at(-1)).toMatchObject(event);
+      for (const secret of ['audience', 'repository', 'mismatch']) expect(reply.text).not.toContain(secret);
+    }
+  });
+
   test('the denial is audited without the token', async () => {
     const token = await issuers.cluster.sign({ sub: 'system:serviceaccount:other:builder' });
     await exchange(token);

@@ -7,6 +7,7 @@ import { createScopeMapping } from '../../../src/tokens/trusted-issuers/claim-ma
 import type { IssuerKeys } from '../../../src/tokens/trusted-issuers/issuer-keys.ts';
 import {
   deriveTokenId,
+  type TokenReading,
   TrustedIssuer,
   type TrustedIssuerOptions,
 } from '../../../src/tokens/trusted-issuers/trusted-issuer.ts';
@@ -58,7 +59,15 @@ const CLAIMS = {
 };
 
 const read = async (token: string, issuer = createIssuer(), now = NOW): Promise<VerifiedToken | undefined> =>
-  new TrustedIssuers([issuer]).prepare(token, now)?.();
+  getVerified(await readFrom(new TrustedIssuers([issuer]), token, now));
+
+/** Tests of single checks only need to know whether the token is accepted. */
+const getVerified = (reading: TokenReading | undefined): VerifiedToken | undefined =>
+  reading?.rejection === undefined ? reading : undefined;
+async function readFrom(issuers: TrustedIssuers, token: string, now = NOW): Promise<TokenReading | undefined> {
+  const prepared = issuers.prepare(token, now);
+  return typeof prepared === 'function' ? prepared() : prepared;
+}
 const sign = (
   changes: Readonly<Record<string, unknown>> = {},
   header: Readonly<Record<string, unknown>> = {},
@@ -252,8 +261,8 @@ describe('refused', () => {
       await createFixedKeys(otherKey),
     );
     const both = new TrustedIssuers([createIssuer(), other]);
-    const readBoth = (token: string): Promise<VerifiedToken | undefined> | undefined =>
-      both.prepare(token, NOW)?.();
+    const readBoth = async (token: string): Promise<VerifiedToken | undefined> =>
+      getVerified(await readFrom(both, token));
     expect((await readBoth(await sign()))?.issuer).toBe('corp');
     const partner = { ...CLAIMS, iss: 'https://partner.example.com' };
     expect((await readBoth(await signForeign(otherKey, partner)))?.issuer).toBe('partner');
@@ -265,6 +274,53 @@ describe('refused', () => {
     expect(
       await read(await sign({ groups: Array.from({ length: 2_000 }, (_, index) => `group-${index}`) })),
     ).toBe(undefined);
+  });
+});
+
+describe('the reason for the log', () => {
+  const explain = async (token: string, issuer = createIssuer()): Promise<unknown> =>
+    (await readFrom(new TrustedIssuers([issuer]), token))?.rejection;
+
+  test.each<[string, Readonly<Record<string, unknown>>, Readonly<Record<string, unknown>>]>([
+    ['wrong_audience', { aud: ['other-api'] }, {}],
+    ['expired', { exp: NOW - 1 }, {}],
+    ['not_yet_valid', { nbf: NOW + 60 }, {}],
+    ['unknown_key', {}, { kid: 'k9' }],
+    ['type_not_accepted', {}, { typ: 'secevent+jwt' }],
+    ['logout_token', { events: { 'http://schemas.openid.net/event/backchannel-logout': {} } }, {}],
+  ])('is %s', async (fault, claims, header) => {
+    expect(await explain(await sign(claims, header))).toEqual({ fault, issuer: 'corp' });
+  });
+
+  test('names the claim that is missing or differs, never its value', async () => {
+    const issuer = createIssuer({ requiredClaims: new Map([['tid', 'ours']]) });
+    expect(await explain(await sign({ tid: 'theirs' }), issuer)).toEqual({
+      fault: 'claim_mismatch',
+      issuer: 'corp',
+      claim: 'tid',
+    });
+    for (const [claims, claim] of [
+      [{}, 'tid'],
+      [{ tid: 'ours', sub: undefined }, 'sub'],
+      [{ tid: 'ours', aud: undefined }, 'aud'],
+    ] as const)
+      expect(await explain(await sign(claims), issuer)).toEqual({
+        fault: 'claim_missing',
+        issuer: 'corp',
+        claim,
+      });
+  });
+
+  test('is the signature, the algorithm or the issuer', async () => {
+    const forged = await signForeign(await createForeignKey('ES256', 'k1'), CLAIMS);
+    expect(await explain(forged)).toEqual({ fault: 'invalid_signature', issuer: 'corp' });
+    const token = await sign();
+    expect(await explain(token, createIssuer({ algorithms: ['RS256'] }))).toEqual({
+      fault: 'algorithm_not_allowed',
+      issuer: 'corp',
+    });
+    expect(await explain(await sign({ iss: 'https://evil.example.com' }))).toEqual({ fault: 'unknown_issuer' });
+    expect(await explain('not-a-jwt')).toBeUndefined();
   });
 });
 
