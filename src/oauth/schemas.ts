@@ -67,7 +67,7 @@ export const TokenRequest = z.looseObject({
   resource: nonEmptyField(
     'The API that the token is for: one of the audiences of the integration (RFC 8707). Omitted: its default.',
   ).exactOptional(),
-  audience: nonEmptyField('With token-exchange: the same as resource (RFC 8693 §2.1).').exactOptional(),
+  audience: nonEmptyField('The same as resource (RFC 8693 §2.1).').exactOptional(),
   assertion: nonEmptyField('With jwt-bearer: a JWT of a trusted issuer.').exactOptional(),
 });
 

@@ -7,32 +7,45 @@ const isDefaultTarget = (resource: string, publicUrl: string): boolean =>
   resource === publicUrl || resource.startsWith(`${publicUrl}/`);
 
 /**
- * The audience that a request asks for with `resource` (RFC 8707 §2) or, in an exchange, `audience` (RFC 8693 §2.1). Undefined:
- * the default of the integration.
+ * What a request asks for with `resource` (RFC 8707 §2) or `audience` (RFC 8693 §2.1; clients send it with other grant types
+ * too). Ignoring either would issue a token for another API than the client asked for.
  */
+function readRequestedTarget(parameters: Parameters): Outcome<string | undefined> {
+  const resource = parameters.get('resource');
+  const audience = parameters.get('audience');
+  return resource !== undefined && audience !== undefined && resource !== audience
+    ? refused({ reason: 'target_invalid', target: 'several APIs at once' })
+    : ok(resource ?? audience);
+}
+
+/** The audience of the token; undefined: the default of the integration. */
 export function readTarget(
   parameters: Parameters,
   integration: Pick<Integration, 'audience'>,
-  { publicUrl, isExchange }: { readonly publicUrl: string; readonly isExchange: boolean },
+  publicUrl: string,
 ): Outcome<string | undefined> {
-  const targets = [parameters.get('resource'), isExchange ? parameters.get('audience') : undefined].filter(
-    (target) => target !== undefined,
-  );
-  const [target, other = target] = targets;
-  if (target === undefined) return ok(undefined);
-  if (target !== other) return refused({ reason: 'target_invalid', target: 'several APIs at once' });
+  const requested = readRequestedTarget(parameters);
+  if (!requested.ok || requested.value === undefined) return requested;
+  const target = requested.value;
   const { audience } = integration;
   if (audience === undefined)
     return isDefaultTarget(target, publicUrl) ? ok(undefined) : refuseTarget(target);
   return audience.includes(target) ? ok(target) : refuseTarget(target);
 }
 
-/** At a refresh: is `resource` what the grant is for? */
-export const createTargetCheck =
-  (resource: string | undefined, publicUrl: string) =>
-  (audience: string | undefined): boolean =>
-    resource === undefined ||
-    (audience === undefined ? isDefaultTarget(resource, publicUrl) : resource === audience);
+/** At a refresh: is it what the grant is for? */
+export function createTargetCheck(
+  parameters: Parameters,
+  publicUrl: string,
+): (audience: string | undefined) => boolean {
+  const requested = readRequestedTarget(parameters);
+  return (audience) => {
+    if (!requested.ok) return false;
+    const target = requested.value;
+    if (target === undefined) return true;
+    return audience === undefined ? isDefaultTarget(target, publicUrl) : target === audience;
+  };
+}
 
 const refuseTarget = (target: string): Outcome<never> =>
   refused({ reason: 'target_invalid', target: target.slice(0, 128) });

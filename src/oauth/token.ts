@@ -99,7 +99,7 @@ const handleRefreshToken: GrantHandler = async (
       refreshToken,
       proofKey,
       arrivedAt: context.arrivedAt,
-      isTarget: createTargetCheck(parameters.get('resource'), service.publicUrl),
+      isTarget: createTargetCheck(parameters, service.publicUrl),
       ...(scope !== undefined && { scope }),
       ...(certificate !== undefined && { certificate }),
     }),
@@ -252,7 +252,7 @@ function resolveTarget(
 ): Outcome<string | undefined> {
   const integration = grantDeps.integrations.get(clientId);
   if (integration === undefined || grantType === 'refresh_token') return ok(undefined);
-  return readTarget(parameters, integration, { publicUrl, isExchange: grantType === TOKEN_EXCHANGE });
+  return readTarget(parameters, integration, publicUrl);
 }
 
 /** RFC 9449 §5: undefined if the request has no DPoP header. */

@@ -177,6 +177,18 @@ test('a resource that the integration does not have is invalid_target', async ()
   expect((await exchange({ audience: FILES, resource: FILES }, token)).status).toBe(200);
 });
 
+test('audience is the same as resource with every grant type, and never ignored', async () => {
+  const { aud } = decodeJwt(await obtainToken({ audience: MAIL })).claims;
+  expect(aud).toBe(MAIL);
+  const byCertificate = { client_id: 'two', audience: MAIL };
+  const certified = await oauth.clientCredentials(byCertificate);
+  expect(decodeJwt(String(certified.json['access_token'])).claims['aud']).toBe(MAIL);
+  for (const send of [obtain, (fields: object) => oauth.clientCredentials({ ...byCertificate, ...fields })]) {
+    expect(await send({ audience: 'https://other.example.test' })).toMatchObject(refusal('invalid_target'));
+    expect(await send({ audience: MAIL, resource: FILES })).toMatchObject(refusal('invalid_target'));
+  }
+});
+
 test('without audience, resource may name the public URL or a part of it', async () => {
   const send = (resource: string): Promise<Reply> => oauth.clientCredentials({ resource });
   for (const resource of [PUBLIC_URL, `${PUBLIC_URL}/files`])
@@ -197,6 +209,7 @@ test('a refresh keeps the audience; a repeated one gives the same token; another
   const refresh = (fields: Readonly<Record<string, string>> = {}): Promise<Reply> =>
     oauth.refresh(refreshToken, { ...CLIENT, ...fields });
   expect(await refresh({ resource: FILES })).toMatchObject(refusal('invalid_target'));
+  expect(await refresh({ audience: FILES })).toMatchObject(refusal('invalid_target'));
   const second = await refresh({ resource: MAIL });
   expect(second.status, second.text).toBe(200);
   expect(decodeJwt(String(second.json['access_token'])).claims['aud']).toBe(MAIL);
