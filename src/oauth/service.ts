@@ -22,6 +22,8 @@ export interface OAuthService
   readonly logoutTokens?: LogoutTokenReader | undefined;
   /** Omitted: the DPoP header is ignored. */
   readonly proofs?: TokenRequestProofs | undefined;
+  /** The audiences that routes require for a `resource` in protected resource metadata; omitted: it is not served. */
+  readonly findAudiences?: ((resource: string) => ReadonlySet<string> | undefined) | undefined;
 }
 
 /** DPoP proofs of token requests (RFC 9449 §5). */

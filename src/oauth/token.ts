@@ -99,7 +99,7 @@ const handleRefreshToken: GrantHandler = async (
       refreshToken,
       proofKey,
       arrivedAt: context.arrivedAt,
-      isTarget: createTargetCheck(parameters, service.publicUrl),
+      isTarget: createTargetCheck(parameters, service),
       ...(scope !== undefined && { scope }),
       ...(certificate !== undefined && { certificate }),
     }),
@@ -245,14 +245,14 @@ const acceptsCertificate = (
 
 /** A refresh compares the target with the grant instead; the handlers refuse an unknown client. */
 function resolveTarget(
-  { grantDeps, publicUrl }: OAuthService,
+  service: OAuthService,
   grantType: string,
   { clientId }: AuthenticatedClient,
   parameters: Parameters,
 ): Outcome<string | undefined> {
-  const integration = grantDeps.integrations.get(clientId);
+  const integration = service.grantDeps.integrations.get(clientId);
   if (integration === undefined || grantType === 'refresh_token') return ok(undefined);
-  return readTarget(parameters, integration, publicUrl);
+  return readTarget(parameters, integration, service);
 }
 
 /** RFC 9449 §5: undefined if the request has no DPoP header. */

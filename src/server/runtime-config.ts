@@ -131,6 +131,7 @@ export async function buildRuntimeConfig(
       acceptsCertificates: files.issuers.length > 0,
       logoutTokens: trusted.issuers && createLogoutTokenReader(trusted.issuers),
       proofs: createTokenRequestProofs(settings, proxy.policy, processState),
+      findAudiences: (resource) => proxy.resourceMetadata?.findAudiences(resource),
     },
     pages: createConfirmationPages(context, service, providers),
     pagesOrigin: getPagesOrigin(settings),
