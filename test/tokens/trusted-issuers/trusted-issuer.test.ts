@@ -21,6 +21,16 @@ const CORP = 'https://id.example.com/realms/corp';
 const key = await createForeignKey('ES256', 'k1');
 const keys = await createFixedKeys(key);
 
+const MAPPING: TrustedIssuerOptions['claims'] = {
+  identity: 'sub',
+  name: 'preferred_username',
+  email: 'email',
+  trustsEmail: false,
+  groups: 'groups',
+  clientId: ['azp', 'client_id', 'appid'],
+  scope: ['scope', 'scp', 'roles', '/realm_access/roles'],
+};
+
 const createIssuer = (
   options: Partial<TrustedIssuerOptions> = {},
   issuerKeys: IssuerKeys = keys,
@@ -34,14 +44,7 @@ const createIssuer = (
     clockTolerance: 0,
     requiredClaims: new Map(),
     label: 'corp',
-    claims: {
-      identity: 'sub',
-      name: 'preferred_username',
-      email: 'email',
-      groups: 'groups',
-      clientId: ['azp', 'client_id', 'appid'],
-      scope: ['scope', 'scp', 'roles', '/realm_access/roles'],
-    },
+    claims: MAPPING,
     scope: createScopeMapping({ 'files.read': scope('files:read'), writer: scope('files:write') }),
     keys: issuerKeys,
     ...options,
@@ -78,6 +81,7 @@ describe('a token of a trusted issuer', () => {
     const token = await sign({
       preferred_username: 'carol',
       email: 'carol@example.com',
+      email_verified: true,
       groups: ['ops', 'dev'],
       realm_access: { roles: ['writer'] },
     });
@@ -116,14 +120,23 @@ describe('a token of a trusted issuer', () => {
     expect(verified && formatScope(verified.scope)).toBe('files:read');
   });
 
-  test('has an e-mail address only if the issuer does not call it unverified', async () => {
-    const readProfile = async (claims: object): Promise<unknown> =>
-      (await read(await sign({ ...claims })))?.profile;
+  test('has an e-mail address only if the issuer says that it is verified, or the settings trust its addresses', async () => {
+    const createWith = (claims: Partial<TrustedIssuerOptions['claims']>): TrustedIssuer =>
+      createIssuer({ claims: { ...MAPPING, ...claims } });
+    const readProfile = async (claims: object, issuer = createIssuer()): Promise<unknown> =>
+      (await read(await sign({ ...claims }), issuer))?.profile;
     const email = 'ceo@example.com';
+    const trusting = createWith({ trustsEmail: true });
     for (const email_verified of [false, 'false', 0, null, 'no', 'true'])
-      expect(await readProfile({ email, email_verified })).toBeUndefined();
+      for (const issuer of [createIssuer(), trusting])
+        expect(await readProfile({ email, email_verified }, issuer)).toBeUndefined();
     expect(await readProfile({ email, email_verified: true })).toEqual({ email });
-    expect(await readProfile({ email })).toEqual({ email });
+    expect(await readProfile({ email })).toBeUndefined();
+    expect(await readProfile({ email }, trusting)).toEqual({ email });
+    // Another claim than the one that email_verified is about.
+    const other = { upn: email, email: 'x@example.com', email_verified: true };
+    expect(await readProfile(other, createWith({ email: 'upn' }))).toBeUndefined();
+    expect(await readProfile(other, createWith({ email: 'upn', trustsEmail: true }))).toEqual({ email });
   });
 
   test('bound to a certificate, a key or both stays bound; bound to anything else is refused', async () => {
