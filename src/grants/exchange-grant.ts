@@ -8,7 +8,7 @@ import {
 } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import type { RefusalOf } from '../domain/refusal.ts';
-import { formatScope, parseScope } from '../domain/scope.ts';
+import { formatOAuthScope, parseScope } from '../domain/scope.ts';
 import { formatRejection, type RejectedToken } from '../domain/token-rejection.ts';
 import { findTokenFault, type PresentedCertificate } from '../domain/verified-token.ts';
 import type { MaybePromise } from '../lib/rate-limiter.ts';
@@ -60,7 +60,7 @@ export async function grantByExchange(
   const { identity } = subject.value.verified;
 
   const entries = findExchangeEntries(integration, subject.value);
-  const requestedScope = params.scope ?? formatScope(getExchangeScope(integration, entries));
+  const requestedScope = params.scope ?? formatOAuthScope(getExchangeScope(integration, entries));
   if (entries.length > 0 && requestedScope === '') return refused({ reason: 'scope_missing' });
   const scope = parseScope(requestedScope, { allowSpaces: true });
   // An unknown subject learns nothing about scopes.

@@ -84,7 +84,9 @@ export const TokenResponse = z.object({
   refresh_token: textField(
     'Exchanged for the next pair; valid once. Not returned for client_credentials, and for token-exchange and jwt-bearer only where the integration allows it.',
   ).exactOptional(),
-  scope: textField('The granted scope.'),
+  scope: textField(
+    'The granted scope: as it was requested, or, if none was requested, with spaces between items.',
+  ),
 });
 
 export const DeviceAuthorizationRequest = z.looseObject({

@@ -147,7 +147,7 @@ describe('issued tokens', () => {
 
   test('the scope is that of integration and entry, and a request within it', async () => {
     const token = await issuers.github.sign();
-    expect((await exchange(token)).json['scope']).toBe('files:read;reports:write');
+    expect((await exchange(token)).json['scope']).toBe('files:read reports:write');
     expect((await exchange(token, { scope: 'reports:write' })).json['scope']).toBe('reports:write');
     expect(await exchange(token, { scope: 'mail:send' })).toMatchObject(refusal('invalid_scope'));
     expect(await exchange(token, { scope: 'a b:' })).toMatchObject(refusal('invalid_scope'));
@@ -165,7 +165,7 @@ describe('issued tokens', () => {
       ]),
       async () => {
         const reply = await exchange(await issuers.cluster.sign());
-        expect(reply.json['scope']).toBe('files:read;reports:write');
+        expect(reply.json['scope']).toBe('files:read reports:write');
       },
     );
   });
