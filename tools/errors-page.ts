@@ -408,7 +408,7 @@ const FAULTS: { readonly [F in FaultCode]: string } = {
   store_record_unreadable: 'A record in the store cannot be read.',
   directory_unavailable: 'A directory or an OpenID provider cannot be reached.',
   certificate_status_unavailable:
-    'Whether the client certificate is revoked is not known: its revocation list cannot be fetched, or its OCSP responder is unreachable.',
+    'Whether the client certificate is revoked is not known: its revocation list cannot be fetched, or its OCSP responder is unreachable. The log line `dependency_failed` or `authorization_failed` with the same `request_id` names the URL; `ocsp_failed` or `crl_fetch_failed` says why. Let gatehouse reach the URL (name resolution, network policy, proxy), or correct `certificates.crls[].url` or `certificates.issuers[].ocsp.url`. Clients get the temporary error and can retry; their certificates are not the problem.',
   keys_unavailable:
     'A key that is needed is not in `keys.file`, or the keys of a trusted issuer cannot be fetched.',
   introspection_unavailable: 'The introspection endpoint of a trusted issuer is unreachable or fails.',
