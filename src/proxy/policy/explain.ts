@@ -10,12 +10,7 @@ import type { Integration } from '../../domain/integration.ts';
 import { isForwardableMethod } from '../../domain/method.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { formatRouteLimit } from '../../domain/route-limit.ts';
-import {
-  type CompiledRules,
-  type Mismatch,
-  normalizeHost,
-  type TraceEntry,
-} from '../../domain/rule-matcher.ts';
+import { type Mismatch, normalizeHost, type TraceEntry } from '../../domain/rule-matcher.ts';
 import { findExcess, formatScope, intersectScopes, type Scope } from '../../domain/scope.ts';
 import { hasAccessTokenInQuery, type PolicyContext } from './authorize.ts';
 import { isServedMethod } from './request-head.ts';

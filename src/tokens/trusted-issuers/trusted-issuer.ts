@@ -299,7 +299,7 @@ function classifyError(error: Error): [RejectionFault, claim?: string] {
   if (error instanceof JWTExpired) return ['expired'];
   if (!(error instanceof JWTClaimValidationFailed)) return ['malformed'];
   const { claim, reason } = error;
-  if (reason === 'missing') return ['claim_missing', claim];
+  if (reason === 'missing' || reason === 'invalid') return ['claim_missing', claim];
   if (claim === 'aud') return ['wrong_audience'];
   return claim === 'nbf' && reason === 'check_failed' ? ['not_yet_valid'] : ['claim_mismatch', claim];
 }
