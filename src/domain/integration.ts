@@ -88,10 +88,7 @@ function matchesClaim(expected: SubjectPattern | boolean, value: unknown): boole
 }
 
 /** The first claim that does not match. */
-function findClaimMismatch(
-  { claims }: ExchangeEntry,
-  { readClaim }: ExchangeSubject,
-): string | undefined {
+function findClaimMismatch({ claims }: ExchangeEntry, { readClaim }: ExchangeSubject): string | undefined {
   if (readClaim === undefined) return undefined;
   return claims.entries().find(([path, expected]) => !matchesClaim(expected, readClaim(path)))?.[0];
 }

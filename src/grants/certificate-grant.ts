@@ -65,9 +65,8 @@ const toGrantCertificate = ({
 function getDefaultScope(integration: Integration, user: User): string | undefined {
   const access = getAllowedScope(integration, user, 'certificate');
   return (
-    formatOAuthScope(
-      access === undefined ? integration.scope : intersectScopes(access, integration.scope),
-    ) || undefined
+    formatOAuthScope(access === undefined ? integration.scope : intersectScopes(access, integration.scope)) ||
+    undefined
   );
 }
 

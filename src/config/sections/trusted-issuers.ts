@@ -66,7 +66,9 @@ export const trustedIssuerSection = (path: PathSchema) =>
         name: claim.default('preferred_username').describe('Claim with the user name.'),
         email: claim
           .default('email')
-          .describe('Claim with the e-mail address. Ignored unless `email_verified` is true; see `trustEmail`.'),
+          .describe(
+            'Claim with the e-mail address. Ignored unless `email_verified` is true; see `trustEmail`.',
+          ),
         groups: claim.default('groups').describe('Claim with a list of groups.'),
         clientId: z
           .array(claim)

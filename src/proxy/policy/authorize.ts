@@ -208,10 +208,8 @@ async function decideWithProof(
 
 const NO_PROOF: PresentedProof = { values: [] };
 
-const readBoundCertificate = (
-  { certificate }: AccessRequest,
-  bearer: TokenReading,
-): PendingCertificate => (getVerified(bearer)?.boundTo === undefined ? undefined : certificate());
+const readBoundCertificate = ({ certificate }: AccessRequest, bearer: TokenReading): PendingCertificate =>
+  getVerified(bearer)?.boundTo === undefined ? undefined : certificate();
 
 const getVerified = (bearer: TokenReading): VerifiedToken | undefined =>
   bearer === undefined || bearer.rejection !== undefined ? undefined : bearer;

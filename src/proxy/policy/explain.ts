@@ -27,7 +27,10 @@ export interface ExplainContext extends Pick<PolicyContext, 'rules' | 'isOwnAuth
   /** The issuer and audience of own tokens. */
   readonly publicUrl: string;
   /** By name. */
-  readonly trustedIssuers: ReadonlyMap<string, { readonly issuer: string; readonly audience: readonly string[] }>;
+  readonly trustedIssuers: ReadonlyMap<
+    string,
+    { readonly issuer: string; readonly audience: readonly string[] }
+  >;
   /** May requests name this host? */
   readonly isListedHost?: (host: string) => boolean;
   /** What happens to requests for other hosts. */
@@ -209,7 +212,9 @@ function listAcceptedTokens(
 ): readonly AcceptedTokens[] {
   return [...getAcceptedIssuers(rule)].flatMap((name) => {
     if (name === OWN_ISSUER) {
-      const audiences = [...getAcceptedAudiences(rule)].map((one) => (one === DEFAULT_AUDIENCE ? publicUrl : one));
+      const audiences = [...getAcceptedAudiences(rule)].map((one) =>
+        one === DEFAULT_AUDIENCE ? publicUrl : one,
+      );
       return [{ issuer: name, url: publicUrl, audiences: [...new Set(audiences)] }];
     }
     const issuer = trustedIssuers.get(name);

@@ -1,4 +1,9 @@
-import { type AccessRule, getAcceptedAudiences, getAcceptedIssuers, OWN_ISSUER } from '../../domain/access-rule.ts';
+import {
+  type AccessRule,
+  getAcceptedAudiences,
+  getAcceptedIssuers,
+  OWN_ISSUER,
+} from '../../domain/access-rule.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import { listScopeTokens, type Scope, unionScopes } from '../../domain/scope.ts';

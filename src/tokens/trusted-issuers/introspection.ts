@@ -79,12 +79,7 @@ export class TokenIntrospection {
     return request;
   }
 
-  async #introspect(
-    token: string,
-    digest: string,
-    now: Epoch,
-    mapClaims: MapClaims,
-  ): Promise<Reading> {
+  async #introspect(token: string, digest: string, now: Epoch, mapClaims: MapClaims): Promise<Reading> {
     const { cacheLifetime } = this.#options;
     const verified = mapClaims(await this.#send(token), now);
     if (verified.rejection !== undefined) {

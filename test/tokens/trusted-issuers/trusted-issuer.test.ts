@@ -67,7 +67,11 @@ const read = async (token: string, issuer = createIssuer(), now = NOW): Promise<
 /** Tests of single checks only need to know whether the token is accepted. */
 const getVerified = (reading: TokenReading | undefined): VerifiedToken | undefined =>
   reading?.rejection === undefined ? reading : undefined;
-async function readFrom(issuers: TrustedIssuers, token: string, now = NOW): Promise<TokenReading | undefined> {
+async function readFrom(
+  issuers: TrustedIssuers,
+  token: string,
+  now = NOW,
+): Promise<TokenReading | undefined> {
   const prepared = issuers.prepare(token, now);
   return typeof prepared === 'function' ? prepared() : prepared;
 }
@@ -332,7 +336,9 @@ describe('the reason for the log', () => {
       fault: 'algorithm_not_allowed',
       issuer: 'corp',
     });
-    expect(await explain(await sign({ iss: 'https://evil.example.com' }))).toEqual({ fault: 'unknown_issuer' });
+    expect(await explain(await sign({ iss: 'https://evil.example.com' }))).toEqual({
+      fault: 'unknown_issuer',
+    });
     expect(await explain('not-a-jwt')).toBeUndefined();
   });
 });
