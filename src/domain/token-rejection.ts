@@ -1,6 +1,7 @@
 /** Why a token of another issuer is not accepted. For logs only: clients are told that it is not authentic. */
 export const REJECTION_FAULTS = {
-  unknown_issuer: 'Its `iss` is not that of gatehouse or of a trusted issuer.',
+  unknown_issuer:
+    'Its `iss` is not that of a trusted issuer. If it is `publicUrl`: it is not signed with a current key of gatehouse.',
   issuer_not_accepted: 'The route does not list the issuer in `issuers`.',
   algorithm_not_allowed: 'Its `alg` is not in `trustedIssuers.<name>.algorithms`.',
   type_not_accepted: 'Its `typ` is not accepted: see `trustedIssuers.<name>.tokenType`.',
