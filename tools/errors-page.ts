@@ -6,6 +6,7 @@ import {
 } from '../src/authsvc/error-tables.ts';
 import type { RefusalOf, RefusalReason, TokenFault } from '../src/domain/refusal.ts';
 import type { Mismatch } from '../src/domain/rule-matcher.ts';
+import { REJECTION_FAULTS } from '../src/domain/token-rejection.ts';
 import { describeRefusal, type ErrorTable } from '../src/http/error-table.ts';
 import * as OAUTH from '../src/oauth/error-tables.ts';
 import type { FaultCode } from '../src/ports/fault.ts';
@@ -27,7 +28,7 @@ const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } 
   client_authentication_failed: { clientId: '', method: '', detail: '' },
   target_invalid: { target: 'https://api.example.test' },
   subject_token_invalid: { fault: 'expired' },
-  subject_not_allowed: { identity: '' },
+  subject_not_allowed: { identity: '', detail: '' },
   subject_token_used: { identity: '' },
   scope_missing: {},
   scope_malformed: { at: 6 },
@@ -362,6 +363,8 @@ const proxyCases = (): ProxyRefusal[] =>
 
 const formatLogReason = (refusal: ProxyRefusal): string => {
   const plain = `\`${getLogReason(refusal).replace('*why*', '…')}\``;
+  if (refusal.reason === 'token_invalid' && refusal.fault === 'not_authentic')
+    return `${plain}, \`token_not_authentic: …\``;
   return refusal.reason === 'no_rule' ? `${plain}, \`no_rule (…)\`` : plain;
 };
 
@@ -405,7 +408,7 @@ const FAULTS: { readonly [F in FaultCode]: string } = {
   store_record_unreadable: 'A record in the store cannot be read.',
   directory_unavailable: 'A directory or an OpenID provider cannot be reached.',
   certificate_status_unavailable:
-    'Whether the client certificate is revoked is not known: its revocation list cannot be fetched, or its OCSP responder is unreachable.',
+    'Whether the client certificate is revoked is not known: its revocation list cannot be fetched, or its OCSP responder is unreachable. The log line `dependency_failed` or `authorization_failed` with the same `request_id` names the URL; `ocsp_failed` or `crl_fetch_failed` says why. Let gatehouse reach the URL (name resolution, network policy, proxy), or correct `certificates.crls[].url` or `certificates.issuers[].ocsp.url`. Clients get the temporary error and can retry; their certificates are not the problem.',
   keys_unavailable:
     'A key that is needed is not in `keys.file`, or the keys of a trusted issuer cannot be fetched.',
   introspection_unavailable: 'The introspection endpoint of a trusted issuer is unreachable or fails.',
@@ -533,6 +536,15 @@ export function renderErrors(): string {
     '`no_rule (routes[0] /files/**: method; routes[2] /Files: equivalent_path)`, or that none has this path:',
     '',
     ...formatMeanings(MISMATCHES, 'in the parentheses'),
+    'For a token that has the form of a JWT, where there are `trustedIssuers`, the log has the exact reason, and the configured name of the issuer if it is',
+    'known: `token_not_authentic: wrong_audience (issuer corp)`, `token_not_authentic: claim_mismatch tid (issuer corp)`. Values of the token are not',
+    'logged, and the response is the same for all of them:',
+    '',
+    ...formatMeanings(REJECTION_FAULTS, 'after the colon'),
+    'The audit event `grant_denied` of a token exchange has these in `detail`, and the name of the issuer in `issuer`. With the reason `subject_not_allowed`,',
+    '`detail` says what no entry of `exchange` has: `issuer_mismatch`, `subject_mismatch`, `claim_mismatch` with the name of the claim, or, at a refresh,',
+    '`refresh_not_allowed`.',
+    '',
     'With `reportOnly`, the request is forwarded, `decision` is `would_refuse`, and `reason` says why it would have been refused.',
     '',
     '## Forward-auth',

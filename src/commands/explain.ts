@@ -1,8 +1,15 @@
 import type { Settings } from '../config/schema.ts';
+import { OWN_ISSUER } from '../domain/access-rule.ts';
 import { isForwardableMethod } from '../domain/method.ts';
 import { compileRules } from '../domain/rule-matcher.ts';
 import { parseScope } from '../domain/scope.ts';
-import { type ExplainContext, type Explanation, explain, type Verdict } from '../proxy/policy/explain.ts';
+import {
+  type AcceptedTokens,
+  type ExplainContext,
+  type Explanation,
+  explain,
+  type Verdict,
+} from '../proxy/policy/explain.ts';
 import { createOwnAuthorityCheck } from '../proxy/policy/own-authority.ts';
 import { createHostMatcher, createServedHosts } from '../proxy/policy/served-hosts.ts';
 import { buildIntegrations, buildRules } from '../server/build-from-settings.ts';
@@ -60,13 +67,15 @@ export const command: Command = {
 };
 
 function createExplainContext(settings: Settings): ExplainContext {
-  const { publicUrl, hosts } = settings;
+  const { publicUrl, hosts, trustedIssuers } = settings;
   const rules = compileRules(buildRules(settings));
   const pagesHost = getPagesOrigin(settings).host;
   const paths = new ServicePaths(settings);
   const served = createServedHosts({ settings: hosts, publicUrl, routeHosts: rules.hosts, pagesHost });
   return {
     rules,
+    publicUrl,
+    trustedIssuers: new Map(Object.entries(trustedIssuers)),
     isOwnAuthority: createOwnAuthorityCheck(publicUrl, rules, createHostMatcher(hosts.allowed, pagesHost)),
     pagesHost,
     isListedHost: (name) => served.isListed(name),
@@ -102,7 +111,17 @@ const VERDICT_TEXTS = {
   no_rule: 'denied (404)',
 } as const satisfies Record<Verdict, string>;
 
+const formatAccepted = ({ issuer, url, audiences, routeAudiences }: AcceptedTokens): string =>
+  `  accepts tokens of ${issuer === OWN_ISSUER ? 'gatehouse' : `${issuer} (${url})`} for ${[
+    audiences,
+    routeAudiences ?? [],
+  ]
+    .filter((list) => list.length > 0)
+    .map((list) => list.join(' or '))
+    .join(', and for ')}`;
+
 const formatDetails = (explanation: Explanation): string[] => [
+  ...(explanation.accepts ?? []).map(formatAccepted),
   ...(explanation.unlistedHost === true && explanation.verdict !== 'misdirected'
     ? ['  the host is not listed in hosts.allowed: a warning is logged']
     : []),

@@ -87,20 +87,32 @@ function matchesClaim(expected: SubjectPattern | boolean, value: unknown): boole
   return values.some((text) => typeof text === 'string' && matchesSubject(expected, text));
 }
 
-function matchesExchange({ issuer, subject, claims }: ExchangeEntry, presented: ExchangeSubject): boolean {
-  const { readClaim } = presented;
-  return (
-    issuer === presented.issuer &&
-    matchesSubject(subject, presented.subject) &&
-    (readClaim === undefined ||
-      claims.entries().every(([path, expected]) => matchesClaim(expected, readClaim(path))))
-  );
+/** The first claim that does not match. */
+function findClaimMismatch({ claims }: ExchangeEntry, { readClaim }: ExchangeSubject): string | undefined {
+  if (readClaim === undefined) return undefined;
+  return claims.entries().find(([path, expected]) => !matchesClaim(expected, readClaim(path)))?.[0];
 }
+
+const matchesIdentity = ({ issuer, subject }: ExchangeEntry, presented: ExchangeSubject): boolean =>
+  issuer === presented.issuer && matchesSubject(subject, presented.subject);
 
 export const findExchangeEntries = (
   { exchange = [] }: Integration,
   presented: ExchangeSubject,
-): readonly ExchangeEntry[] => exchange.filter((entry) => matchesExchange(entry, presented));
+): readonly ExchangeEntry[] =>
+  exchange.filter(
+    (entry) => matchesIdentity(entry, presented) && findClaimMismatch(entry, presented) === undefined,
+  );
+
+/** For operators: what no entry has. The entry that comes closest decides. */
+function describeExchangeMismatch({ exchange = [] }: Integration, presented: ExchangeSubject): string {
+  const closest = exchange.find((entry) => matchesIdentity(entry, presented));
+  if (closest !== undefined) {
+    const claim = findClaimMismatch(closest, presented);
+    return claim === undefined ? 'refresh_not_allowed' : `claim_mismatch ${claim}`;
+  }
+  return exchange.some(({ issuer }) => issuer === presented.issuer) ? 'subject_mismatch' : 'issuer_mismatch';
+}
 
 export const matchesUser = (entry: AccessEntry, user: User): boolean =>
   entry.identities.has(user.identity) ||
@@ -123,13 +135,20 @@ export function getAllowedScope(
 /** Checked when a token is exchanged and at every refresh of the grant. */
 export function checkExchangeAllowed(
   integration: Integration,
+  /** Those that match. */
   entries: readonly ExchangeEntry[],
+  presented: ExchangeSubject,
   identity: string,
   scope: Scope,
 ): Outcome<Scope> {
   if (!integration.grants.has('exchange'))
     return refused({ reason: 'grant_type_not_allowed', grantType: 'exchange' });
-  if (entries.length === 0) return refused({ reason: 'subject_not_allowed', identity });
+  if (entries.length === 0)
+    return refused({
+      reason: 'subject_not_allowed',
+      identity,
+      detail: describeExchangeMismatch(integration, presented),
+    });
   return checkScope(integration, getExchangeScope(integration, entries), scope);
 }
 

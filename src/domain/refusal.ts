@@ -26,9 +26,15 @@ export type Refusal =
   // audience
   | { readonly reason: 'target_invalid'; readonly target: string }
   // tokens of trusted issuers
-  /** `issuer`: its configured name, if it is known. */
-  | { readonly reason: 'subject_token_invalid'; readonly fault: TokenFault; readonly issuer?: string }
-  | { readonly reason: 'subject_not_allowed'; readonly identity: string }
+  /** `issuer`: its configured name, if it is known. `detail`: for operators only. */
+  | {
+      readonly reason: 'subject_token_invalid';
+      readonly fault: TokenFault;
+      readonly issuer?: string;
+      readonly detail?: string;
+    }
+  /** `detail`: for operators only. */
+  | { readonly reason: 'subject_not_allowed'; readonly identity: string; readonly detail: string }
   | { readonly reason: 'subject_token_used'; readonly identity: string }
   // scope
   | { readonly reason: 'scope_missing' }

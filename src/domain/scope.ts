@@ -61,6 +61,9 @@ export function formatScope(scope: Scope): string {
     .join(';');
 }
 
+/** RFC 6749 §3.3: with spaces between items, for the OAuth endpoints. */
+export const formatOAuthScope = (scope: Scope): string => formatScope(scope).replaceAll(';', ' ');
+
 /** RFC 6749 §3.3: one scope token per permission, sorted. */
 export const listScopeTokens = (scope: Scope): readonly string[] =>
   [...scope]

@@ -29,6 +29,8 @@ export interface VerifiedToken {
   /** The client whose token was exchanged for the grant of this token: `<trusted issuer>/<client>`. */
   readonly exchangedFrom?: string;
   readonly profile?: Profile;
+  /** Only rejected tokens have one. */
+  readonly rejection?: undefined;
 }
 
 /** Of a client id of another issuer, `<issuer>/<client>`. */

@@ -2,7 +2,7 @@ import { type GrantCertificate, getGrantRecordExpiry } from '../domain/grant.ts'
 import { checkGrantAllowed, getAllowedScope, type Integration, matchesUser } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { createUserProfile } from '../domain/profile.ts';
-import { formatScope, intersectScopes, parseScope, type ScopeSyntax } from '../domain/scope.ts';
+import { formatOAuthScope, intersectScopes, parseScope, type ScopeSyntax } from '../domain/scope.ts';
 import type { User } from '../domain/user.ts';
 import type { ValidatedCertificate } from '../ports/certificate-validator.ts';
 import type { GrantDeps } from './deps.ts';
@@ -65,7 +65,7 @@ const toGrantCertificate = ({
 function getDefaultScope(integration: Integration, user: User): string | undefined {
   const access = getAllowedScope(integration, user, 'certificate');
   return (
-    formatScope(access === undefined ? integration.scope : intersectScopes(access, integration.scope)) ||
+    formatOAuthScope(access === undefined ? integration.scope : intersectScopes(access, integration.scope)) ||
     undefined
   );
 }

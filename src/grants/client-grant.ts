@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { getGrantRecordExpiry } from '../domain/grant.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { createProfile } from '../domain/profile.ts';
-import { findExcess, formatScope, parseScope } from '../domain/scope.ts';
+import { findExcess, formatOAuthScope, formatScope, parseScope } from '../domain/scope.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
 import type { MaybePromise } from '../lib/rate-limiter.ts';
 import type { GrantDeps } from './deps.ts';
@@ -50,7 +50,7 @@ export async function grantToClient(
     return refused({ reason: 'grant_type_not_allowed', grantType: 'client' });
   const missingProof = findMissingProof(integration, proofKey);
   if (missingProof !== undefined) return refused(missingProof);
-  const requestedScope = scope ?? formatScope(integration.scope);
+  const requestedScope = scope ?? formatOAuthScope(integration.scope);
   const parsed = parseScope(requestedScope, { allowSpaces: true });
   if (!parsed.ok) return parsed;
   const excess = findExcess(parsed.value, integration.scope);

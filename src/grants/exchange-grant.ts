@@ -7,7 +7,9 @@ import {
   type Integration,
 } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { formatScope, parseScope } from '../domain/scope.ts';
+import type { RefusalOf } from '../domain/refusal.ts';
+import { formatOAuthScope, parseScope } from '../domain/scope.ts';
+import { formatRejection, type RejectedToken } from '../domain/token-rejection.ts';
 import { findTokenFault, type PresentedCertificate } from '../domain/verified-token.ts';
 import type { MaybePromise } from '../lib/rate-limiter.ts';
 import type { SubjectToken, SubjectTokenType } from '../ports/subject-token-reader.ts';
@@ -58,14 +60,20 @@ export async function grantByExchange(
   const { identity } = subject.value.verified;
 
   const entries = findExchangeEntries(integration, subject.value);
-  const requestedScope = params.scope ?? formatScope(getExchangeScope(integration, entries));
+  const requestedScope = params.scope ?? formatOAuthScope(getExchangeScope(integration, entries));
   if (entries.length > 0 && requestedScope === '') return refused({ reason: 'scope_missing' });
   const scope = parseScope(requestedScope, { allowSpaces: true });
   // An unknown subject learns nothing about scopes.
   const allowed =
     entries.length > 0 && !scope.ok
       ? scope
-      : checkExchangeAllowed(integration, entries, identity, scope.ok ? scope.value : new Map());
+      : checkExchangeAllowed(
+          integration,
+          entries,
+          subject.value,
+          identity,
+          scope.ok ? scope.value : new Map(),
+        );
   if (!allowed.ok) return allowed;
   const binding = await bindToCertificate(integration, subject.value, params);
   if (!binding.ok) return binding;
@@ -110,7 +118,7 @@ export async function grantByExchange(
 async function readSubjectToken(deps: GrantDeps, params: ExchangeRequest): Promise<Outcome<SubjectToken>> {
   const now = deps.now();
   const found = await deps.subjectTokens?.read(params.subjectToken, params.subjectTokenType, now);
-  if (found === undefined) return refused({ reason: 'subject_token_invalid', fault: 'not_authentic' });
+  if (found === undefined || 'rejection' in found) return refused(describeRejection(found));
   const certificate = found.verified.boundTo === undefined ? undefined : await params.getCertificate();
   const fault = findTokenFault(found.verified, {
     now,
@@ -124,6 +132,16 @@ async function readSubjectToken(deps: GrantDeps, params: ExchangeRequest): Promi
     ? ok(found)
     : refused({ reason: 'subject_token_invalid', fault, issuer: found.issuer });
 }
+
+const describeRejection = (rejected: RejectedToken | undefined): RefusalOf<'subject_token_invalid'> => {
+  const issuer = rejected?.rejection.issuer;
+  return {
+    reason: 'subject_token_invalid',
+    fault: 'not_authentic',
+    ...(rejected !== undefined && { detail: formatRejection(rejected.rejection) }),
+    ...(issuer !== undefined && { issuer }),
+  };
+};
 
 /** A bound token is exchanged for a bound one only: otherwise the exchange would remove the protection. */
 async function bindToCertificate(

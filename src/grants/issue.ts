@@ -131,13 +131,12 @@ function checkExchangeStillAllowed(
   const parsed = parseScope(scope, { allowSpaces: true });
   if (!parsed.ok) return parsed;
   const subject = identity.slice(identity.indexOf(':') + 1);
-  const entries = findExchangeEntries(integration, {
-    issuer: getIssuerOfClient(exchangedFrom),
-    subject,
-  });
+  const presented = { issuer: getIssuerOfClient(exchangedFrom), subject };
+  const entries = findExchangeEntries(integration, presented);
   const allowed = checkExchangeAllowed(
     integration,
     entries.filter((entry) => entry.refresh),
+    presented,
     identity,
     parsed.value,
   );

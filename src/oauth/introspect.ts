@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { matchesUser } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { covers, formatScope, intersectScopes, type Scope } from '../domain/scope.ts';
+import { covers, formatOAuthScope, formatScope, intersectScopes, type Scope } from '../domain/scope.ts';
 import { findTokenFault, type PresentedCertificate, type VerifiedToken } from '../domain/verified-token.ts';
 import { identifyByCertificate } from '../grants/certificate-grant.ts';
 import { accessTokenRateLimitKey, certificateRateLimitKey } from '../grants/rate-limit-key.ts';
@@ -49,7 +49,7 @@ export const introspect: OAuthEndpoint = {
       body: {
         active: true,
         // RFC 7662 §2.2: separated by spaces.
-        scope: formatScope(effectiveScope.value).replaceAll(';', ' '),
+        scope: formatOAuthScope(effectiveScope.value),
         client_id: bearer.clientId,
         token_type: bearer.proofKey === undefined ? 'Bearer' : 'DPoP',
         exp: bearer.expires,

@@ -67,7 +67,7 @@ export const TokenRequest = z.looseObject({
   resource: nonEmptyField(
     'The API that the token is for: one of the audiences of the integration (RFC 8707). Omitted: its default.',
   ).exactOptional(),
-  audience: nonEmptyField('With token-exchange: the same as resource (RFC 8693 §2.1).').exactOptional(),
+  audience: nonEmptyField('The same as resource (RFC 8693 §2.1).').exactOptional(),
   assertion: nonEmptyField('With jwt-bearer: a JWT of a trusted issuer.').exactOptional(),
 });
 
@@ -84,7 +84,9 @@ export const TokenResponse = z.object({
   refresh_token: textField(
     'Exchanged for the next pair; valid once. Not returned for client_credentials, and for token-exchange and jwt-bearer only where the integration allows it.',
   ).exactOptional(),
-  scope: textField('The granted scope.'),
+  scope: textField(
+    'The granted scope: as it was requested, or, if none was requested, with spaces between items.',
+  ),
 });
 
 export const DeviceAuthorizationRequest = z.looseObject({

@@ -22,15 +22,17 @@ export interface OAuthService
   readonly logoutTokens?: LogoutTokenReader | undefined;
   /** Omitted: the DPoP header is ignored. */
   readonly proofs?: TokenRequestProofs | undefined;
+  /** The audiences that routes require for a `resource` in protected resource metadata; omitted: it is not served. */
+  readonly findAudiences?: ((resource: string) => ReadonlySet<string> | undefined) | undefined;
 }
 
 /** DPoP proofs of token requests (RFC 9449 §5). */
 export interface TokenRequestProofs {
   readonly algorithms: readonly string[];
-  /** Undefined: the request has no DPoP header. */
+  /** Undefined: the request has no DPoP header. No other request can use an accepted proof until `complete`. */
   verify(context: RequestContext): Promise<ProofCheck | undefined>;
-  /** After tokens were issued: the proof is refused from now on. */
-  markUsed(proof: Extract<ProofCheck, { ok: true }>): void;
+  /** If tokens were issued, the proof is refused from now on. */
+  complete(proof: Extract<ProofCheck, { ok: true }>, wasIssued: boolean): void;
 }
 
 export type OAuthEndpoint = Endpoint<EndpointName, OAuthService>;

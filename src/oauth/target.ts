@@ -1,38 +1,69 @@
+import { DEFAULT_AUDIENCE } from '../domain/access-rule.ts';
 import type { Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import type { Parameters } from '../http/parameters.ts';
 
-/** Is `resource` the API of the public URL, or a part of it? */
-const isDefaultTarget = (resource: string, publicUrl: string): boolean =>
-  resource === publicUrl || resource.startsWith(`${publicUrl}/`);
-
-/**
- * The audience that a request asks for with `resource` (RFC 8707 §2) or, in an exchange, `audience` (RFC 8693 §2.1). Undefined:
- * the default of the integration.
- */
-export function readTarget(
-  parameters: Parameters,
-  integration: Pick<Integration, 'audience'>,
-  { publicUrl, isExchange }: { readonly publicUrl: string; readonly isExchange: boolean },
-): Outcome<string | undefined> {
-  const targets = [parameters.get('resource'), isExchange ? parameters.get('audience') : undefined].filter(
-    (target) => target !== undefined,
-  );
-  const [target, other = target] = targets;
-  if (target === undefined) return ok(undefined);
-  if (target !== other) return refused({ reason: 'target_invalid', target: 'several APIs at once' });
-  const { audience } = integration;
-  if (audience === undefined)
-    return isDefaultTarget(target, publicUrl) ? ok(undefined) : refuseTarget(target);
-  return audience.includes(target) ? ok(target) : refuseTarget(target);
+export interface TargetContext {
+  readonly publicUrl: string;
+  /** The audiences that routes require for a `resource` in protected resource metadata. Undefined: there is no such document. */
+  readonly findAudiences?: ((resource: string) => ReadonlySet<string> | undefined) | undefined;
 }
 
-/** At a refresh: is `resource` what the grant is for? */
-export const createTargetCheck =
-  (resource: string | undefined, publicUrl: string) =>
-  (audience: string | undefined): boolean =>
-    resource === undefined ||
-    (audience === undefined ? isDefaultTarget(resource, publicUrl) : resource === audience);
+/** Is it the API of the public URL, or a part of it? */
+const isBelowPublicUrl = (target: string, publicUrl: string): boolean =>
+  target === publicUrl || target.startsWith(`${publicUrl}/`);
+
+/** Is a token of this audience (undefined: the default) for the target? */
+function isForTarget(
+  audience: string | undefined,
+  target: string,
+  { publicUrl, findAudiences }: TargetContext,
+): boolean {
+  if (audience === target) return true;
+  const required = findAudiences?.(target);
+  const isDefault = audience === undefined || audience === publicUrl;
+  if (required !== undefined) return required.has(isDefault ? DEFAULT_AUDIENCE : audience);
+  return audience === undefined && isBelowPublicUrl(target, publicUrl);
+}
+
+/**
+ * What a request asks for with `resource` (RFC 8707 §2) or `audience` (RFC 8693 §2.1; clients send it with other grant types
+ * too). Ignoring either would issue a token for another API than the client asked for.
+ */
+function readRequestedTarget(parameters: Parameters): Outcome<string | undefined> {
+  const resource = parameters.get('resource');
+  const audience = parameters.get('audience');
+  return resource !== undefined && audience !== undefined && resource !== audience
+    ? refused({ reason: 'target_invalid', target: 'several APIs at once' })
+    : ok(resource ?? audience);
+}
+
+/** The audience of the token; undefined: the default of the integration. */
+export function readTarget(
+  parameters: Parameters,
+  { audience }: Pick<Integration, 'audience'>,
+  context: TargetContext,
+): Outcome<string | undefined> {
+  const requested = readRequestedTarget(parameters);
+  if (!requested.ok || requested.value === undefined) return requested;
+  const target = requested.value;
+  if (audience === undefined)
+    return isForTarget(undefined, target, context) ? ok(undefined) : refuseTarget(target);
+  if (audience.includes(target)) return ok(target);
+  const [found, ...others] = audience.filter((name) => isForTarget(name, target, context));
+  // The routes of a host can require several; the client must name one.
+  return found === undefined || others.length > 0 ? refuseTarget(target) : ok(found);
+}
+
+/** At a refresh: is it what the grant is for? */
+export function createTargetCheck(
+  parameters: Parameters,
+  context: TargetContext,
+): (audience: string | undefined) => boolean {
+  const requested = readRequestedTarget(parameters);
+  return (audience) =>
+    requested.ok && (requested.value === undefined || isForTarget(audience, requested.value, context));
+}
 
 const refuseTarget = (target: string): Outcome<never> =>
   refused({ reason: 'target_invalid', target: target.slice(0, 128) });

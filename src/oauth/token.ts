@@ -99,7 +99,7 @@ const handleRefreshToken: GrantHandler = async (
       refreshToken,
       proofKey,
       arrivedAt: context.arrivedAt,
-      isTarget: createTargetCheck(parameters.get('resource'), service.publicUrl),
+      isTarget: createTargetCheck(parameters, service),
       ...(scope !== undefined && { scope }),
       ...(certificate !== undefined && { certificate }),
     }),
@@ -245,14 +245,14 @@ const acceptsCertificate = (
 
 /** A refresh compares the target with the grant instead; the handlers refuse an unknown client. */
 function resolveTarget(
-  { grantDeps, publicUrl }: OAuthService,
+  service: OAuthService,
   grantType: string,
   { clientId }: AuthenticatedClient,
   parameters: Parameters,
 ): Outcome<string | undefined> {
-  const integration = grantDeps.integrations.get(clientId);
+  const integration = service.grantDeps.integrations.get(clientId);
   if (integration === undefined || grantType === 'refresh_token') return ok(undefined);
-  return readTarget(parameters, integration, { publicUrl, isExchange: grantType === TOKEN_EXCHANGE });
+  return readTarget(parameters, integration, service);
 }
 
 /** RFC 9449 §5: undefined if the request has no DPoP header. */
@@ -267,6 +267,23 @@ async function readProof(
       ? { reason: 'proof_nonce_required', nonce: checked.nonce }
       : { reason: 'proof_invalid', detail: checked.detail },
   );
+}
+
+/** RFC 9449 §11.1: the proof is used up if tokens are issued. A request that fails can be repeated with it. */
+async function useProof(
+  { proofs }: OAuthService,
+  proof: Extract<ProofCheck, { ok: true }> | undefined,
+  issue: () => Promise<Outcome<GrantResult>>,
+): Promise<Outcome<GrantResult>> {
+  if (proof === undefined) return issue();
+  let wasIssued = false;
+  try {
+    const issued = await issue();
+    wasIssued = issued.ok;
+    return issued;
+  } finally {
+    proofs?.complete(proof, wasIssued);
+  }
 }
 
 export const token: OAuthEndpoint = {
@@ -303,17 +320,17 @@ export const token: OAuthEndpoint = {
     const proof = await readProof(service, context);
     if (!proof.ok) return proof;
 
-    const issued = await GRANT_HANDLERS[supportedType](
-      service,
-      context,
-      client.value,
-      parameters,
-      target.value,
-      proof.value?.proofKey,
+    const issued = await useProof(service, proof.value, () =>
+      GRANT_HANDLERS[supportedType](
+        service,
+        context,
+        client.value,
+        parameters,
+        target.value,
+        proof.value?.proofKey,
+      ),
     );
     if (!issued.ok) return issued;
-    // Not before: anyone can make proofs, but only a client with a valid credential gets here.
-    if (proof.value !== undefined) service.proofs?.markUsed(proof.value);
     const { grant, pair, expiresIn, refreshable } = issued.value;
     context.note({ identity: grant.identity, grantId: grant.id });
     return ok({

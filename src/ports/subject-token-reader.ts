@@ -1,4 +1,5 @@
 import type { Epoch } from '../domain/epoch.ts';
+import type { RejectedToken } from '../domain/token-rejection.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 
 /** The token types of RFC 8693 §3 that can be exchanged. */
@@ -20,6 +21,6 @@ export interface SubjectToken {
 
 /** Verifies tokens that are presented for exchange. Throws a `Fault` if the keys of the issuer are not available. */
 export interface SubjectTokenReader {
-  /** Undefined: not a token of a trusted issuer, or not of this type. */
-  read(token: string, type: SubjectTokenType, now: Epoch): Promise<SubjectToken | undefined>;
+  /** Undefined: not a JWT. */
+  read(token: string, type: SubjectTokenType, now: Epoch): Promise<SubjectToken | RejectedToken | undefined>;
 }

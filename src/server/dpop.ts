@@ -58,11 +58,16 @@ export function createTokenRequestProofs(
       const [host = ''] = getHeaderValues(rawHeaders, 'host');
       const origin = getOrigin(forwardedHost ?? authority ?? host);
       const checked = await verifier.verify({ proofs: values, method, origin, path, now: now() });
-      return checked.ok && tokenRequests.has(checked.proofKey, checked.proofId, checked.issuedAt)
+      // Checked and reserved in one step: concurrent requests with the same proof must not all succeed.
+      return checked.ok && !tokenRequests.reserve(checked.proofKey, checked.proofId, checked.issuedAt)
         ? { ok: false, detail: 'it was used before' }
         : checked;
     },
-    markUsed: ({ proofKey, proofId, issuedAt }) =>
-      void tokenRequests.use(proofKey, proofId, issuedAt, now(), dpop.lifetime + PROOF_CLOCK_TOLERANCE),
+    complete({ proofKey, proofId, issuedAt }, wasIssued) {
+      tokenRequests.release(proofKey, proofId);
+      // Anyone can make proofs, but only clients with a valid credential can fill the memory.
+      if (wasIssued)
+        tokenRequests.use(proofKey, proofId, issuedAt, now(), dpop.lifetime + PROOF_CLOCK_TOLERANCE);
+    },
   };
 }

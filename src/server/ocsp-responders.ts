@@ -42,6 +42,7 @@ export class OcspResponderRegistry extends SharedResources<OcspResponder> {
     const httpClient = createHttpClient({ timeoutMs: timeout * 1_000, ca, maxConnections: MAX_CONNECTIONS });
     const responder = new OcspResponder({
       issuer,
+      url,
       send: (request) => sendOcspRequest(url, request, httpClient),
       refresh,
       softFail,

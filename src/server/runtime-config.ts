@@ -131,6 +131,7 @@ export async function buildRuntimeConfig(
       acceptsCertificates: files.issuers.length > 0,
       logoutTokens: trusted.issuers && createLogoutTokenReader(trusted.issuers),
       proofs: createTokenRequestProofs(settings, proxy.policy, processState),
+      findAudiences: (resource) => proxy.resourceMetadata?.findAudiences(resource),
     },
     pages: createConfirmationPages(context, service, providers),
     pagesOrigin: getPagesOrigin(settings),
@@ -291,10 +292,12 @@ function createTokenReader({
   const { read } = createTrustedTokenReader(trustedIssuers, settings.tokens.cacheSize);
   if (!trustedIssuers.introspects)
     return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
-  return (token, at, accepted) =>
-    tokenIssuer.readAccessToken(token, at) ??
-    read(token, at) ??
-    trustedIssuers.introspect(token, at, accepted);
+  return (token, at, accepted) => {
+    const found = tokenIssuer.readAccessToken(token, at) ?? read(token, at);
+    return found === undefined || 'rejection' in found
+      ? (trustedIssuers.introspect(token, at, accepted) ?? found)
+      : found;
+  };
 }
 
 const buildHeaderSettings = (settings: Settings) => {

@@ -242,7 +242,7 @@ function createTrustedIssuer(
       Object.entries(requiredClaims).map(([claim, value]) => [claim, value === true ? undefined : value]),
     ),
     label: settings.label ?? name,
-    claims,
+    claims: { ...claims, trustsEmail: settings.trustEmail },
     scope: createScopeMapping(settings.scopes, settings.scope),
     keys,
     logout: settings.logout,

@@ -30,6 +30,8 @@ export class ProofMemory {
   readonly #limits: ProofMemoryLimits;
   #current: Generation = new Map();
   #previous: Generation = new Map();
+  /** Proofs of requests that have not been completed. */
+  readonly #reserved = new Set<string>();
   #count = 0;
   #startedAt: Epoch = 0;
   /** Seconds in which a proof can be used: the longest that any configuration of this process has had. */
@@ -64,6 +66,21 @@ export class ProofMemory {
     entry.proofs.set(digest(proofId), issuedAt);
     this.#count += 1;
     return true;
+  }
+
+  /**
+   * False: the proof was used before, or by a request that has not been completed. Otherwise no other request can use it
+   * until `release`.
+   */
+  reserve(proofKey: string, proofId: string, issuedAt: Epoch): boolean {
+    const id = reservationId(proofKey, proofId);
+    if (this.#reserved.has(id) || this.has(proofKey, proofId, issuedAt)) return false;
+    this.#reserved.add(id);
+    return true;
+  }
+
+  release(proofKey: string, proofId: string): void {
+    this.#reserved.delete(reservationId(proofKey, proofId));
   }
 
   has(proofKey: string, proofId: string, issuedAt: Epoch): boolean {
@@ -105,3 +122,5 @@ export class ProofMemory {
 
 /** 128 bits. */
 const digest = (proofId: string): string => hash('sha256', proofId, 'base64url').slice(0, 22);
+
+const reservationId = (proofKey: string, proofId: string): string => `${proofKey} ${digest(proofId)}`;

@@ -1,17 +1,18 @@
 import type { Epoch } from '../domain/epoch.ts';
+import type { RejectedToken } from '../domain/token-rejection.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import { flattenString } from '../lib/flat-string.ts';
 import { Fault } from '../ports/fault.ts';
 
-type Verification = Promise<VerifiedToken | undefined>;
+type Verification<Rejected> = Promise<VerifiedToken | Rejected | undefined>;
 
-export interface TokenCacheOptions {
+export interface TokenCacheOptions<Rejected> {
   readonly cacheSize: number;
   /** A cached token is rejected once its key has been removed or retired. */
   readonly isAcceptedKey: (token: VerifiedToken, now: Epoch) => boolean;
-  /** Undefined: the token is rejected by its form alone. Otherwise the function completes the verification. */
-  readonly prepare: (token: string, now: Epoch) => (() => Verification) | undefined;
+  /** The function completes the verification. Anything else: the token is rejected by its form alone. */
+  readonly prepare: (token: string, now: Epoch) => (() => Verification<Rejected>) | Rejected | undefined;
 }
 
 /** Limits memory while the store stalls or forged tokens arrive faster than they are rejected. */
@@ -21,17 +22,25 @@ const MAX_VERIFICATIONS = 10_000;
  * Caches verified tokens by their exact canonical string. A cached token is returned synchronously; concurrent first
  * uses of a token share one verification. The caller checks expiry and revocation on every use.
  */
-export function createTokenCache({ cacheSize, isAcceptedKey, prepare }: TokenCacheOptions) {
+export function createTokenCache<Rejected extends RejectedToken = never>({
+  cacheSize,
+  isAcceptedKey,
+  prepare,
+}: TokenCacheOptions<Rejected>) {
   const cache = createBoundedCache<string, VerifiedToken>(cacheSize);
-  const inFlight = new Map<string, Verification>();
+  const inFlight = new Map<string, Verification<Rejected>>();
 
-  const verifyAndCache = async (token: string, verify: () => Verification): Verification => {
+  const verifyAndCache = async (
+    token: string,
+    verify: () => Verification<Rejected>,
+  ): Verification<Rejected> => {
     const verified = await verify();
     // A flat copy: a substring would keep the request it was cut from in memory.
-    if (verified !== undefined) cache.set(flattenString(token), verified);
+    if (verified !== undefined && verified.rejection === undefined)
+      cache.set(flattenString(token), verified as VerifiedToken);
     return verified;
   };
-  const verifyLimited = (token: string, verify: () => Verification): Verification => {
+  const verifyLimited = (token: string, verify: () => Verification<Rejected>): Verification<Rejected> => {
     if (inFlight.size >= MAX_VERIFICATIONS)
       throw new Fault('overloaded', 'too many access tokens are being verified at once');
     // `finally` runs later even if `verify` throws synchronously, so the entry is always removed after it was added.
@@ -41,13 +50,13 @@ export function createTokenCache({ cacheSize, isAcceptedKey, prepare }: TokenCac
   };
   const createReader =
     (startVerification: typeof verifyLimited) =>
-    (token: string, now: Epoch): VerifiedToken | undefined | Verification => {
+    (token: string, now: Epoch): VerifiedToken | Rejected | undefined | Verification<Rejected> => {
       const cached = cache.get(token);
       if (cached !== undefined) return isAcceptedKey(cached, now) ? cached : undefined;
       const shared = inFlight.get(token);
       if (shared !== undefined) return shared;
       const verify = prepare(token, now);
-      return verify && startVerification(token, verify);
+      return typeof verify === 'function' ? startVerification(token, verify) : verify;
     };
 
   return {

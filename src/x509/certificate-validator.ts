@@ -194,7 +194,7 @@ function validateAt(
     case 'unavailable':
       throw new Fault(
         'certificate_status_unavailable',
-        `no current revocation list for the key of ${issuer.name} has been fetched`,
+        `no current revocation list for the key of ${issuer.name} has been fetched from ${crls.listUrls(issuer.keyFingerprint).join(', ')}`,
         { retryAfter: 5 },
       );
     case 'none':

@@ -37,6 +37,7 @@ export interface Crl {
 
 /** Lists that are fetched, and so change within a configuration. */
 export interface CrlSource {
+  readonly url: string;
   readonly lists: readonly Crl[];
   /** Increases with each change of `lists`. */
   readonly revision: number;
@@ -94,6 +95,9 @@ export function createCrlSet(loaded: readonly Crl[], sources: readonly CrlSource
       if (list !== undefined && now <= list.nextUpdate) return 'good';
       return lists.some(({ isFetched }) => isFetched) ? 'unavailable' : 'unknown';
     },
+    /** Where lists of this issuer are fetched from. */
+    listUrls: (issuerKey: string): readonly string[] =>
+      sources.filter((source) => source.covers(issuerKey)).map(({ url }) => url),
     /** The last second in which the same list of this issuer applies as now. */
     getStatusExpiry(issuerKey: string, now: Epoch): Epoch {
       const ends = (getIndex().get(issuerKey) ?? []).map(({ thisUpdate, nextUpdate }) =>

@@ -7,6 +7,8 @@ import { type OcspResult, readOcspResponse, writeOcspRequest } from './ocsp-mess
 
 export interface OcspResponderOptions {
   readonly issuer: ApprovedIssuer;
+  /** For the log. */
+  readonly url: string;
   /** Sends a request and returns the response; rejects with an `Error` whose message is fit for a log. */
   readonly send: (request: Buffer) => Promise<Buffer>;
   /** Seconds after which a status is requested again. */
@@ -62,7 +64,8 @@ export class OcspResponder {
   readonly #cache = createBoundedCache<string, CachedStatus>(CACHE_SIZE);
   #activeRequests = 0;
   readonly #queue: (() => void)[] = [];
-  #isFailing = false;
+  /** Of the last request, if it failed. */
+  #error: Error | undefined;
 
   constructor(options: OcspResponderOptions) {
     this.#options = options;
@@ -120,8 +123,8 @@ export class OcspResponder {
     if (this.#options.softFail) return { status: 'good', checkAgainAt: now + 1 };
     throw new Fault(
       'certificate_status_unavailable',
-      `the OCSP responder of ${this.#options.issuer.name} does not provide a status`,
-      { retryAfter: Math.max(1, Math.ceil(retryAt - now)) },
+      `the OCSP responder of ${this.#options.issuer.name} does not provide a status: ${this.#options.url}`,
+      { retryAfter: Math.max(1, Math.ceil(retryAt - now)), cause: this.#error },
     );
   }
 
@@ -170,8 +173,8 @@ export class OcspResponder {
   }
 
   #setFailing(error: Error | undefined): void {
-    if ((error !== undefined) === this.#isFailing) return;
-    this.#isFailing = error !== undefined;
-    this.#options.onStateChange?.(error);
+    const hasChanged = (error === undefined) !== (this.#error === undefined);
+    this.#error = error;
+    if (hasChanged) this.#options.onStateChange?.(error);
   }
 }

@@ -216,6 +216,7 @@ describe('gatehouse explain', () => {
         '  routes[0] /health: another path',
         '  routes[1] /files/**: another path',
         '  routes[2] /reports/**: matches, requires reports:write',
+        '  accepts tokens of gatehouse for https://localhost:8443',
         'rejected (403): the token lacks reports:write',
         '',
       ].join('\n'),
@@ -240,6 +241,41 @@ describe('gatehouse explain', () => {
       rule: 'routes[1] /files/**',
       upstream: 'default',
       requirement: 'files:read',
+    });
+  });
+
+  test('shows whose tokens the route accepts, and for which audiences', async () => {
+    const file = writeConfiguration(
+      `${MINIMAL_CONFIG}upstreams: { default: { url: "http://127.0.0.1:8080" } }
+trustedIssuers: { corp: { issuer: "https://id.example.test", audience: [files-api, mail-api] } }
+routes:
+  - { path: /both/**, requires: any-token, issuers: [own, corp], audience: files-api }
+  - { path: /own/**, requires: any-token }
+  - { path: /open, public: true }
+`,
+    );
+    const run = async (path: string, ...more: string[]): Promise<string> =>
+      (await runCommand(['explain', '-c', file, 'GET', path, ...more])).stdout;
+    const text = await run('/both/1');
+    expect(text).toContain('  accepts tokens of gatehouse for files-api\n');
+    expect(text).toContain(
+      '  accepts tokens of corp (https://id.example.test) for files-api or mail-api, and for files-api\n',
+    );
+    expect(await run('/open')).not.toContain('accepts');
+    const publicUrl = 'https://localhost:8443';
+    expect(JSON.parse(await run('/own/1', '--output', 'json'))).toMatchObject({
+      accepts: [{ issuer: 'own', url: publicUrl, audiences: [publicUrl] }],
+    });
+    expect(JSON.parse(await run('/both/1', '--output', 'json'))).toMatchObject({
+      accepts: [
+        { issuer: 'own', audiences: ['files-api'] },
+        {
+          issuer: 'corp',
+          url: 'https://id.example.test',
+          audiences: ['files-api', 'mail-api'],
+          routeAudiences: ['files-api'],
+        },
+      ],
     });
   });
 

@@ -127,7 +127,7 @@ describe('client secrets', () => {
       await request(post('billing', NEXT_SECRET)),
     ]) {
       const token = getAccessToken(reply);
-      expect(reply.json).toMatchObject({ token_type: 'Bearer', scope: 'files:read;reports:write' });
+      expect(reply.json).toMatchObject({ token_type: 'Bearer', scope: 'files:read reports:write' });
       expect(reply.json).not.toHaveProperty('refresh_token');
       const id = createHash('sha256').update('client:billing').digest('hex');
       expect(decodeJwt(token).claims).toMatchObject({ sub: `client:${id}`, client_id: 'billing' });

@@ -258,6 +258,22 @@ describe('a proof at the token endpoint', () => {
     expect(await requestToken(client, dpop)).toMatchObject(refusal('invalid_dpop_proof'));
   });
 
+  test('is accepted once in 50 concurrent requests', async () => {
+    const dpop = await prove();
+    const client = { grant_type: 'client_credentials', client_id: 'confidential', client_secret: SECRET };
+    const replies = await Promise.all(Array.from({ length: 50 }, () => requestToken(client, dpop)));
+    const [accepted, ...rejected] = replies.toSorted((a, b) => a.status - b.status);
+    expect(accepted).toMatchObject(BOUND);
+    for (const reply of rejected) expect(reply).toMatchObject(refusal('invalid_dpop_proof'));
+  });
+
+  test('of a request that is refused for another reason can be used again', async () => {
+    const dpop = await prove();
+    const fields = { grant_type: DEVICE_GRANT, device_code: 'unknown' };
+    expect(await requestToken(fields, dpop)).toMatchObject(refusal('invalid_grant'));
+    expect(await requestToken(await obtainCode(), dpop)).toMatchObject(BOUND);
+  });
+
   test('that occurs twice is refused', async () => {
     const fields = await obtainCode();
     expect(await requestToken(fields, [await prove(), await prove()])).toMatchObject(

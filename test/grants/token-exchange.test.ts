@@ -147,7 +147,7 @@ describe('issued tokens', () => {
 
   test('the scope is that of integration and entry, and a request within it', async () => {
     const token = await issuers.github.sign();
-    expect((await exchange(token)).json['scope']).toBe('files:read;reports:write');
+    expect((await exchange(token)).json['scope']).toBe('files:read reports:write');
     expect((await exchange(token, { scope: 'reports:write' })).json['scope']).toBe('reports:write');
     expect(await exchange(token, { scope: 'mail:send' })).toMatchObject(refusal('invalid_scope'));
     expect(await exchange(token, { scope: 'a b:' })).toMatchObject(refusal('invalid_scope'));
@@ -165,7 +165,7 @@ describe('issued tokens', () => {
       ]),
       async () => {
         const reply = await exchange(await issuers.cluster.sign());
-        expect(reply.json['scope']).toBe('files:read;reports:write');
+        expect(reply.json['scope']).toBe('files:read reports:write');
       },
     );
   });
@@ -311,6 +311,27 @@ describe('refused requests', () => {
     await refuseBoth(await issuers.keycloak.sign({ realm_access: { roles: ['admin'] } }), 'other role');
     await refuseBoth(await issuers.keycloak.sign({ realm_access: { roles: 'x files-reader' } }), 'text');
     await refuseBoth(await issuers.keycloak.sign({ realm_access: undefined }), 'none');
+  });
+
+  test('the audit log says what did not match, and the client does not learn it', async () => {
+    for (const [token, event] of [
+      [
+        await issuers.cluster.sign({ aud: ['other'] }),
+        { reason: 'subject_token_invalid', issuer: 'cluster', detail: 'wrong_audience' },
+      ],
+      [
+        await issuers.github.sign({ repository_id: '75' }),
+        { reason: 'subject_not_allowed', detail: 'claim_mismatch repository_id' },
+      ],
+      [
+        await issuers.github.sign({ sub: 'repo:octo-org/shop-evil:ref:refs/heads/main' }),
+        { reason: 'subject_not_allowed', detail: 'subject_mismatch' },
+      ],
+    ] as const) {
+      const reply = await exchange(token);
+      expect(gateway.auditEvents('grant_denied').at(-1)).toMatchObject(event);
+      for (const secret of ['audience', 'repository', 'mismatch']) expect(reply.text).not.toContain(secret);
+    }
   });
 
   test('the denial is audited without the token', async () => {

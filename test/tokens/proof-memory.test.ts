@@ -12,6 +12,18 @@ describe('the memory of used DPoP proofs', () => {
     expect(memory.use('b', 'p1', NOW, NOW, WINDOW)).toBe(true);
   });
 
+  test('a reserved proof is refused to others until it is released, and after it was used', () => {
+    const memory = new ProofMemory();
+    expect(memory.reserve('a', 'p1', NOW)).toBe(true);
+    expect(memory.reserve('a', 'p1', NOW)).toBe(false);
+    expect(memory.reserve('b', 'p1', NOW)).toBe(true);
+    memory.release('a', 'p1');
+    expect(memory.reserve('a', 'p1', NOW)).toBe(true);
+    memory.release('a', 'p1');
+    expect(memory.use('a', 'p1', NOW, NOW, WINDOW)).toBe(true);
+    expect(memory.reserve('a', 'p1', NOW)).toBe(false);
+  });
+
   test('a proof is remembered until its window has passed, whenever the generations change', () => {
     for (let offset = 0; offset <= WINDOW; offset += 5) {
       const memory = new ProofMemory();

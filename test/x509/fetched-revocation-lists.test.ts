@@ -316,6 +316,10 @@ describe('a gateway with a revocation list at a URL', () => {
     expect(refused).toMatchObject({ status: 503, json: { error: 'temporarily_unavailable' } });
     expect(refused.headers['retry-after']).toBeDefined();
     expect(gateway.auditEvents('grant_denied')).toEqual([]);
+    expect(gateway.log.find(({ code }) => code === 'certificate_status_unavailable')).toMatchObject({
+      event: 'dependency_failed',
+      error: expect.stringContaining(server.url),
+    });
 
     server.respond(sendList(await createCrl(gateway.ca)));
     // A change of how it is fetched fetches it at once.

@@ -34,6 +34,7 @@ describe('the cache of a responder', () => {
     const states: string[] = [];
     const responder = new OcspResponder({
       issuer: approve(ca),
+      url: 'http://ocsp.example.test',
       send: (request) => {
         requests.push(request);
         return respond(request);
@@ -450,11 +451,16 @@ describe('a hostile responder', () => {
         server.closeAllConnections();
         return close();
       });
-      const gateway = await setUpGateway({ url: `http://127.0.0.1:${port}/`, timeout: '1s' });
+      const url = `http://127.0.0.1:${port}/`;
+      const gateway = await setUpGateway({ url, timeout: '1s' });
       const reply = await gateway.post('/Authorize/Certificate', GRANT, { as: gateway.users.alice });
       expect(reply.status).not.toBe(200);
       expect(reply.headers['retry-after']).toBeDefined();
-      expect(gateway.log.some(({ code }) => code === 'certificate_status_unavailable')).toBe(true);
+      expect(gateway.log.find(({ code }) => code === 'certificate_status_unavailable')).toMatchObject({
+        event: 'dependency_failed',
+        error: expect.stringContaining(url),
+        cause: expect.any(String),
+      });
       expect(gateway.auditEvents('grant_denied')).toEqual([]);
     },
   );

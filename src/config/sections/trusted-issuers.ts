@@ -64,7 +64,11 @@ export const trustedIssuerSection = (path: PathSchema) =>
       .strictObject({
         identity: claim.default('sub').describe('Claim with the stable id of the caller.'),
         name: claim.default('preferred_username').describe('Claim with the user name.'),
-        email: claim.default('email').describe('Claim with the e-mail address.'),
+        email: claim
+          .default('email')
+          .describe(
+            'Claim with the e-mail address. Ignored unless `email_verified` is true; see `trustEmail`.',
+          ),
         groups: claim.default('groups').describe('Claim with a list of groups.'),
         clientId: z
           .array(claim)
@@ -78,6 +82,12 @@ export const trustedIssuerSection = (path: PathSchema) =>
       })
       .prefault({})
       .describe('What its claims mean: names of claims, or JSON pointers such as `/realm_access/roles`.'),
+    trustEmail: z
+      .boolean()
+      .default(false)
+      .describe(
+        'Use its e-mail addresses although its tokens have no `email_verified`, or `claims.email` is another claim. Only for issuers whose users cannot enter any address.',
+      ),
     scopes: z
       .record(z.string().min(1).max(256), scope)
       .prefault({})

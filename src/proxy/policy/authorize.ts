@@ -1,10 +1,10 @@
 import { type AccessRule, DEFAULT_AUDIENCE, OWN_ISSUER } from '../../domain/access-rule.ts';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { Integration } from '../../domain/integration.ts';
-import type { TokenFault } from '../../domain/refusal.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import { intersectScopes, type Scope } from '../../domain/scope.ts';
+import { formatRejection, type RejectedToken, reject } from '../../domain/token-rejection.ts';
 import {
   findTokenFault,
   type PresentedCertificate,
@@ -17,6 +17,9 @@ import type { Credentials } from './credentials.ts';
 import type { ProxyRefusal } from './refusals.ts';
 import { findUnmetRequirement } from './requirement.ts';
 
+/** Undefined: rejected without a reason that is worth a log. */
+type TokenReading = VerifiedToken | RejectedToken | undefined;
+
 /** What decisions depend on. Everything is in memory: no network, no disk. */
 export interface PolicyContext {
   readonly rules: CompiledRules;
@@ -26,7 +29,7 @@ export interface PolicyContext {
     now: Epoch,
     /** Of the rule: an opaque token is only sent to an issuer that the rule accepts. */
     issuers: AccessRule['issuers'],
-  ) => VerifiedToken | undefined | Promise<VerifiedToken | undefined>;
+  ) => TokenReading | Promise<TokenReading>;
   readonly revocations: Pick<RevocationLog, 'isRevoked'>;
   readonly getIntegration: (clientId: string) => Integration | undefined;
   readonly isOwnAuthority: (authority: string) => boolean;
@@ -172,11 +175,10 @@ async function decideWithProof(
   const { method, now } = request;
   const bearer = await policy.readAccessToken(accessToken, now, rule?.issuers);
   const certificate = await readBoundCertificate(request, bearer);
-  const proofKey = bearer?.proofKey;
+  const proofKey = getVerified(bearer)?.proofKey;
   // The proof of a token that is not valid is not verified: that costs more.
   const caller = validateBearer(policy, rule, bearer, now, certificate, proofKey);
-  if (typeof caller === 'string')
-    return refuseOrReport(rule, target, { reason: 'token_invalid', fault: caller, scheme: 'dpop' });
+  if ('reason' in caller) return refuseOrReport(rule, target, { ...caller, scheme: 'dpop' });
   if (proofKey === undefined || policy.proofs === undefined)
     return refuseOrReport(rule, target, {
       reason: 'token_invalid',
@@ -206,10 +208,11 @@ async function decideWithProof(
 
 const NO_PROOF: PresentedProof = { values: [] };
 
-const readBoundCertificate = (
-  { certificate }: AccessRequest,
-  bearer: VerifiedToken | undefined,
-): PendingCertificate => (bearer?.boundTo === undefined ? undefined : certificate());
+const readBoundCertificate = ({ certificate }: AccessRequest, bearer: TokenReading): PendingCertificate =>
+  getVerified(bearer)?.boundTo === undefined ? undefined : certificate();
+
+const getVerified = (bearer: TokenReading): VerifiedToken | undefined =>
+  bearer === undefined || bearer.rejection !== undefined ? undefined : bearer;
 
 /** The token is checked again before the request is forwarded: it may have expired or been revoked meanwhile. */
 const markDelayed = (decision: AccessDecision): AccessDecision =>
@@ -245,13 +248,12 @@ function decide(
   host: string,
   target: RequestTarget,
   rule: AccessRule | undefined,
-  bearer: VerifiedToken | undefined,
+  bearer: TokenReading,
   certificate: PresentedCertificate | undefined,
   proofKey?: string,
 ): AccessDecision {
   const caller = validateBearer(policy, rule, bearer, now, certificate, proofKey);
-  if (typeof caller === 'string')
-    return refuseOrReport(rule, target, { reason: 'token_invalid', fault: caller });
+  if ('reason' in caller) return refuseOrReport(rule, target, caller);
   if (rule === undefined)
     return {
       kind: 'refused',
@@ -273,12 +275,14 @@ function decide(
 function validateBearer(
   policy: PolicyContext,
   rule: AccessRule | undefined,
-  bearer: VerifiedToken | undefined,
+  bearer: TokenReading,
   now: Epoch,
   certificate: PresentedCertificate | undefined,
   proofKey: string | undefined,
-): Caller | TokenFault {
-  if (bearer === undefined || !acceptsIssuer(rule, bearer.issuer)) return 'not_authentic';
+): Caller | InvalidToken {
+  if (bearer === undefined || bearer.rejection !== undefined) return refuseNotAuthentic(bearer);
+  if (!acceptsIssuer(rule, bearer.issuer))
+    return refuseNotAuthentic(reject('issuer_not_accepted', bearer.issuer ?? OWN_ISSUER));
   // The clients of a trusted issuer are registered there.
   const integration = bearer.issuer === undefined ? policy.getIntegration(bearer.clientId) : undefined;
   const fault = findTokenFault(bearer, {
@@ -288,10 +292,24 @@ function validateBearer(
     proofKey,
     certificate: () => certificate,
   });
-  if (fault !== undefined) return fault;
+  if (fault !== undefined) return { reason: 'token_invalid', fault };
   if (certificate?.der !== undefined && !presentedCertificates.has(bearer))
     presentedCertificates.set(bearer, certificate.der);
   return getCaller(bearer, integration);
+}
+
+type InvalidToken = Extract<ProxyRefusal, { reason: 'token_invalid' }>;
+
+/** The client does not learn why: it could probe which issuers are trusted. */
+function refuseNotAuthentic(rejected: RejectedToken | undefined): InvalidToken {
+  if (rejected === undefined) return { reason: 'token_invalid', fault: 'not_authentic' };
+  const { rejection } = rejected;
+  const issuer = rejection.issuer === undefined ? '' : ` (issuer ${rejection.issuer})`;
+  return {
+    reason: 'token_invalid',
+    fault: 'not_authentic',
+    detail: `${formatRejection(rejection)}${issuer}`,
+  };
 }
 
 /** A token of a trusted issuer is not authentic where the rule does not list the issuer. */

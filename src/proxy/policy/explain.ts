@@ -1,15 +1,16 @@
 import { METHODS as KNOWN_METHODS } from 'node:http';
-import type { AccessRule } from '../../domain/access-rule.ts';
+import {
+  type AccessRule,
+  DEFAULT_AUDIENCE,
+  getAcceptedAudiences,
+  getAcceptedIssuers,
+  OWN_ISSUER,
+} from '../../domain/access-rule.ts';
 import type { Integration } from '../../domain/integration.ts';
 import { isForwardableMethod } from '../../domain/method.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { formatRouteLimit } from '../../domain/route-limit.ts';
-import {
-  type CompiledRules,
-  type Mismatch,
-  normalizeHost,
-  type TraceEntry,
-} from '../../domain/rule-matcher.ts';
+import { type Mismatch, normalizeHost, type TraceEntry } from '../../domain/rule-matcher.ts';
 import { findExcess, formatScope, intersectScopes, type Scope } from '../../domain/scope.ts';
 import { hasAccessTokenInQuery, type PolicyContext } from './authorize.ts';
 import { isServedMethod } from './request-head.ts';
@@ -23,6 +24,13 @@ export interface ExplainContext extends Pick<PolicyContext, 'rules' | 'isOwnAuth
   readonly isPagePath?: (path: string) => boolean;
   /** Is this request target a forward-auth request? */
   readonly isForwardAuthPath: (url: string) => boolean;
+  /** The issuer and audience of own tokens. */
+  readonly publicUrl: string;
+  /** By name. */
+  readonly trustedIssuers: ReadonlyMap<
+    string,
+    { readonly issuer: string; readonly audience: readonly string[] }
+  >;
   /** May requests name this host? */
   readonly isListedHost?: (host: string) => boolean;
   /** What happens to requests for other hosts. */
@@ -52,6 +60,18 @@ export type Verdict =
   | 'forbidden'
   | 'no_rule';
 
+/** Tokens of one issuer that a rule accepts. */
+export interface AcceptedTokens {
+  /** `own`, or the name of a trusted issuer. */
+  readonly issuer: string;
+  /** The `iss` claim. */
+  readonly url: string;
+  /** One of these must be in `aud`. */
+  readonly audiences: readonly string[];
+  /** Of a trusted issuer: one of these too. Omitted: the rule does not restrict them. */
+  readonly routeAudiences?: readonly string[];
+}
+
 export interface Explanation {
   /** What the gateway would do. */
   readonly verdict: Verdict;
@@ -65,6 +85,8 @@ export interface Explanation {
   readonly reportOnly?: true;
   /** The rule allows WebSockets. */
   readonly websocket?: true;
+  /** Whose tokens the rule accepts, and for which APIs. Omitted for a public rule. */
+  readonly accepts?: readonly AcceptedTokens[];
   /** Limits on its forwarded requests: `100/s per identity, burst 200`. */
   readonly limits?: readonly string[];
   /** Pages of these origins may read the response. */
@@ -130,13 +152,14 @@ function explainRequest(
     method === 'OPTIONS'
       ? PREFLIGHT_METHODS.filter((one) => rules.match({ ...matched, method: one })?.cors)
       : [];
-  const explanation = evaluateRule(rules, target, request);
+  const explanation = evaluateRule(context, target, request);
   return { ...explanation, ...(preflightsFor.length > 0 && { preflightsFor }) };
 }
 
 const PREFLIGHT_METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'] as const;
 
-function evaluateRule(rules: CompiledRules, target: RequestTarget, request: ExplainRequest): Explanation {
+function evaluateRule(context: ExplainContext, target: RequestTarget, request: ExplainRequest): Explanation {
+  const { rules } = context;
   const { method, host, scope, client, integration } = request;
   const trace = rules.trace({ method, host: target.authority ?? host, target });
   const tried = trace.map(({ rule, mismatch }) => ({ rule: rule.name, misfit: mismatch }));
@@ -157,27 +180,57 @@ function evaluateRule(rules: CompiledRules, target: RequestTarget, request: Expl
   const common = { path: target.path, rule, requirement, tried, ...getRuleFlags(rule, method) };
   if (rule.requirement.kind === 'public')
     return { verdict: 'public', reason: 'the rule is public', ...common };
+  const accepted = { ...common, accepts: listAcceptedTokens(context, rule) };
   if (scope === undefined && client === undefined)
-    return { verdict: 'token_required', reason: `the rule asks for ${requirement}`, ...common };
+    return { verdict: 'token_required', reason: `the rule asks for ${requirement}`, ...accepted };
 
   const tokenScope: Scope = scope ?? integration?.scope ?? new Map();
   const effective = integration === undefined ? tokenScope : intersectScopes(tokenScope, integration.scope);
   const unmet = findUnmetRequirement(rule, client ?? '', effective);
-  if (unmet === undefined) return { verdict: 'allowed', reason: `the token gives ${requirement}`, ...common };
+  if (unmet === undefined)
+    return { verdict: 'allowed', reason: `the token gives ${requirement}`, ...accepted };
   if (unmet.reason === 'client_not_allowed')
     return {
       verdict: 'forbidden',
       reason:
         client === undefined ? 'the rule is for named clients only' : `the rule is not open to ${client}`,
-      ...common,
+      ...accepted,
     };
   const missing =
     rule.requirement.kind === 'scope' ? findExcess(rule.requirement.scope, effective) : undefined;
   return {
     verdict: 'forbidden',
     reason: `the token lacks ${missing === undefined ? requirement : formatScope(missing)}`,
-    ...common,
+    ...accepted,
   };
+}
+
+/** As `acceptsIssuer` and `acceptsAudience` of the policy decide. */
+function listAcceptedTokens(
+  { publicUrl, trustedIssuers }: ExplainContext,
+  rule: AccessRule,
+): readonly AcceptedTokens[] {
+  return [...getAcceptedIssuers(rule)].flatMap((name) => {
+    if (name === OWN_ISSUER) {
+      const audiences = [...getAcceptedAudiences(rule)].map((one) =>
+        one === DEFAULT_AUDIENCE ? publicUrl : one,
+      );
+      return [{ issuer: name, url: publicUrl, audiences: [...new Set(audiences)] }];
+    }
+    const issuer = trustedIssuers.get(name);
+    if (issuer === undefined) return [];
+    const { audiences } = rule;
+    return [
+      {
+        issuer: name,
+        url: issuer.issuer,
+        audiences: issuer.audience,
+        ...(audiences !== undefined && {
+          routeAudiences: [...audiences].filter((one) => one !== DEFAULT_AUDIENCE),
+        }),
+      },
+    ];
+  });
 }
 
 function explainNoRule(trace: readonly TraceEntry[]): string {

@@ -10,8 +10,13 @@ export type ProxyRefusal =
   | { readonly reason: 'transfer_coding_unsupported' }
   | { readonly reason: 'expectation_failed' }
   | { readonly reason: 'token_missing' }
-  /** `scheme`: with which it was sent; omitted: Bearer. */
-  | { readonly reason: 'token_invalid'; readonly fault: TokenFault; readonly scheme?: 'dpop' }
+  /** `scheme`: with which it was sent; omitted: Bearer. `detail`: for the log only. */
+  | {
+      readonly reason: 'token_invalid';
+      readonly fault: TokenFault;
+      readonly scheme?: 'dpop';
+      readonly detail?: string;
+    }
   | { readonly reason: 'proof_invalid'; readonly detail: string }
   | { readonly reason: 'proof_nonce_required'; readonly nonce: string }
   | { readonly reason: 'no_rule' }
@@ -211,7 +216,8 @@ export function getErrorResponse<R extends ProxyRefusal['reason']>(
 
 /** For the log. */
 export function getLogReason(refusal: ProxyRefusal): string {
-  if (refusal.reason === 'token_invalid') return `token_${refusal.fault}`;
+  if (refusal.reason === 'token_invalid')
+    return `token_${refusal.fault}${refusal.detail === undefined ? '' : `: ${refusal.detail}`}`;
   if (refusal.reason === 'rate_limited') return `rate_limited: ${refusal.limit}`;
   if (refusal.reason === 'proof_invalid') return `proof_invalid: ${refusal.detail}`;
   return refusal.reason === 'malformed' ? `malformed: ${refusal.detail}` : refusal.reason;

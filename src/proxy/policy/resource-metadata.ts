@@ -1,4 +1,9 @@
-import { type AccessRule, getAcceptedIssuers, OWN_ISSUER } from '../../domain/access-rule.ts';
+import {
+  type AccessRule,
+  getAcceptedAudiences,
+  getAcceptedIssuers,
+  OWN_ISSUER,
+} from '../../domain/access-rule.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import { listScopeTokens, type Scope, unionScopes } from '../../domain/scope.ts';
@@ -44,6 +49,7 @@ export interface ResourceDocument {
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
 const MAX_PATH = 1_024;
+const RESOURCE_URL = /^(https?:\/\/([^/?#\\]+))(\/[^?#]*)?$/;
 
 /** A long path, or one in which a client sent a secret, gets the URL of the whole host. */
 const isRepeatable = (path: string): boolean => path.length <= MAX_PATH && redactText(path) === path;
@@ -90,6 +96,30 @@ export class ResourceMetadata {
     };
   }
 
+  /**
+   * The audiences of own tokens that the routes of a resource require (RFC 9728 §3.3: clients request a token for the `resource` of
+   * the document). Undefined: no document has this `resource`.
+   */
+  findAudiences(resource: string): ReadonlySet<string> | undefined {
+    const [, origin = '', host = '', path = ''] = RESOURCE_URL.exec(resource) ?? [];
+    if (origin === '' || this.#getOrigin(host) !== origin) return undefined;
+    const name = normalizeHost(host);
+    const hostRules = this.#listProtectedRules(name);
+    if (path !== '' && !this.#findRules(name, path, hostRules)?.length) return undefined;
+    const target = path === '' ? undefined : parsePath(path, this.#deps.rules.encodedSlash);
+    const matched = target === undefined ? [] : this.#matchRules(name, target).filter(isProtectedRule);
+    // As in the document, a path without a route is described like the host.
+    const rules = matched.length === 0 ? hostRules : matched;
+    const accepting = rules.filter((rule) => getAcceptedIssuers(rule).has(OWN_ISSUER));
+    return accepting.length === 0
+      ? undefined
+      : new Set(accepting.flatMap((rule) => [...getAcceptedAudiences(rule)]));
+  }
+
+  #matchRules(host: string, target: RequestTarget): readonly (AccessRule | undefined)[] {
+    return METHODS.map((method) => this.#deps.rules.match({ method, host, target }));
+  }
+
   /** Undefined: no request for this path gets 401. */
   #findRules(
     host: string,
@@ -99,9 +129,8 @@ export class ResourceMetadata {
     const { rules, detail, isServicePath } = this.#deps;
     const target = parsePath(path, rules.encodedSlash);
     if (target === undefined || !isRepeatable(path) || isServicePath?.(path) === true) return undefined;
-    const matched = METHODS.map((method) => rules.match({ method, host, target }));
-    if (detail === 'route')
-      return [...new Set(matched)].filter((rule) => rule !== undefined && isProtected(rule)) as AccessRule[];
+    const matched = this.#matchRules(host, target);
+    if (detail === 'route') return [...new Set(matched)].filter(isProtectedRule);
     // Without a rule, an encoded slash is 400.
     const needsToken = matched.some((rule) =>
       rule === undefined ? !target.encodedSlash : isProtected(rule),
@@ -117,6 +146,9 @@ export class ResourceMetadata {
 }
 
 const isProtected = ({ requirement }: AccessRule): boolean => requirement.kind !== 'public';
+
+const isProtectedRule = (rule: AccessRule | undefined): rule is AccessRule =>
+  rule !== undefined && isProtected(rule);
 
 const getRequiredScope = ({ requirement }: AccessRule): Scope[] =>
   requirement.kind === 'scope' ? [requirement.scope] : [];

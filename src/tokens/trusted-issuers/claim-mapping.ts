@@ -9,6 +9,8 @@ export interface ClaimMapping {
   readonly identity: string;
   readonly name: string;
   readonly email: string;
+  /** The issuer verifies all e-mail addresses, although its tokens do not say so. */
+  readonly trustsEmail: boolean;
   readonly groups: string;
   /** The first that the token has. */
   readonly clientId: readonly string[];
@@ -54,11 +56,15 @@ function readWords(value: Json | undefined): readonly string[] {
   return Array.isArray(value) ? value.slice(0, MAX_SCOPE_WORDS).filter(isUsableText) : [];
 }
 
+/** OpenID Connect Core §5.1 and §5.7: users of many issuers can enter any address. `email_verified` is about `email` only. */
+function isEmailVerified(claims: JsonObject, { email, trustsEmail }: ClaimMapping): boolean {
+  const isVerified = claims['email_verified'];
+  return isVerified === undefined ? trustsEmail : isVerified === true && (trustsEmail || email === 'email');
+}
+
 export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile | undefined {
   const name = readText(claims, mapping.name);
-  // Users can enter any address in their profile.
-  const isUnverified = claims['email_verified'] !== undefined && claims['email_verified'] !== true;
-  const email = isUnverified ? undefined : readText(claims, mapping.email);
+  const email = isEmailVerified(claims, mapping) ? readText(claims, mapping.email) : undefined;
   const groupClaim = readClaim(claims, mapping.groups);
   const groups = Array.isArray(groupClaim) ? groupClaim.filter(isUsableText) : [];
   return createProfile({

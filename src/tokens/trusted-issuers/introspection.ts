@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import type { Epoch } from '../../domain/epoch.ts';
+import type { RejectedToken } from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
 import { IDENTITY_ENCODING, readResponseText } from '../../http/read-response.ts';
 import { createBoundedCache } from '../../lib/bounded-cache.ts';
@@ -22,8 +23,15 @@ export interface IntrospectionOptions {
   readonly onStateChange?: (error: Error | undefined) => void;
 }
 
-/** The claims of an active token as a token of the issuer; undefined if it is not accepted. */
-type MapClaims = (claims: JsonObject, now: Epoch) => VerifiedToken | undefined;
+type Reading = VerifiedToken | RejectedToken;
+
+/** The claims of an introspection response as a token of the issuer, if it is active. */
+type MapClaims = (claims: JsonObject, now: Epoch) => Reading;
+
+interface Rejection {
+  readonly rejected: RejectedToken;
+  readonly until: Epoch;
+}
 
 interface Result {
   readonly token: VerifiedToken;
@@ -41,8 +49,8 @@ export class TokenIntrospection {
   readonly #options: IntrospectionOptions;
   readonly #active;
   /** By digest, so that long tokens do not fill the memory: until when they are known to be inactive. */
-  readonly #inactive = createBoundedCache<string, Epoch>(MAX_INACTIVE);
-  readonly #inFlight = new Map<string, Promise<VerifiedToken | undefined>>();
+  readonly #inactive = createBoundedCache<string, Rejection>(MAX_INACTIVE);
+  readonly #inFlight = new Map<string, Promise<Reading>>();
   #isFailing = false;
 
   constructor(options: IntrospectionOptions) {
@@ -50,18 +58,15 @@ export class TokenIntrospection {
     this.#active = createBoundedCache<string, Result>(options.cacheSize);
   }
 
-  /** Undefined: inactive, or not accepted. Throws or rejects with a `Fault` if that cannot be found out. */
-  read(
-    token: string,
-    now: Epoch,
-    mapClaims: MapClaims,
-  ): VerifiedToken | undefined | Promise<VerifiedToken | undefined> {
+  /** Throws or rejects with a `Fault` if it cannot be found out whether the token is active. */
+  read(token: string, now: Epoch, mapClaims: MapClaims): Reading | Promise<Reading> {
     const cached = this.#active.get(token);
     if (cached !== undefined && now < cached.until) return cached.token;
     const shared = this.#inFlight.get(token);
     if (shared !== undefined) return shared;
     const digest = hash('sha256', token, 'base64url');
-    if (now < (this.#inactive.get(digest) ?? 0)) return undefined;
+    const rejection = this.#inactive.get(digest);
+    if (rejection !== undefined && now < rejection.until) return rejection.rejected;
     const limit = cached === undefined ? MAX_REQUESTS.unknown : MAX_REQUESTS.all;
     if (this.#inFlight.size >= limit)
       throw new Fault(
@@ -74,18 +79,12 @@ export class TokenIntrospection {
     return request;
   }
 
-  async #introspect(
-    token: string,
-    digest: string,
-    now: Epoch,
-    mapClaims: MapClaims,
-  ): Promise<VerifiedToken | undefined> {
+  async #introspect(token: string, digest: string, now: Epoch, mapClaims: MapClaims): Promise<Reading> {
     const { cacheLifetime } = this.#options;
-    const claims = await this.#send(token);
-    const verified = claims['active'] === true ? mapClaims(claims, now) : undefined;
-    if (verified === undefined) {
+    const verified = mapClaims(await this.#send(token), now);
+    if (verified.rejection !== undefined) {
       this.#active.delete(token);
-      this.#inactive.set(digest, now + cacheLifetime);
+      this.#inactive.set(digest, { rejected: verified, until: now + cacheLifetime });
     } else
       this.#active.set(token, { token: verified, until: Math.min(now + cacheLifetime, verified.expires) });
     return verified;

@@ -1,3 +1,4 @@
+import { reject } from '../../domain/token-rejection.ts';
 import type { Json } from '../../lib/strict-json.ts';
 import type { SubjectTokenReader, SubjectTokenType } from '../../ports/subject-token-reader.ts';
 import { readClaim } from './claim-mapping.ts';
@@ -8,11 +9,12 @@ import type { TrustedIssuers } from './trusted-issuers.ts';
 export const createSubjectTokenReader = (issuers: TrustedIssuers): SubjectTokenReader => ({
   async read(token, type, now) {
     const verify = issuers.prepare(token, now);
-    const verified = await verify?.();
-    const decoded = verified && decodeToken(token);
-    if (verified?.issuer === undefined || decoded === undefined) return undefined;
-    if (!isOfType(decoded.header['typ'], type)) return undefined;
+    const verified = typeof verify === 'function' ? await verify() : verify;
+    if (verified === undefined || verified.rejection !== undefined) return verified;
+    const decoded = decodeToken(token);
     const { identity, issuer } = verified;
+    if (issuer === undefined || decoded === undefined) return undefined;
+    if (!isOfType(decoded.header['typ'], type)) return reject('type_not_accepted', issuer);
     const { jti } = decoded.claims;
     return {
       verified,

@@ -1,7 +1,8 @@
 import { hash } from 'node:crypto';
-import { JOSEError } from 'jose/errors';
+import { JOSEError, JWSSignatureVerificationFailed, JWTClaimValidationFailed, JWTExpired } from 'jose/errors';
 import { type JWTVerifyOptions, jwtVerify } from 'jose/jwt/verify';
 import type { Epoch } from '../../domain/epoch.ts';
+import { type RejectedToken, type RejectionFault, reject } from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
 import { isJsonObject, type Json, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
 import type { LogoutRequest } from '../../ports/logout-token-reader.ts';
@@ -57,6 +58,8 @@ interface SignatureHeader {
   readonly alg: SignatureAlgorithm;
 }
 
+export type TokenReading = VerifiedToken | RejectedToken;
+
 /** In place of the id of a key. */
 const INTROSPECTED = 'introspected';
 
@@ -110,15 +113,12 @@ export class TrustedIssuer {
     return this.#options.keys.has(keyId);
   }
 
-  /** Undefined: rejected by its header, before any key is looked up. */
-  prepare(
-    token: string,
-    decoded: DecodedToken,
-    now: Epoch,
-  ): (() => Promise<VerifiedToken | undefined>) | undefined {
+  /** Rejected by its header before any key is looked up, or the function that completes the verification. */
+  prepare(token: string, decoded: DecodedToken, now: Epoch): (() => Promise<TokenReading>) | RejectedToken {
     const signature = this.#readHeader(decoded, this.#options.tokenTypes);
+    if (typeof signature === 'string') return this.#reject(signature);
     // A logout token without a type of its own looks like an access token.
-    if (signature === undefined || isLogoutToken(decoded.claims)) return undefined;
+    if (isLogoutToken(decoded.claims)) return this.#reject('logout_token');
     return () => this.#verifyAccessToken(token, decoded.claims, signature, now);
   }
 
@@ -136,30 +136,46 @@ export class TrustedIssuer {
   }
 
   /** Throws or rejects with a `Fault` if the issuer cannot be asked. */
-  introspect(token: string, now: Epoch): VerifiedToken | undefined | Promise<VerifiedToken | undefined> {
+  introspect(token: string, now: Epoch): TokenReading | undefined | Promise<TokenReading | undefined> {
     return this.#options.introspection?.client.read(token, now, (claims, at) =>
       this.#readIntrospection(claims, at),
     );
   }
 
   /** RFC 7662 §2.2, with the same checks as for a JWT. */
-  #readIntrospection(claims: JsonObject, now: Epoch): VerifiedToken | undefined {
+  #readIntrospection(claims: JsonObject, now: Epoch): TokenReading {
     const { issuer, audience, clockTolerance, requiredClaims } = this.#options;
     const { iss, aud, iat, exp, nbf, token_type: tokenType, typ } = claims;
-    if (iss !== undefined && iss !== issuer) return undefined;
+    if (claims['active'] !== true) return this.#reject('inactive');
+    if (iss !== undefined && iss !== issuer) return this.#reject('claim_mismatch', 'iss');
     if (![aud ?? []].flat().some((value) => typeof value === 'string' && audience.includes(value)))
-      return undefined;
+      return this.#reject('wrong_audience');
     // A refresh token can be active, too.
     if (!isAbsentOr(tokenType, /^(?:bearer|dpop)$/i) || !isAbsentOr(typ, /^(?:bearer|at\+jwt|jwt)$/i))
-      return undefined;
-    if (!Number.isFinite(iat) || !Number.isFinite(exp)) return undefined;
-    if (nbf !== undefined && !(Number(nbf) <= now + clockTolerance)) return undefined;
-    for (const [name, value] of requiredClaims)
-      if (claims[name] === undefined || (value !== undefined && claims[name] !== value)) return undefined;
+      return this.#reject('type_not_accepted');
+    if (!Number.isFinite(iat)) return this.#reject('claim_missing', 'iat');
+    if (!Number.isFinite(exp)) return this.#reject('claim_missing', 'exp');
+    if (nbf !== undefined && !(Number(nbf) <= now + clockTolerance)) return this.#reject('not_yet_valid');
+    for (const name of requiredClaims.keys())
+      if (claims[name] === undefined) return this.#reject('claim_missing', name);
+    const mismatch = this.#findClaimMismatch(claims);
+    if (mismatch !== undefined) return mismatch;
     const verified = this.#map(claims, INTROSPECTED);
     // RFC 9449 §5: a token of this type is bound to a key.
     const isDpopToken = typeof tokenType === 'string' && /^dpop$/i.test(tokenType);
-    return isDpopToken && verified?.proofKey === undefined ? undefined : verified;
+    return isDpopToken && verified.rejection === undefined && verified.proofKey === undefined
+      ? this.#reject('claim_missing', 'cnf')
+      : verified;
+  }
+
+  #reject(fault: RejectionFault, claim?: string): RejectedToken {
+    return reject(fault, this.name, claim);
+  }
+
+  #findClaimMismatch(claims: JsonObject): RejectedToken | undefined {
+    for (const [name, value] of this.#options.requiredClaims)
+      if (value !== undefined && claims[name] !== value) return this.#reject('claim_mismatch', name);
+    return undefined;
   }
 
   get acceptsLogout(): boolean {
@@ -174,14 +190,15 @@ export class TrustedIssuer {
   ): Promise<LogoutRequest | undefined> {
     const { name, label, logout, claims: mapping, clockTolerance } = this.#options;
     const signature = this.#readHeader(decoded, LOGOUT_TOKEN_TYPES);
-    if (logout === undefined || signature === undefined) return undefined;
+    if (logout === undefined || typeof signature === 'string') return undefined;
     const key = await this.#verifySignature(token, signature, {
       audience: [...logout.audience],
       requiredClaims: ['exp', 'iat', 'jti'],
       maxTokenAge: MAX_LOGOUT_TOKEN_AGE,
       currentDate: new Date(now * 1_000),
     });
-    const found = key && readLogoutClaims(decoded.claims, mapping.identity);
+    if (isRejected(key)) return undefined;
+    const found = readLogoutClaims(decoded.claims, mapping.identity);
     if (found === undefined) return undefined;
     const { subject, session } = found;
     return {
@@ -192,31 +209,34 @@ export class TrustedIssuer {
     };
   }
 
-  #readHeader({ header }: DecodedToken, types: ReadonlySet<string | undefined>): SignatureHeader | undefined {
+  #readHeader(
+    { header }: DecodedToken,
+    types: ReadonlySet<string | undefined>,
+  ): SignatureHeader | RejectionFault {
     const { alg, typ, kid, crit } = header;
     // Keys in the header (`jwk`, `jku`, `x5c`, `x5u`) are not used, and extensions are not supported.
-    if (crit !== undefined || !isSignatureAlgorithm(alg) || !this.#options.algorithms.includes(alg))
-      return undefined;
-    if (kid !== undefined && typeof kid !== 'string') return undefined;
+    if (crit !== undefined || (kid !== undefined && typeof kid !== 'string')) return 'header_not_accepted';
+    if (!isSignatureAlgorithm(alg) || !this.#options.algorithms.includes(alg)) return 'algorithm_not_allowed';
     const type = typeof typ === 'string' ? typ.toLowerCase().replace(/^application\//, '') : typ;
-    if ((type !== undefined && typeof type !== 'string') || !types.has(type)) return undefined;
+    if ((type !== undefined && typeof type !== 'string') || !types.has(type)) return 'type_not_accepted';
     return { kid, alg };
   }
 
-  /** The key that verified the token; undefined if it is not valid. */
+  /** The key that verified the token. */
   async #verifySignature(
     token: string,
     { kid, alg }: SignatureHeader,
     checks: Omit<JWTVerifyOptions, 'algorithms' | 'issuer' | 'clockTolerance'>,
-  ): Promise<IssuerKey | undefined> {
+  ): Promise<IssuerKey | RejectedToken> {
     const { issuer, clockTolerance, keys } = this.#options;
     const key = await keys.find(kid, alg);
-    if (key === undefined) return undefined;
+    if (key === undefined) return this.#reject('unknown_key');
     try {
       await jwtVerify(token, await key.import(alg), { algorithms: [alg], issuer, clockTolerance, ...checks });
       return key;
     } catch (error) {
-      if (error instanceof JOSEError || error instanceof TypeError) return undefined;
+      if (error instanceof JOSEError || error instanceof TypeError)
+        return this.#reject(...classifyError(error));
       throw error;
     }
   }
@@ -226,25 +246,24 @@ export class TrustedIssuer {
     claims: JsonObject,
     signature: SignatureHeader,
     now: Epoch,
-  ): Promise<VerifiedToken | undefined> {
+  ): Promise<TokenReading> {
     const { audience, requiredClaims } = this.#options;
     const key = await this.#verifySignature(token, signature, {
       audience: [...audience],
       requiredClaims: ['exp', 'iat', ...requiredClaims.keys()],
       currentDate: new Date(now * 1_000),
     });
-    if (key === undefined) return undefined;
-    for (const [name, value] of requiredClaims)
-      if (value !== undefined && claims[name] !== value) return undefined;
-    return this.#map(claims, key.id);
+    if (isRejected(key)) return key;
+    return this.#findClaimMismatch(claims) ?? this.#map(claims, key.id);
   }
 
-  #map(claims: JsonObject, keyId: string): VerifiedToken | undefined {
+  #map(claims: JsonObject, keyId: string): TokenReading {
     const { name, label, clockTolerance, claims: mapping, scope, logout } = this.#options;
     const subject = readText(claims, mapping.identity);
     const clientId = mapping.clientId.map((path) => readText(claims, path)).find((id) => id !== undefined);
     const binding = readConfirmation(claims['cnf']);
-    if (subject === undefined || binding === undefined) return undefined;
+    if (subject === undefined) return this.#reject('claim_missing', mapping.identity);
+    if (binding === undefined) return this.#reject('claim_missing', 'cnf');
     const profile = mapProfile(claims, mapping);
     const { jti, sub, iat, exp, aud } = claims;
     // A logout is remembered for this long.
@@ -270,6 +289,19 @@ export class TrustedIssuer {
       ...binding,
     };
   }
+}
+
+const isRejected = (value: IssuerKey | RejectedToken): value is RejectedToken => 'rejection' in value;
+
+/** The names of claims are those that were checked; the errors of jose contain the payload, which is not used. */
+function classifyError(error: Error): [RejectionFault, claim?: string] {
+  if (error instanceof JWSSignatureVerificationFailed) return ['invalid_signature'];
+  if (error instanceof JWTExpired) return ['expired'];
+  if (!(error instanceof JWTClaimValidationFailed)) return ['malformed'];
+  const { claim, reason } = error;
+  if (reason === 'missing' || reason === 'invalid') return ['claim_missing', claim];
+  if (claim === 'aud') return ['wrong_audience'];
+  return claim === 'nbf' && reason === 'check_failed' ? ['not_yet_valid'] : ['claim_mismatch', claim];
 }
 
 /**

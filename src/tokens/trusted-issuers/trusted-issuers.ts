@@ -1,11 +1,14 @@
 import type { Epoch } from '../../domain/epoch.ts';
+import { type RejectedToken, reject } from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
 import type { LogoutRequest, LogoutTokenReader } from '../../ports/logout-token-reader.ts';
 import { createTokenCache } from '../token-cache.ts';
-import { decodeToken, type TrustedIssuer } from './trusted-issuer.ts';
+import { decodeToken, type TokenReading, type TrustedIssuer } from './trusted-issuer.ts';
 
 /** Identity providers put groups and roles into their tokens. */
 const MAX_LENGTH = 16_384;
+
+const UNKNOWN_ISSUER = reject('unknown_issuer');
 
 /** The issuers whose tokens are accepted beside those of gatehouse. */
 export class TrustedIssuers {
@@ -33,7 +36,7 @@ export class TrustedIssuers {
     token: string,
     now: Epoch,
     accepted: ReadonlySet<string> | undefined,
-  ): VerifiedToken | undefined | Promise<VerifiedToken | undefined> {
+  ): TokenReading | undefined | Promise<TokenReading | undefined> {
     if (accepted === undefined) return undefined;
     // The configuration ensures that there is at most one.
     const issuer = this.#introspecting.find((candidate) => candidate.mayIntrospect(token));
@@ -52,15 +55,15 @@ export class TrustedIssuers {
       : undefined;
   }
 
-  /** Undefined: rejected by its form, its issuer or its header. Otherwise the function completes the verification. */
-  prepare(token: string, now: Epoch): (() => Promise<VerifiedToken | undefined>) | undefined {
+  /** The function completes the verification. Undefined: not a JWT. Otherwise rejected by its issuer or its header. */
+  prepare(token: string, now: Epoch): (() => Promise<TokenReading>) | RejectedToken | undefined {
     if (token.length > MAX_LENGTH) return undefined;
     const decoded = decodeToken(token);
-    const issuer = decoded?.claims['iss'];
+    if (decoded === undefined) return undefined;
+    const { iss } = decoded.claims;
     // Not verified yet: it only selects the issuer, whose keys and name the token must then match.
-    return decoded !== undefined && typeof issuer === 'string'
-      ? this.#byIssuer.get(issuer)?.prepare(token, decoded, now)
-      : undefined;
+    const issuer = typeof iss === 'string' ? this.#byIssuer.get(iss) : undefined;
+    return issuer?.prepare(token, decoded, now) ?? UNKNOWN_ISSUER;
   }
 }
 
@@ -70,7 +73,7 @@ export const createLogoutTokenReader = (issuers: TrustedIssuers): LogoutTokenRea
 
 /** Verifies and caches the tokens of trusted issuers. */
 export const createTrustedTokenReader = (issuers: TrustedIssuers, cacheSize: number) =>
-  createTokenCache({
+  createTokenCache<RejectedToken>({
     cacheSize,
     isAcceptedKey: (token) => issuers.hasKey(token),
     prepare: (token, now) => issuers.prepare(token, now),

@@ -177,6 +177,57 @@ test('a resource that the integration does not have is invalid_target', async ()
   expect((await exchange({ audience: FILES, resource: FILES }, token)).status).toBe(200);
 });
 
+test('the resource in the metadata of a path gives a token that its route accepts', async () => {
+  for (const [path, aud] of [
+    [ROUTES.files, FILES],
+    [ROUTES.mail, MAIL],
+  ] as const) {
+    const challenge = (await gateway.request({ path })).headers['www-authenticate'] ?? '';
+    const url = new URL(/resource_metadata="([^"]*)"/.exec(challenge)?.[1] ?? '');
+    const { resource } = (await gateway.request({ path: url.pathname })).json;
+    // RFC 9728 §3.3: it is what the URL of the document was derived from.
+    expect(resource).toBe(`${PUBLIC_URL}${path}`);
+    const token = await obtainToken({ resource: String(resource) });
+    expect(decodeJwt(token).claims['aud']).toBe(aud);
+    expect((await gateway.api(path, token)).status, path).toBe(200);
+  }
+});
+
+test('a resource that no audience of the integration is for, or several, is invalid_target', async () => {
+  for (const path of ['/api/open/1', '/files/1', '', '/', '/nothing'])
+    expect(await obtain({ resource: `${PUBLIC_URL}${path}` }), path).toMatchObject(refusal('invalid_target'));
+  expect(await oauth.clientCredentials({ resource: `${PUBLIC_URL}${ROUTES.mail}` })).toMatchObject(
+    refusal('invalid_target'),
+  );
+});
+
+test('a refresh accepts the resource of a path if the grant is for it', async () => {
+  const codes = await oauth.post('device_authorization', { ...CLIENT, scope: 'files:read' });
+  await createDeviceClient(gateway).confirm(codes.json as never);
+  const polled = await oauth.poll(String(codes.json['device_code']), { ...CLIENT, resource: MAIL });
+  const refresh = (path: string): Promise<Reply> =>
+    oauth.post('token', {
+      grant_type: 'refresh_token',
+      ...CLIENT,
+      refresh_token: String(polled.json['refresh_token']),
+      resource: `${PUBLIC_URL}${path}`,
+    });
+  expect(await refresh(ROUTES.files)).toMatchObject(refusal('invalid_target'));
+  expect((await refresh(ROUTES.mail)).status).toBe(200);
+});
+
+test('audience is the same as resource with every grant type, and never ignored', async () => {
+  const { aud } = decodeJwt(await obtainToken({ audience: MAIL })).claims;
+  expect(aud).toBe(MAIL);
+  const byCertificate = { client_id: 'two', audience: MAIL };
+  const certified = await oauth.clientCredentials(byCertificate);
+  expect(decodeJwt(String(certified.json['access_token'])).claims['aud']).toBe(MAIL);
+  for (const send of [obtain, (fields: object) => oauth.clientCredentials({ ...byCertificate, ...fields })]) {
+    expect(await send({ audience: 'https://other.example.test' })).toMatchObject(refusal('invalid_target'));
+    expect(await send({ audience: MAIL, resource: FILES })).toMatchObject(refusal('invalid_target'));
+  }
+});
+
 test('without audience, resource may name the public URL or a part of it', async () => {
   const send = (resource: string): Promise<Reply> => oauth.clientCredentials({ resource });
   for (const resource of [PUBLIC_URL, `${PUBLIC_URL}/files`])
@@ -197,6 +248,7 @@ test('a refresh keeps the audience; a repeated one gives the same token; another
   const refresh = (fields: Readonly<Record<string, string>> = {}): Promise<Reply> =>
     oauth.refresh(refreshToken, { ...CLIENT, ...fields });
   expect(await refresh({ resource: FILES })).toMatchObject(refusal('invalid_target'));
+  expect(await refresh({ audience: FILES })).toMatchObject(refusal('invalid_target'));
   const second = await refresh({ resource: MAIL });
   expect(second.status, second.text).toBe(200);
   expect(decodeJwt(String(second.json['access_token'])).claims['aud']).toBe(MAIL);

@@ -208,7 +208,14 @@ describe('over HTTP', () => {
 describe('explain reports what the gateway does', () => {
   const explainPath = (path: string, options: Partial<Parameters<typeof explain>[1]> = {}) =>
     explain(
-      { rules, isOwnAuthority: () => true, isServicePath: () => false, isForwardAuthPath: () => false },
+      {
+        rules,
+        publicUrl: 'https://gate.test',
+        trustedIssuers: new Map(),
+        isOwnAuthority: () => true,
+        isServicePath: () => false,
+        isForwardAuthPath: () => false,
+      },
       { method: 'GET', path, host: 'gate.test', ...options },
     );
 

@@ -39,6 +39,8 @@ export function withExplainedGateway(): void {
     const paths = new ServicePaths(settings);
     context = {
       rules,
+      publicUrl: settings.publicUrl,
+      trustedIssuers: new Map(),
       isOwnAuthority: createOwnAuthorityCheck(settings.publicUrl, rules),
       isServicePath: (path) => paths.parse(path) !== undefined,
       isForwardAuthPath: (url) => paths.matchForwardAuth(url) !== undefined,

@@ -58,6 +58,26 @@ const setMetadata = (resourceMetadata: NonNullable<SettingsInput['resourceMetada
 const getMetadataUrl = ({ headers }: Reply): string | undefined =>
   /, resource_metadata="([^"]*)"$/.exec(headers['www-authenticate'] ?? '')?.[1];
 
+test('a token can be requested for the resource of every host', async () => {
+  for (const [path, host] of [
+    ['/files/a', 'localhost:8443'],
+    ['/files/a', 'other.example.test'],
+    ['/tenant/a', 'tenant.example.test'],
+    ['', 'tenant.example.test'],
+  ] as const) {
+    const { resource } = (await find(path, { host })).json;
+    const body = { grant_type: 'client_credentials', client_id: 'admin-app', resource: String(resource) };
+    const reply = await gateway.request({
+      path: '/authsvc/oauth2/token',
+      method: 'POST',
+      headers: { 'content-type': 'application/x-www-form-urlencoded' },
+      body: new URLSearchParams(body).toString(),
+      as: gateway.users.alice,
+    });
+    expect(reply.status, `${String(resource)} ${reply.text}`).toBe(200);
+  }
+});
+
 describe('the document', () => {
   test('RFC 9728 §3.2: describes the host, can be cached, and is served to GET and HEAD only', async () => {
     const reply = await find('');

@@ -69,6 +69,30 @@ describe.each([true, false])('tokens of a trusted issuer, fast path %s', (fastPa
     ]);
   });
 
+  test('are refused with the same response, whatever the reason in the log', async () => {
+    const attacker = await createForeignKey('ES256', 'k1');
+    const cases: readonly (readonly [string, string, string])[] = [
+      ['/files/audience', await issuer.sign({ aud: 'other-api' }), 'wrong_audience (issuer corp)'],
+      ['/files/signature', await issuer.sign({}, attacker), 'invalid_signature (issuer corp)'],
+      ['/files/issuer', await issuer.sign({ iss: 'https://evil.example.test' }), 'unknown_issuer'],
+      ['/files/expired', await issuer.sign({ exp: 1_000 }), 'expired (issuer corp)'],
+      ['/files/subject', await issuer.sign({ sub: '' }), 'claim_missing sub (issuer corp)'],
+      ['/own/route', await issuer.sign(), 'issuer_not_accepted (issuer corp)'],
+    ];
+    for (const [path, token, reason] of cases) {
+      const { status, json, headers } = await gateway.api(path, token);
+      expect([status, json['error'], json['error_description']], path).toEqual([
+        401,
+        'invalid_token',
+        'The access token was not issued by this service.',
+      ]);
+      expect(headers['www-authenticate'], path).not.toContain(reason);
+      const line = await until('the log line', () => gateway.log.find((entry) => entry['path'] === path));
+      expect(line).toMatchObject({ decision: 'refused', reason: `token_not_authentic: ${reason}` });
+      expect(JSON.stringify(line)).not.toContain(token.split('.')[1]);
+    }
+  });
+
   test('need the scope of the route, and the client that it lists', async () => {
     const token = await issuer.sign();
     const reply = await gateway.api('/admin/1', token);

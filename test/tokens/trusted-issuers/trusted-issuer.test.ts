@@ -7,6 +7,7 @@ import { createScopeMapping } from '../../../src/tokens/trusted-issuers/claim-ma
 import type { IssuerKeys } from '../../../src/tokens/trusted-issuers/issuer-keys.ts';
 import {
   deriveTokenId,
+  type TokenReading,
   TrustedIssuer,
   type TrustedIssuerOptions,
 } from '../../../src/tokens/trusted-issuers/trusted-issuer.ts';
@@ -19,6 +20,16 @@ const CORP = 'https://id.example.com/realms/corp';
 
 const key = await createForeignKey('ES256', 'k1');
 const keys = await createFixedKeys(key);
+
+const MAPPING: TrustedIssuerOptions['claims'] = {
+  identity: 'sub',
+  name: 'preferred_username',
+  email: 'email',
+  trustsEmail: false,
+  groups: 'groups',
+  clientId: ['azp', 'client_id', 'appid'],
+  scope: ['scope', 'scp', 'roles', '/realm_access/roles'],
+};
 
 const createIssuer = (
   options: Partial<TrustedIssuerOptions> = {},
@@ -33,14 +44,7 @@ const createIssuer = (
     clockTolerance: 0,
     requiredClaims: new Map(),
     label: 'corp',
-    claims: {
-      identity: 'sub',
-      name: 'preferred_username',
-      email: 'email',
-      groups: 'groups',
-      clientId: ['azp', 'client_id', 'appid'],
-      scope: ['scope', 'scp', 'roles', '/realm_access/roles'],
-    },
+    claims: MAPPING,
     scope: createScopeMapping({ 'files.read': scope('files:read'), writer: scope('files:write') }),
     keys: issuerKeys,
     ...options,
@@ -58,7 +62,19 @@ const CLAIMS = {
 };
 
 const read = async (token: string, issuer = createIssuer(), now = NOW): Promise<VerifiedToken | undefined> =>
-  new TrustedIssuers([issuer]).prepare(token, now)?.();
+  getVerified(await readFrom(new TrustedIssuers([issuer]), token, now));
+
+/** Tests of single checks only need to know whether the token is accepted. */
+const getVerified = (reading: TokenReading | undefined): VerifiedToken | undefined =>
+  reading?.rejection === undefined ? reading : undefined;
+async function readFrom(
+  issuers: TrustedIssuers,
+  token: string,
+  now = NOW,
+): Promise<TokenReading | undefined> {
+  const prepared = issuers.prepare(token, now);
+  return typeof prepared === 'function' ? prepared() : prepared;
+}
 const sign = (
   changes: Readonly<Record<string, unknown>> = {},
   header: Readonly<Record<string, unknown>> = {},
@@ -69,6 +85,7 @@ describe('a token of a trusted issuer', () => {
     const token = await sign({
       preferred_username: 'carol',
       email: 'carol@example.com',
+      email_verified: true,
       groups: ['ops', 'dev'],
       realm_access: { roles: ['writer'] },
     });
@@ -107,14 +124,23 @@ describe('a token of a trusted issuer', () => {
     expect(verified && formatScope(verified.scope)).toBe('files:read');
   });
 
-  test('has an e-mail address only if the issuer does not call it unverified', async () => {
-    const readProfile = async (claims: object): Promise<unknown> =>
-      (await read(await sign({ ...claims })))?.profile;
+  test('has an e-mail address only if the issuer says that it is verified, or the settings trust its addresses', async () => {
+    const createWith = (claims: Partial<TrustedIssuerOptions['claims']>): TrustedIssuer =>
+      createIssuer({ claims: { ...MAPPING, ...claims } });
+    const readProfile = async (claims: object, issuer = createIssuer()): Promise<unknown> =>
+      (await read(await sign({ ...claims }), issuer))?.profile;
     const email = 'ceo@example.com';
+    const trusting = createWith({ trustsEmail: true });
     for (const email_verified of [false, 'false', 0, null, 'no', 'true'])
-      expect(await readProfile({ email, email_verified })).toBeUndefined();
+      for (const issuer of [createIssuer(), trusting])
+        expect(await readProfile({ email, email_verified }, issuer)).toBeUndefined();
     expect(await readProfile({ email, email_verified: true })).toEqual({ email });
-    expect(await readProfile({ email })).toEqual({ email });
+    expect(await readProfile({ email })).toBeUndefined();
+    expect(await readProfile({ email }, trusting)).toEqual({ email });
+    // Another claim than the one that email_verified is about.
+    const other = { upn: email, email: 'x@example.com', email_verified: true };
+    expect(await readProfile(other, createWith({ email: 'upn' }))).toBeUndefined();
+    expect(await readProfile(other, createWith({ email: 'upn', trustsEmail: true }))).toEqual({ email });
   });
 
   test('bound to a certificate, a key or both stays bound; bound to anything else is refused', async () => {
@@ -252,8 +278,8 @@ describe('refused', () => {
       await createFixedKeys(otherKey),
     );
     const both = new TrustedIssuers([createIssuer(), other]);
-    const readBoth = (token: string): Promise<VerifiedToken | undefined> | undefined =>
-      both.prepare(token, NOW)?.();
+    const readBoth = async (token: string): Promise<VerifiedToken | undefined> =>
+      getVerified(await readFrom(both, token));
     expect((await readBoth(await sign()))?.issuer).toBe('corp');
     const partner = { ...CLAIMS, iss: 'https://partner.example.com' };
     expect((await readBoth(await signForeign(otherKey, partner)))?.issuer).toBe('partner');
@@ -265,6 +291,55 @@ describe('refused', () => {
     expect(
       await read(await sign({ groups: Array.from({ length: 2_000 }, (_, index) => `group-${index}`) })),
     ).toBe(undefined);
+  });
+});
+
+describe('the reason for the log', () => {
+  const explain = async (token: string, issuer = createIssuer()): Promise<unknown> =>
+    (await readFrom(new TrustedIssuers([issuer]), token))?.rejection;
+
+  test.each<[string, Readonly<Record<string, unknown>>, Readonly<Record<string, unknown>>]>([
+    ['wrong_audience', { aud: ['other-api'] }, {}],
+    ['expired', { exp: NOW - 1 }, {}],
+    ['not_yet_valid', { nbf: NOW + 60 }, {}],
+    ['unknown_key', {}, { kid: 'k9' }],
+    ['type_not_accepted', {}, { typ: 'secevent+jwt' }],
+    ['logout_token', { events: { 'http://schemas.openid.net/event/backchannel-logout': {} } }, {}],
+  ])('is %s', async (fault, claims, header) => {
+    expect(await explain(await sign(claims, header))).toEqual({ fault, issuer: 'corp' });
+  });
+
+  test('names the claim that is missing or differs, never its value', async () => {
+    const issuer = createIssuer({ requiredClaims: new Map([['tid', 'ours']]) });
+    expect(await explain(await sign({ tid: 'theirs' }), issuer)).toEqual({
+      fault: 'claim_mismatch',
+      issuer: 'corp',
+      claim: 'tid',
+    });
+    for (const [claims, claim] of [
+      [{}, 'tid'],
+      [{ tid: 'ours', sub: undefined }, 'sub'],
+      [{ tid: 'ours', aud: undefined }, 'aud'],
+    ] as const)
+      expect(await explain(await sign(claims), issuer)).toEqual({
+        fault: 'claim_missing',
+        issuer: 'corp',
+        claim,
+      });
+  });
+
+  test('is the signature, the algorithm or the issuer', async () => {
+    const forged = await signForeign(await createForeignKey('ES256', 'k1'), CLAIMS);
+    expect(await explain(forged)).toEqual({ fault: 'invalid_signature', issuer: 'corp' });
+    const token = await sign();
+    expect(await explain(token, createIssuer({ algorithms: ['RS256'] }))).toEqual({
+      fault: 'algorithm_not_allowed',
+      issuer: 'corp',
+    });
+    expect(await explain(await sign({ iss: 'https://evil.example.com' }))).toEqual({
+      fault: 'unknown_issuer',
+    });
+    expect(await explain('not-a-jwt')).toBeUndefined();
   });
 });
 

@@ -1,0 +1,42 @@
+/** Why a token of another issuer is not accepted. For logs only: clients are told that it is not authentic. */
+export const REJECTION_FAULTS = {
+  unknown_issuer:
+    'Its `iss` is not that of a trusted issuer. If it is `publicUrl`: it is not signed with a current key of gatehouse.',
+  issuer_not_accepted: 'The route does not list the issuer in `issuers`.',
+  algorithm_not_allowed: 'Its `alg` is not in `trustedIssuers.<name>.algorithms`.',
+  type_not_accepted: 'Its `typ` is not accepted: see `trustedIssuers.<name>.tokenType`.',
+  header_not_accepted: 'Its header has `crit`, or a `kid` that is not text.',
+  logout_token: 'It is a logout token.',
+  unknown_key: 'The issuer has no key with its `kid` and `alg`.',
+  invalid_signature: 'It is not signed with the key that it names.',
+  expired: 'Its `exp` has passed.',
+  not_yet_valid: 'Its `nbf` is in the future.',
+  wrong_audience: 'None of its `aud` is in `trustedIssuers.<name>.audience`.',
+  claim_missing: 'The named claim is missing or not usable.',
+  claim_mismatch: 'The named claim has another value than `trustedIssuers.<name>.requiredClaims` requires.',
+  inactive: 'The introspection endpoint of the issuer says that it is not active.',
+  malformed: 'Its form or its claims are not valid.',
+} as const satisfies Record<string, string>;
+
+export type RejectionFault = keyof typeof REJECTION_FAULTS;
+
+export interface TokenRejection {
+  readonly fault: RejectionFault;
+  /** The configured name, if it is known. */
+  readonly issuer?: string;
+  /** A name from the configuration or a specification, never from the token. */
+  readonly claim?: string;
+}
+
+/** In place of a verified token. */
+export interface RejectedToken {
+  readonly rejection: TokenRejection;
+}
+
+export const reject = (fault: RejectionFault, issuer?: string, claim?: string): RejectedToken => ({
+  rejection: { fault, ...(issuer !== undefined && { issuer }), ...(claim !== undefined && { claim }) },
+});
+
+/** `claim_mismatch tid`. */
+export const formatRejection = ({ fault, claim }: TokenRejection): string =>
+  claim === undefined ? fault : `${fault} ${claim}`;
