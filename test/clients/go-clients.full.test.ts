@@ -141,7 +141,8 @@ describe.skipIf(missingGo !== undefined)('golang.org/x/oauth2', () => {
 
   test('no secret, assertion or token is logged', () => {
     const log = at.gateway.logLines.join('\n');
-    for (const text of [SECRET, 'eyJ', 'ghr_']) expect(log).not.toContain(text);
+    expect(log).not.toContain(SECRET);
+    expect(log).not.toMatch(/eyJ[\w-]+\.eyJ|ghr_\w+\./);
     expect(steps.size).toBe(20);
   });
 });
