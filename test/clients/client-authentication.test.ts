@@ -38,8 +38,9 @@ beforeAll(async () => {
       {
         clientId: 'signing',
         scope: 'files:read',
-        grants: ['client'],
+        grants: ['client', 'exchange'],
         jwks: { keys: [key.jwk as Record<string, string>] },
+        exchange: [{ issuer: 'corp', subject: 'f3c1' }],
       },
       { clientId: 'pods', scope: 'files:read', exchange: [{ issuer: 'corp', subject: 'f3c1' }] },
       {
@@ -87,6 +88,7 @@ describe('openid-client', () => {
     for (const [clientId, authentication] of [
       ['pods', openid.None()],
       ['billing', openid.ClientSecretPost(SECRET)],
+      ['signing', openid.PrivateKeyJwt({ key: key.privateKey, kid: key.kid })],
     ] as const) {
       const config = await discover(clientId, authentication);
       const exchanged = await openid.genericGrantRequest(config, EXCHANGE, {
@@ -102,12 +104,51 @@ describe('openid-client', () => {
 });
 
 describe('oauth4webapi', () => {
-  test('resource chooses the audience, and the resource server verifies it', async () => {
-    const options = { [oauth.customFetch]: at.fetch() };
-    const server = await oauth.processDiscoveryResponse(
+  const discoverServer = async (options: oauth.DiscoveryRequestOptions): Promise<oauth.AuthorizationServer> =>
+    oauth.processDiscoveryResponse(
       new URL(at.url),
       await oauth.discoveryRequest(new URL(at.url), { ...options, algorithm: 'oauth2' }),
     );
+
+  test.each([
+    ['none', 'pods', () => oauth.None()],
+    ['client_secret_basic', 'billing', () => oauth.ClientSecretBasic(SECRET)],
+    ['private_key_jwt', 'signing', () => oauth.PrivateKeyJwt({ key: key.privateKey, kid: key.kid })],
+  ] as const)('token exchange and JWT bearer with %s', async (_, clientId, authenticate) => {
+    const options = { [oauth.customFetch]: at.fetch() };
+    const server = await discoverServer(options);
+    const client = { client_id: clientId };
+    const send = async (grantType: string, parameters: Record<string, string>) =>
+      oauth.processGenericTokenEndpointResponse(
+        server,
+        client,
+        await oauth.genericTokenEndpointRequest(
+          server,
+          client,
+          authenticate(),
+          grantType,
+          parameters,
+          options,
+        ),
+      );
+    const subjectTokenType = 'urn:ietf:params:oauth:token-type:jwt';
+    const exchanged = await send(EXCHANGE, {
+      subject_token: await issuer.sign(),
+      subject_token_type: subjectTokenType,
+    });
+    expect(exchanged['issued_token_type']).toBe('urn:ietf:params:oauth:token-type:access_token');
+    const borne = await send(JWT_BEARER, { assertion: await issuer.sign() });
+    for (const { access_token } of [exchanged, borne]) expect(await call(access_token)).toBe(200);
+    const other = await issuer.sign({ sub: 'another-subject' });
+    await expect(
+      send(EXCHANGE, { subject_token: other, subject_token_type: subjectTokenType }),
+    ).rejects.toMatchObject({ error: 'invalid_request' });
+    await expect(send(JWT_BEARER, { assertion: other })).rejects.toMatchObject({ error: 'invalid_grant' });
+  });
+
+  test('resource chooses the audience, and the resource server verifies it', async () => {
+    const options = { [oauth.customFetch]: at.fetch() };
+    const server = await discoverServer(options);
     const client = { client_id: 'files-only' };
     const obtain = async (resource: string) =>
       oauth.processClientCredentialsResponse(

@@ -14,5 +14,6 @@ declare module 'oidc-provider' {
   export class Provider {
     constructor(issuer: string, configuration: Configuration);
     callback(): (request: IncomingMessage, response: ServerResponse) => Promise<void>;
+    on(event: string, listener: (...details: readonly unknown[]) => void): this;
   }
 }

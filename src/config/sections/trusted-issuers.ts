@@ -98,7 +98,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
     logout: z
       .strictObject({
         audience: audience.describe(
-          'Accepted values of the `aud` claim: the id of your client at the issuer.',
+          'Accepted values of the `aud` claim: the ids of the clients at the issuer that notify gatehouse.',
         ),
         tokenLifetime: durationBetween(60, 2_592_000, 'must be from 1m to 30d')
           .prefault('1d')

@@ -119,6 +119,14 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
     expect(await call(issue(claims))).toBe(401);
   });
 
+  test('may begin like a JWT', async () => {
+    const token = `eyJ${randomBytes(24).toString('base64url')}`;
+    server.active.set(token, server.active.get(issue()) ?? {});
+    expect(await call(token)).toBe(200);
+    expect(await call(`${token}.e30.x`)).toBe(401);
+    expect(countRequests(`${token}.e30.x`)).toBe(0);
+  });
+
   test('with an active that is not true are refused', async () => {
     expect(await call(issue({ active: false }))).toBe(401);
   });
