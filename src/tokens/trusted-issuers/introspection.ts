@@ -50,6 +50,11 @@ export class TokenIntrospection {
     this.#active = createBoundedCache<string, Result>(options.cacheSize);
   }
 
+  /** Results in memory. */
+  get size(): number {
+    return this.#active.size + this.#inactive.size + this.#inFlight.size;
+  }
+
   /** Undefined: inactive, or not accepted. Throws or rejects with a `Fault` if that cannot be found out. */
   read(
     token: string,
