@@ -190,7 +190,6 @@ const SHAPES: Readonly<Record<IssuerShape, Shape>> = {
     claims: {
       nbf: undefined,
       ver: 1,
-      jti: 'AT.0mP4JKAZX1iACIT4vbEDF7LpvDVjxypPMf0D7uX39RE',
       aud: 'gatehouse',
       sub: 'dave@example.test',
       uid: '00uid4BxXw6I6TV4m0g3',

@@ -41,6 +41,7 @@ beforeAll(async () => {
   gateway = await startGateway(
     (settings) => ({
       ...settings,
+      tokens: { claims: ['name', 'email'] },
       headers: { email: 'X-Forwarded-Email' },
       trustedIssuers: Object.fromEntries(
         Object.entries(toIssuerSettings(issuers)).map(([name, shaped]) => [
