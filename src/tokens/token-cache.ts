@@ -64,5 +64,9 @@ export function createTokenCache<Rejected extends RejectedToken = never>({
     read: createReader(verifyLimited),
     /** For revocations, which are never shed under load: neither subject to the limit nor counted in it. */
     readUnlimited: createReader(verifyAndCache),
+    /** Tokens in memory: cached, and being verified. */
+    get size(): number {
+      return cache.size + inFlight.size;
+    },
   };
 }

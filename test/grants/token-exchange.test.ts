@@ -35,6 +35,7 @@ const ENTRIES: Exchange = [
   { issuer: 'gitlab', subject: 'project_path:shop/api:**', claims: { ref_protected: 'true' } },
   { issuer: 'keycloak', subject: '*', claims: { '/realm_access/roles': 'files-reader' } },
   { issuer: 'entra', subject: '3f2e1d0c-9b8a-4c5e-9b1a-2a7b1c308f0d' },
+  { issuer: 'entraV1', subject: '3f2e1d0c-9b8a-4c5e-9b1a-2a7b1c308f0d' },
   { issuer: 'okta', subject: 'dave@example.test' },
   { issuer: 'live', subject: 'f3c1' },
 ];
@@ -133,6 +134,7 @@ describe('issued tokens', () => {
     ['gitlab', 'gitlab:project_path:shop/api:ref_type:branch:ref:main'],
     ['keycloak', 'keycloak:2a7b1c30-8f0d-4c5e-9b1a-3f2e1d0c9b8a'],
     ['entra', 'entra:3f2e1d0c-9b8a-4c5e-9b1a-2a7b1c308f0d'],
+    ['entraV1', 'entraV1:3f2e1d0c-9b8a-4c5e-9b1a-2a7b1c308f0d'],
     ['okta', 'okta:dave@example.test'],
   ] as const)('a token of %s, by either grant type', async (name, identity) => {
     for (const send of [exchange, bear]) {
@@ -447,7 +449,7 @@ describe('revocation', () => {
       body: JSON.stringify(body),
     });
 
-  test('a revoked identity ends what was exchanged, and cannot be exchanged again with the same token', async () => {
+  test('a revoked identity ends what was exchanged, and cannot be exchanged again until it has a new token', async () => {
     const token = await issuers.okta.sign();
     const access = getAccessToken(await exchange(token));
     expect((await gateway.api('/files/1', access)).status).toBe(200);
@@ -455,6 +457,13 @@ describe('revocation', () => {
     expect((await gateway.api('/files/1', access)).status).toBe(401);
     expect(await exchange(token)).toMatchObject(refusal('invalid_request'));
     expect(await bear(token)).toMatchObject(refusal('invalid_grant'));
+    // The revocation covers the whole second.
+    gateway.clock.advance(2);
+    const later = await issuers.okta.sign({ iat: Math.floor(gateway.clock.now()) });
+    const returned = getAccessToken(await exchange(later));
+    expect((await gateway.api('/files/1', returned)).status, 'with a new token').toBe(200);
+    expect((await gateway.api('/files/1', access)).status).toBe(401);
+    expect(await exchange(token)).toMatchObject(refusal('invalid_request'));
   });
 
   test.each(['jwt', 'opaque'] as const)(

@@ -58,6 +58,11 @@ export class TokenIntrospection {
     this.#active = createBoundedCache<string, Result>(options.cacheSize);
   }
 
+  /** Results in memory. */
+  get size(): number {
+    return this.#active.size + this.#inactive.size + this.#inFlight.size;
+  }
+
   /** Throws or rejects with a `Fault` if it cannot be found out whether the token is active. */
   read(token: string, now: Epoch, mapClaims: MapClaims): Reading | Promise<Reading> {
     const cached = this.#active.get(token);

@@ -120,7 +120,18 @@ test.each<[string, RequestListener, RegExp]>([
     },
     TIMEOUT,
   ],
-])('a server that responds with %s is refused', async (_, onRequest, problem) => {
-  const { fetch, origin } = await startIssuer(() => onRequest, problem === TIMEOUT ? 500 : undefined);
-  await expect(fetch({ jwksUri: `${origin}/keys` })).rejects.toThrow(problem);
-});
+])(
+  'a server that responds with %s is refused, in place of keys and of metadata',
+  async (_, onRequest, problem) => {
+    const { fetch, origin, requests } = await startIssuer(
+      () => onRequest,
+      problem === TIMEOUT ? 500 : undefined,
+    );
+    await expect(fetch({ jwksUri: `${origin}/keys` })).rejects.toThrow(problem);
+    await expect(fetch()).rejects.toThrow(problem);
+    expect(requests, 'no redirect is followed').toEqual([
+      '/keys',
+      '/realms/corp/.well-known/openid-configuration',
+    ]);
+  },
+);

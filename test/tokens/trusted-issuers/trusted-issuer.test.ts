@@ -2,7 +2,7 @@ import { createHmac, createPublicKey } from 'node:crypto';
 import { CompactSign } from 'jose';
 import { describe, expect, test } from 'vitest';
 import { formatScope } from '../../../src/domain/scope.ts';
-import type { VerifiedToken } from '../../../src/domain/verified-token.ts';
+import { findTokenFault, type VerifiedToken } from '../../../src/domain/verified-token.ts';
 import { createScopeMapping } from '../../../src/tokens/trusted-issuers/claim-mapping.ts';
 import type { IssuerKeys } from '../../../src/tokens/trusted-issuers/issuer-keys.ts';
 import {
@@ -168,6 +168,26 @@ describe('a token of a trusted issuer', () => {
     expect(await read(await sign({ nbf: NOW + 61 }), issuer)).toBeUndefined();
     expect(await read(await sign({ exp: NOW - 59 }), issuer)).toBeDefined();
     expect(await read(await sign({ exp: NOW - 60 }), issuer)).toBeUndefined();
+  });
+
+  test.each<[tolerance: number, claims: Readonly<Record<string, number>>, accepted: boolean]>([
+    [0, { exp: NOW + 1 }, true],
+    [0, { exp: NOW }, false],
+    [0, { nbf: NOW }, true],
+    [0, { nbf: NOW + 1 }, false],
+    // Processes of gatehouse may differ by this much.
+    [0, { iat: NOW + 5 }, true],
+    [0, { iat: NOW + 6 }, false],
+    [60, { exp: NOW - 59 }, true],
+    [60, { exp: NOW - 60 }, false],
+    [60, { nbf: NOW + 60 }, true],
+    [60, { nbf: NOW + 61 }, false],
+    [60, { iat: NOW + 65 }, true],
+    [60, { iat: NOW + 66 }, false],
+  ])('with a clock tolerance of %i s and %j is accepted: %s', async (clockTolerance, claims, accepted) => {
+    const verified = await read(await sign(claims), createIssuer({ clockTolerance }));
+    const facts = { now: NOW, revoked: false, clientKnown: true, certificate: () => undefined };
+    expect(verified !== undefined && findTokenFault(verified, facts) === undefined).toBe(accepted);
   });
 
   test('must have the required claims, with their values', async () => {
