@@ -51,9 +51,9 @@ interface ProjectedVolume {
 async function requestToken(
   account: string,
   { audience, expirationSeconds }: Pick<TokenSource, 'audience' | 'expirationSeconds'>,
-  pod?: string,
+  { pod, namespace = NAMESPACE }: { readonly pod?: string; readonly namespace?: string } = {},
 ): Promise<string> {
-  const path = `/api/v1/namespaces/${NAMESPACE}/serviceaccounts/${account}/token`;
+  const path = `/api/v1/namespaces/${namespace}/serviceaccounts/${account}/token`;
   const spec = {
     audiences: audience === undefined ? [] : [audience],
     expirationSeconds,
@@ -65,8 +65,10 @@ async function requestToken(
   return (body['status'] as { readonly token: string }).token;
 }
 
-const requestBuilderToken = (audience = 'gatehouse', pod?: string): Promise<string> =>
-  requestToken('builder', { audience, expirationSeconds: 600 }, pod);
+const requestBuilderToken = (where?: {
+  readonly pod?: string;
+  readonly namespace?: string;
+}): Promise<string> => requestToken('builder', { audience: 'gatehouse', expirationSeconds: 600 }, where);
 
 /** Writes the files of a projected volume, as the kubelet does. */
 async function mount(
@@ -272,23 +274,10 @@ describe('a projected token of a service account', () => {
   });
 
   test('of a service account outside the entries of `exchange` is not exchanged', async () => {
-    const other = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'workloads-elsewhere' } };
-    await api.apply(other);
-    await api.apply({
-      apiVersion: 'v1',
-      kind: 'ServiceAccount',
-      metadata: { name: 'builder', namespace: other.metadata.name },
-    });
-    const { body } = await api.call(
-      'POST',
-      `/api/v1/namespaces/${other.metadata.name}/serviceaccounts/builder/token`,
-      JSON.stringify({
-        apiVersion: 'authentication.k8s.io/v1',
-        kind: 'TokenRequest',
-        spec: { audiences: ['gatehouse'], expirationSeconds: 600 },
-      }),
-    );
-    const { token } = body['status'] as { readonly token: string };
+    const namespace = 'workloads-elsewhere';
+    await api.apply({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
+    await api.apply({ apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'builder', namespace } });
+    const token = await requestBuilderToken({ namespace });
     expect(await gatehouse.exchange(token)).toMatchObject({
       status: 400,
       json: { error: 'invalid_request' },
@@ -301,7 +290,7 @@ describe('a projected token of a service account', () => {
     const spec = { serviceAccountName: 'builder', containers };
     const created = await api.apply({ apiVersion: 'v1', kind: 'Pod', metadata, spec });
     expect([created.status, created.body.message]).toEqual([201, undefined]);
-    const token = await requestBuilderToken('gatehouse', 'job');
+    const token = await requestBuilderToken({ pod: 'job' });
     expect(decodeJwt(token).claims).toMatchObject({ 'kubernetes.io': { pod: { name: 'job' } } });
     expect(await review(token)).toBe(true);
     const path = `/api/v1/namespaces/${NAMESPACE}/pods/job?gracePeriodSeconds=0`;
@@ -385,7 +374,7 @@ describe('the chart', () => {
       text.replaceAll('/etc/gatehouse/kubernetes/', 'gatehouse-kubernetes/'),
     ) as SettingsInput;
     const { spec } = only(podSpecs(ofKind(objects, 'Deployment')));
-    const volume = (spec.volumes as readonly ProjectedVolume[]).find(
+    const volume = ((spec.volumes ?? []) as readonly unknown[] as readonly ProjectedVolume[]).find(
       ({ name }) => name === 'gatehouse-kubernetes',
     );
     const deployed = await startGatehouse(trustedIssuers, (folder) =>

@@ -308,7 +308,8 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'a ClusterRoleBinding for a token that is not sent',
     from: 'kubernetes-issuer',
     change: { kubernetesIssuer: { serviceAccountToken: { enabled: false } } },
-    message: 'kubernetesIssuer.rbac.create: has no effect without kubernetesIssuer.serviceAccountToken.enabled',
+    message:
+      'kubernetesIssuer.rbac.create: has no effect without kubernetesIssuer.serviceAccountToken.enabled',
   },
   {
     name: 'a ClusterRoleBinding for an unknown service account',
@@ -320,7 +321,8 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'a policy that closes the API server',
     from: 'kubernetes-issuer',
     change: { networkPolicy: { kubeAPIServer: { cidrs: [] } } },
-    message: 'networkPolicy.kubeAPIServer.cidrs: is empty and networkPolicy.egress opens no port of the API server',
+    message:
+      'networkPolicy.kubeAPIServer.cidrs: is empty and networkPolicy.egress opens no port of the API server',
   },
   {
     name: 'a port that stays open by a name, which may be that of the application',
