@@ -98,8 +98,8 @@ const clients: Client[] = [];
 interface Running {
   readonly folder: ServeFolder;
   readonly server: ServeProcess;
-  call(path: string, token: string): Promise<Reply>;
-  exchange(token: string): Promise<Reply>;
+  readonly call: (path: string, token: string) => Promise<Reply>;
+  readonly exchange: (token: string) => Promise<Reply>;
 }
 
 async function startGatehouse(
