@@ -95,7 +95,9 @@ function startApiServer(folder: string, etcd: string, port: number, token: strin
     '--service-cluster-ip-range=10.96.0.0/16,fd00:96::/108',
     '--authorization-mode=RBAC',
     `--token-auth-file=${join(folder, 'tokens.csv')}`,
-    '--service-account-issuer=https://kubernetes.default.svc',
+    // An issuer that gatehouse can reach: without kube-proxy and DNS, kubernetes.default.svc has no address.
+    `--service-account-issuer=https://127.0.0.1:${port}`,
+    `--service-account-jwks-uri=https://127.0.0.1:${port}/openid/v1/jwks`,
     `--service-account-key-file=${join(folder, 'accounts.pub')}`,
     `--service-account-signing-key-file=${join(folder, 'accounts.key')}`,
   ]);

@@ -285,6 +285,46 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     message: 'fullnameOverride: is needed; "front.door" would be the name of the Service',
   },
   {
+    name: 'a cluster issuer with two configurations',
+    from: 'kubernetes-issuer',
+    change: {
+      config: { trustedIssuers: { cluster: { issuer: 'https://id.example.test', audience: 'gatehouse' } } },
+    },
+    message: 'kubernetesIssuer.name: config.trustedIssuers has an issuer "cluster" already',
+  },
+  {
+    name: 'a projected token in the place of the CA certificate',
+    from: 'kubernetes-issuer',
+    change: { kubernetesIssuer: { serviceAccountToken: { path: 'ca.crt' } } },
+    message: 'kubernetesIssuer.serviceAccountToken.path: ca.crt is the file of the CA certificate',
+  },
+  {
+    name: 'a ClusterRoleBinding that nothing uses',
+    from: 'kubernetes-issuer',
+    change: { kubernetesIssuer: { enabled: false } },
+    message: 'kubernetesIssuer.rbac.create: has no effect without kubernetesIssuer.enabled',
+  },
+  {
+    name: 'a ClusterRoleBinding for a token that is not sent',
+    from: 'kubernetes-issuer',
+    change: { kubernetesIssuer: { serviceAccountToken: { enabled: false } } },
+    message:
+      'kubernetesIssuer.rbac.create: has no effect without kubernetesIssuer.serviceAccountToken.enabled',
+  },
+  {
+    name: 'a ClusterRoleBinding for an unknown service account',
+    from: 'sidecar-kubernetes-issuer',
+    change: { serviceAccount: { name: '' } },
+    message: 'serviceAccount.name: is missing; in sidecar mode kubernetesIssuer.rbac.create needs',
+  },
+  {
+    name: 'a policy that closes the API server',
+    from: 'kubernetes-issuer',
+    change: { networkPolicy: { kubeAPIServer: { cidrs: [] } } },
+    message:
+      'networkPolicy.kubeAPIServer.cidrs: is empty and networkPolicy.egress opens no port of the API server',
+  },
+  {
     name: 'a port that stays open by a name, which may be that of the application',
     from: 'sidecar',
     change: { networkPolicy: { extraIngress: [{ ports: [{ port: 'http' }] }] } },
@@ -379,6 +419,19 @@ test.each([
 test('A3 an address range with exceptions is not treated as every source', () => {
   const from = [{ ipBlock: { cidr: '0.0.0.0/0', except: ['10.0.0.0/8'] } }];
   expect(templateWith(valuesFile('ingress'), { networkPolicy: { from } }).status).toBe(0);
+});
+
+test('A3 own egress rules may open the port of the API server', () => {
+  const render = (egress: readonly object[], more: object = {}) =>
+    templateWith(valuesFile('kubernetes-issuer'), {
+      networkPolicy: { egress, kubeAPIServer: { cidrs: [], ...more } },
+    }).status;
+  const to = [{ ipBlock: { cidr: '192.0.2.10/32' } }];
+  expect(render([{ to, ports: [{ port: 6443 }] }])).toBe(0);
+  expect(render([{ to }])).toBe(0);
+  expect(render([{ to, ports: [{ port: 8443 }] }])).toBe(1);
+  expect(render([{ to, ports: [{ port: 8443 }] }], { ports: [8443] })).toBe(0);
+  expect(render([])).toBe(0);
 });
 
 test('A3 a password in the Redis URL is detected with any special characters', () => {

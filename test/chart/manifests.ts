@@ -62,6 +62,12 @@ export const valuesFile = (name: string): string => join(CHART, 'ci', `${name}-v
 export const readValues = (name: string): Record<string, unknown> =>
   parse(readFileSync(valuesFile(name), 'utf8')) as Record<string, unknown>;
 
+/** The values for the chart in a page of the documentation; the page may show only a part of them. */
+export const readDocumentedValues = (page: string): readonly string[] =>
+  [...readFileSync(join(ROOT, page), 'utf8').matchAll(/^( *)```yaml values\n([\s\S]*?)^ *```$/gm)].map(
+    ([, indent = '', text = '']) => text.replaceAll(new RegExp(`^${indent}`, 'gm'), ''),
+  );
+
 export const readManifests = (text: string): readonly Manifest[] =>
   parseAllDocuments(text).flatMap((document) => {
     if (document.errors.length > 0) throw document.errors[0] ?? new Error('not YAML');

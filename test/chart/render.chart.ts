@@ -1,7 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { parseAllDocuments } from 'yaml';
+import { parse, parseAllDocuments } from 'yaml';
 import { schemaFolder } from '../../tools/chart/install.ts';
 import { RELEASE, run, template, templateWith } from './helm.ts';
 import {
@@ -13,6 +13,7 @@ import {
   ofKind,
   only,
   podSpecs,
+  readDocumentedValues,
   readManifests,
   valuesFile,
 } from './manifests.ts';
@@ -236,12 +237,22 @@ test('a release with the longest possible name has objects with valid names', ()
 });
 
 test('the values in docs/kubernetes.md render to valid objects', () => {
-  const page = readFileSync(join(CHART, '../../docs/kubernetes.md'), 'utf8');
-  const blocks = [...page.matchAll(/^```yaml values\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text);
-  expect(blocks.length).toBeGreaterThan(1);
+  const blocks = readDocumentedValues('docs/kubernetes.md');
+  expect(blocks.length).toBeGreaterThan(2);
   for (const block of blocks) {
     const { status, stdout, stderr } = run('helm', ['template', ...RELEASE, '-f', '-'], block);
     expect([status, stderr]).toEqual([0, '']);
     expect(conform(stdout).status).toBe(0);
   }
+});
+
+test('the values in docs/trusted-issuers.md render to the setting shown below them', () => {
+  const block = only(readDocumentedValues('docs/trusted-issuers.md'));
+  const { status, stdout, stderr } = templateWith(valuesFile('redis'), parse(block));
+  expect([status, stderr]).toEqual([0, '']);
+  expect(conform(stdout).status).toBe(0);
+  const text = readManifests(stdout).find(({ data }) => data?.['gatehouse.yaml'])?.data?.['gatehouse.yaml'];
+  const page = readFileSync(join(CHART, '../../docs/trusted-issuers.md'), 'utf8');
+  const [, shown = ''] = page.match(/writes this setting:\n\n *```yaml\n([\s\S]*?)^ *```$/m) ?? [];
+  expect(parse(text ?? '')).toMatchObject(parse(shown.replaceAll(/^ {3}/gm, '')) as object);
 });

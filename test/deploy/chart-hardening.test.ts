@@ -117,7 +117,9 @@ describe.each(MATRIX)('%s', (name) => {
     for (const { kind, metadata } of objects.filter(
       ({ metadata: { name: own } }) => !/-(extra|text)$/.test(own),
     )) {
-      expect([kind, metadata.namespace]).toEqual([kind, 'shop']);
+      // Cluster-scoped objects have the namespace in their name.
+      if (kind === 'ClusterRoleBinding') expect(metadata.name).toBe('shop-gate-gatehouse-issuer-discovery');
+      else expect([kind, metadata.namespace]).toEqual([kind, 'shop']);
       expect(metadata.labels).toMatchObject({ 'app.kubernetes.io/instance': 'gate' });
     }
   });
@@ -165,16 +167,62 @@ describe('A6 one container for gateway and sidecar', () => {
   test('every mount has a volume, with the file modes that a foreign pod needs', () => {
     for (const name of MATRIX)
       for (const { where, spec, isOurs } of podSpecs(golden(name))) {
-        const volumes = (spec.volumes ?? []) as { name: string; secret?: { defaultMode: number } }[];
+        const volumes = (spec.volumes ?? []) as {
+          name: string;
+          secret?: { defaultMode: number };
+          projected?: { defaultMode: number };
+        }[];
         const claims = JSON.stringify(golden(name)).includes('volumeClaimTemplates')
           ? ['gatehouse-data']
           : [];
         for (const container of containersOf(spec))
           for (const mount of container.volumeMounts ?? [])
             expect([...volumes.map((volume) => volume.name), ...claims], where).toContain(mount.name);
-        for (const { secret } of volumes)
-          if (secret) expect([where, secret.defaultMode]).toEqual([where, isOurs ? 0o440 : 0o444]);
+        for (const { secret, projected = secret } of volumes)
+          if (projected) expect([where, projected.defaultMode]).toEqual([where, isOurs ? 0o440 : 0o444]);
       }
+  });
+
+  test('the token for the API server is mounted only where the cluster is a trusted issuer', () => {
+    for (const name of MATRIX)
+      for (const { where, spec } of podSpecs(golden(name))) {
+        const mounts = containersOf(spec).filter(({ volumeMounts = [] }) =>
+          volumeMounts.some((mount) => mount.name === 'gatehouse-kubernetes'),
+        );
+        const isMounted = name.endsWith('kubernetes-issuer') && !where.startsWith('Pod ');
+        expect([name, where, mounts.map((container) => container.name)]).toEqual([
+          name,
+          where,
+          isMounted ? ['gatehouse'] : [],
+        ]);
+        expect([name, where, JSON.stringify(spec).includes('serviceAccountToken')]).toEqual([
+          name,
+          where,
+          isMounted,
+        ]);
+      }
+    const projected = (name: string): unknown =>
+      only(podSpecs(golden(name)).filter(({ where }) => !where.startsWith('Pod '))).spec.volumes?.find(
+        (volume) => volume['name'] === 'gatehouse-kubernetes',
+      )?.['projected'];
+    const ca = { configMap: { name: 'kube-root-ca.crt', items: [{ key: 'ca.crt', path: 'ca.crt' }] } };
+    expect(projected('kubernetes-issuer')).toEqual({
+      defaultMode: 0o440,
+      sources: [ca, { serviceAccountToken: { path: 'token', expirationSeconds: 3_600 } }],
+    });
+    expect(projected('sidecar-kubernetes-issuer')).toEqual({
+      defaultMode: 0o444,
+      sources: [
+        ca,
+        {
+          serviceAccountToken: {
+            path: 'issuer-token',
+            expirationSeconds: 7_200,
+            audience: 'https://kubernetes.default.svc',
+          },
+        },
+      ],
+    });
   });
 
   test('the patch, the container and the volumes of the snippet agree', () => {

@@ -40,6 +40,7 @@ async function createPodFolder(text: string): Promise<{ path: string; configurat
   put('etc/gatehouse/tls/tls.key', server.keyPem);
   for (const name of ['ca.crt', 'staff.crt']) put(`etc/gatehouse/client-ca/${name}`, ca.pem);
   put('etc/gatehouse/admin/admin-token', 'a-token-of-the-operators-own-choice\n');
+  put('etc/gatehouse/kubernetes/ca.crt', ca.pem);
   put('etc/gatehouse/redis/password', 'unused\n');
   put('etc/gatehouse/redis/url', 'rediss://redis.shop.svc:6379/0\n');
   mkdirSync(join(path, 'var/lib/gatehouse'), { recursive: true });

@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { GENERATED } from '../../tools/chart/generate.ts';
 import { valueLines } from '../../tools/chart/readme.ts';
-import { CHART, MATRIX, readValues } from '../chart/manifests.ts';
+import { CHART, MATRIX, readDocumentedValues, readValues } from '../chart/manifests.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const readChartFile = (file: string): string => readFileSync(join(CHART, file), 'utf8');
@@ -43,7 +43,7 @@ describe('A2 values.schema.json', () => {
         : [path.join('.')];
     const values = inFile(parse(readChartFile('values.yaml')), [], schema);
     const optional =
-      /^enabled$|^(probes|resources|valkey\.resources|(podS|s)ecurityContext)\.|^securityContext\.capabilities/;
+      /^enabled$|^kubernetesIssuer\.config\.|^(probes|resources|valkey\.resources|(podS|s)ecurityContext)\.|^securityContext\.capabilities/;
     expect(inSchema(schema, []).filter((path) => !values.includes(path) && !optional.test(path))).toEqual([]);
     expect(values.filter((path) => !inSchema(schema, []).includes(path))).toEqual([]);
   });
@@ -61,10 +61,9 @@ describe('A2 values.schema.json', () => {
     expect(validateValues(readValues(name))).toEqual([]);
   });
 
-  test('accepts the values in docs/kubernetes.md', () => {
-    const page = readFileSync(join(ROOT, 'docs/kubernetes.md'), 'utf8');
-    const blocks = [...page.matchAll(/^```yaml values\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text);
-    expect(blocks.length).toBeGreaterThan(1);
+  test.each(['docs/kubernetes.md', 'docs/trusted-issuers.md'])('accepts the values in %s', (page) => {
+    const blocks = readDocumentedValues(page);
+    expect(blocks.length).toBeGreaterThan(0);
     for (const block of blocks) expect(validateValues(parse(block))).toEqual([]);
   });
 
@@ -256,6 +255,46 @@ const BAD: readonly { readonly name: string; readonly values: unknown; readonly 
     name: 'a way of handing certificates on that does not exist',
     values: { ingress: { clientCertificates: 'magic' } },
     message: '/ingress/clientCertificates must be equal to one of the allowed values ,passthrough,header',
+  },
+  {
+    name: 'a cluster issuer without TLS',
+    values: { kubernetesIssuer: { issuer: 'http://kubernetes.default.svc' } },
+    message: '/kubernetesIssuer/issuer must match pattern',
+  },
+  {
+    name: 'a cluster issuer for every audience',
+    values: { kubernetesIssuer: { audience: [] } },
+    message: '/kubernetesIssuer/audience must NOT have fewer than 1 items',
+  },
+  {
+    name: 'the name of own tokens for the cluster issuer',
+    values: { kubernetesIssuer: { name: 'own' } },
+    message: '/kubernetesIssuer/name must NOT be valid',
+  },
+  {
+    name: 'a projected token that is shorter than Kubernetes allows',
+    values: { kubernetesIssuer: { serviceAccountToken: { expirationSeconds: 60 } } },
+    message: '/kubernetesIssuer/serviceAccountToken/expirationSeconds must be >= 600',
+  },
+  {
+    name: 'a projected token outside its folder',
+    values: { kubernetesIssuer: { serviceAccountToken: { path: '../keys/token' } } },
+    message: '/kubernetesIssuer/serviceAccountToken/path must match pattern',
+  },
+  {
+    name: 'a setting of the cluster issuer that gatehouse does not have',
+    values: { kubernetesIssuer: { config: { scpe: 'files:read' } } },
+    message: '/kubernetesIssuer/config must NOT have additional properties scpe',
+  },
+  {
+    name: 'a setting of the cluster issuer that the chart decides',
+    values: { kubernetesIssuer: { config: { jwksFile: 'keys.json' } } },
+    message: '/kubernetesIssuer/config must NOT have additional properties jwksFile',
+  },
+  {
+    name: 'a word for the addresses of the API server',
+    values: { networkPolicy: { kubeAPIServer: { cidrs: ['kubernetes.default.svc'] } } },
+    message: '/networkPolicy/kubeAPIServer/cidrs/0 must match pattern',
   },
   {
     name: 'a probe with a word of another tool',

@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import {
   cpSync,
   existsSync,
@@ -49,7 +50,16 @@ export type Program = (typeof PROGRAMS)[number]['name'];
 
 const getTargetPath = ({ name, version }: (typeof PROGRAMS)[number]): string =>
   join(CACHE, 'bin', `${name}-${version}`);
-const SCHEMAS = join(CACHE, `schemas-${DEFINITIONS.map(({ version }) => version).join('-')}`);
+const SCHEMA_GENERATOR = fileURLToPath(new URL('schemas', import.meta.url));
+/** A change of the generator, such as another kind, generates the schemas again. */
+const GENERATOR_HASH = ['main.go', 'go.sum']
+  .reduce((hash, file) => hash.update(readFileSync(join(SCHEMA_GENERATOR, file))), createHash('sha256'))
+  .digest('hex')
+  .slice(0, 8);
+const SCHEMAS = join(
+  CACHE,
+  `schemas-${[...DEFINITIONS.map(({ version }) => version), GENERATOR_HASH].join('-')}`,
+);
 
 /** The path of an installed program. */
 export function program(name: Program): string {
@@ -106,7 +116,7 @@ function generateSchemas(): void {
   const output = mkdtempSync(join(CACHE, 'schemas-'));
   const copy = mkdtempSync(join(tmpdir(), 'gatehouse-schemas-'));
   try {
-    cpSync(fileURLToPath(new URL('schemas', import.meta.url)), copy, { recursive: true });
+    cpSync(SCHEMA_GENERATOR, copy, { recursive: true });
     go(['run', '.', output], copy);
     mkdirSync(join(output, 'definitions'));
     for (const { module, version, folder } of DEFINITIONS) {

@@ -147,6 +147,29 @@ export const chartValues = {
     issuers: z.array(neededKey).min(1),
     crls: z.array(neededKey),
   }),
+  kubernetesIssuer: z.strictObject({
+    enabled: z.boolean(),
+    name: z
+      .string()
+      .regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/)
+      .meta({ not: { const: 'own' } }),
+    issuer: z.string().regex(/^https:\/\/\S+$/),
+    audience: z.union([text.min(1).max(512), z.array(text.min(1).max(512)).min(1).max(32)]),
+    jwksUri: z.string().regex(/^https:\/\/\S+$/),
+    config: anyObject,
+    ca: z.strictObject({ existingConfigMap: name.min(1), key: neededKey }),
+    serviceAccountToken: z.strictObject({
+      enabled: z.boolean(),
+      audience: text,
+      // The shortest and the longest lifetime that Kubernetes accepts.
+      expirationSeconds: z
+        .int()
+        .min(600)
+        .max(2 ** 32),
+      path: neededKey,
+    }),
+    rbac: z.strictObject({ create: z.boolean() }),
+  }),
   secretFiles: z.strictObject({ existingSecret: name }),
   store: z.strictObject({
     type: z.enum(['embedded', 'redis']),
@@ -274,6 +297,10 @@ export const chartValues = {
     adminFrom: anyObjects,
     extraIngress: anyObjects,
     egress: anyObjects,
+    kubeAPIServer: z.strictObject({
+      cidrs: z.array(z.string().regex(/^[0-9A-Fa-f:.]+\/[0-9]{1,3}$/)),
+      ports: z.array(port).min(1),
+    }),
   }),
   metrics: z.strictObject({
     serviceMonitor: monitor,
@@ -350,7 +377,40 @@ export function chartSchema(): Record<string, unknown> {
   return {
     ...schema,
     title: 'Values of the gatehouse chart',
-    properties: { ...schema.properties, config: configSchema() },
+    properties: {
+      ...schema.properties,
+      kubernetesIssuer: withIssuerConfig(schema.properties['kubernetesIssuer'] ?? {}),
+      config: configSchema(),
+    },
+  };
+}
+
+/** Settings of a trusted issuer that the chart sets itself, or that a Kubernetes API server does not have. */
+const OWNED_ISSUER_SETTINGS = new Set([
+  'issuer',
+  'audience',
+  'jwksUri',
+  'jwksFile',
+  'ca',
+  'certificate',
+  'key',
+  'bearerTokenFile',
+  'introspection',
+  'logout',
+]);
+
+/** `kubernetesIssuer.config`: the product's schema of a trusted issuer, without the settings that the chart sets. */
+function withIssuerConfig(kubernetesIssuer: JsonSchema): JsonSchema {
+  const issuer = configSchema().properties?.['trustedIssuers']?.additionalProperties;
+  if (typeof issuer !== 'object') throw new Error('trustedIssuers is not a map of issuers');
+  const { required: _, properties = {}, ...rest } = issuer;
+  const kept = Object.entries(properties).filter(([key]) => !OWNED_ISSUER_SETTINGS.has(key));
+  return {
+    ...kubernetesIssuer,
+    properties: {
+      ...kubernetesIssuer.properties,
+      config: { ...rest, properties: Object.fromEntries(kept) },
+    },
   };
 }
 

@@ -75,6 +75,21 @@ certificates:
     {{- end }}
   {{- end }}
 {{- end }}
+{{- with .Values.kubernetesIssuer }}
+{{- if .enabled }}
+trustedIssuers:
+  {{ .name | quote }}:
+    {{- $defaults := dict "claims" (dict "name" "sub") }}
+    {{- toYaml (mergeOverwrite $defaults (deepCopy (default dict .config))) | nindent 4 }}
+    issuer: {{ .issuer | quote }}
+    audience: {{ .audience | toJson }}
+    jwksUri: {{ .jwksUri | quote }}
+    ca: /etc/gatehouse/kubernetes/ca.crt
+    {{- if .serviceAccountToken.enabled }}
+    bearerTokenFile: /etc/gatehouse/kubernetes/{{ .serviceAccountToken.path }}
+    {{- end }}
+{{- end }}
+{{- end }}
 {{- if and (include "gatehouse.isSidecar" .) (not (dig "upstreams" "default" false (default dict .Values.config))) }}
 upstreams:
   default:

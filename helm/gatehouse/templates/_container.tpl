@@ -74,7 +74,7 @@ lifecycle:
 {{- end }}
 {{- end -}}
 
-{{/* All mounts, as a list of {name, path, writable, secret | configMap | data}. */}}
+{{/* All mounts, as a list of {name, path, writable, secret | configMap | kubernetes | data}. */}}
 {{- define "gatehouse.mounts" -}}
 {{- $values := .Values -}}
 - { name: gatehouse-config, path: /etc/gatehouse/config, configMap: {{ include "gatehouse.configMapName" . | quote }} }
@@ -87,6 +87,9 @@ lifecycle:
 {{- end }}
 {{- with $values.clientCA.existingConfigMap }}
 - { name: gatehouse-client-ca, path: /etc/gatehouse/client-ca, configMap: {{ . | quote }} }
+{{- end }}
+{{- if $values.kubernetesIssuer.enabled }}
+- { name: gatehouse-kubernetes, path: /etc/gatehouse/kubernetes, kubernetes: true }
 {{- end }}
 {{- with $values.adminToken.existingSecret }}
 - { name: gatehouse-admin, path: /etc/gatehouse/admin, secret: {{ . | quote }} }
@@ -129,6 +132,27 @@ dict "root" $ "kind" as above
 - name: {{ .name }}
   configMap:
     name: {{ .configMap | quote }}
+{{- else if .kubernetes }}
+- name: {{ .name }}
+  projected:
+    defaultMode: {{ $mode }}
+    sources:
+      {{- with $root.Values.kubernetesIssuer }}
+      - configMap:
+          name: {{ .ca.existingConfigMap | quote }}
+          items:
+            - { key: {{ .ca.key | quote }}, path: ca.crt }
+      {{- with .serviceAccountToken }}
+      {{- if .enabled }}
+      - serviceAccountToken:
+          path: {{ .path | quote }}
+          expirationSeconds: {{ .expirationSeconds }}
+          {{- with .audience }}
+          audience: {{ . | quote }}
+          {{- end }}
+      {{- end }}
+      {{- end }}
+      {{- end }}
 {{- end }}
 {{- end }}
 {{- include "gatehouse.dataVolume" . }}

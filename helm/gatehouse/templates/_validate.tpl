@@ -45,6 +45,7 @@
 {{- fail "\nconfig: holds a URL with a password, which would lie open in a ConfigMap; use a setting that ends in File, with secretFiles" -}}
 {{- end -}}
 {{- include "gatehouse.validateStore" . -}}
+{{- include "gatehouse.validateKubernetesIssuer" . -}}
 {{- if $sidecar -}}
 {{- if not $values.sidecar.podSelector -}}
 {{- fail "\nsidecar.podSelector: is missing; it names the labels of your application's pods" -}}
@@ -115,6 +116,40 @@
 {{- end -}}
 {{- if and (include "gatehouse.isSidecar" .) (not $values.sidecar.singleReplica) -}}
 {{- fail "\nstore.type: embedded in a sidecar is one store for each replica of your application, and a token of one is unknown to the next; set store.type: redis, or sidecar.singleReplica when there is and stays one" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gatehouse.validateKubernetesIssuer" -}}
+{{- $values := .Values -}}
+{{- $issuer := $values.kubernetesIssuer -}}
+{{- if and $issuer.rbac.create (not $issuer.enabled) -}}
+{{- fail "\nkubernetesIssuer.rbac.create: has no effect without kubernetesIssuer.enabled" -}}
+{{- end -}}
+{{- if $issuer.enabled -}}
+{{- if hasKey (dig "trustedIssuers" dict (default dict $values.config)) $issuer.name -}}
+{{- fail (printf "\nkubernetesIssuer.name: config.trustedIssuers has an issuer %q already; put its other settings into kubernetesIssuer.config, or choose another name" $issuer.name) -}}
+{{- end -}}
+{{- if eq $issuer.serviceAccountToken.path "ca.crt" -}}
+{{- fail "\nkubernetesIssuer.serviceAccountToken.path: ca.crt is the file of the CA certificate; choose another name" -}}
+{{- end -}}
+{{- if and $issuer.rbac.create (not $issuer.serviceAccountToken.enabled) -}}
+{{- fail "\nkubernetesIssuer.rbac.create: has no effect without kubernetesIssuer.serviceAccountToken.enabled" -}}
+{{- end -}}
+{{- if and $issuer.rbac.create (include "gatehouse.isSidecar" .) (not $values.serviceAccount.name) -}}
+{{- fail "\nserviceAccount.name: is missing; in sidecar mode kubernetesIssuer.rbac.create needs the service account of your application's pods" -}}
+{{- end -}}
+{{- $policy := $values.networkPolicy -}}
+{{- if and $policy.enabled $policy.egress (not $policy.kubeAPIServer.cidrs) -}}
+{{- $open := false -}}
+{{- range $rule := $policy.egress -}}
+{{- range $port := $policy.kubeAPIServer.ports -}}
+{{- if include "gatehouse.opensPort" (dict "rule" $rule "port" (int $port) "name" "") -}}{{- $open = true -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $open -}}
+{{- fail "\nnetworkPolicy.kubeAPIServer.cidrs: is empty and networkPolicy.egress opens no port of the API server, so gatehouse could not fetch the keys for kubernetesIssuer; list the addresses in `kubectl get endpointslices -n default`" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -4,6 +4,9 @@ import { isJsonObject, type JsonObject, parseStrictJson } from '../../lib/strict
 import { type IssuerKey, parseKeySet } from './key-set.ts';
 
 const MAX_BYTES = 512 * 1_024;
+const METADATA_TYPE = 'application/json';
+/** RFC 7517 §8.5. A Kubernetes API server responds with 406 where only `application/json` is accepted. */
+const KEY_SET_TYPES = 'application/jwk-set+json, application/json';
 
 export interface FetchKeysOptions {
   readonly issuer: string;
@@ -16,7 +19,7 @@ export interface FetchKeysOptions {
 
 export async function fetchKeys(options: FetchKeysOptions): Promise<readonly IssuerKey[]> {
   const { jwksUri = await discoverKeySetUri(options) } = options;
-  const response = await get(options, jwksUri);
+  const response = await get(options, jwksUri, KEY_SET_TYPES);
   if (response.status !== 200) throw new Error(`${jwksUri} responded with ${response.status}`);
   return parseKeySet(response.text);
 }
@@ -25,8 +28,8 @@ export async function fetchKeys(options: FetchKeysOptions): Promise<readonly Iss
 async function discoverKeySetUri(options: FetchKeysOptions): Promise<string> {
   const { issuer } = options;
   const [openId, oauth] = listMetadataUrls(issuer);
-  let response = await get(options, openId);
-  if (response.status === 404) response = await get(options, oauth);
+  let response = await get(options, openId, METADATA_TYPE);
+  if (response.status === 404) response = await get(options, oauth, METADATA_TYPE);
   if (response.status !== 200) throw new Error(`${openId} responded with ${response.status}`);
   const metadata = parseMetadata(response.text);
   // OpenID Connect Discovery 1.0 §4.3, RFC 8414 §3.3: otherwise another issuer could provide the keys.
@@ -66,10 +69,11 @@ function isAllowedKeySetUri(uri: string, issuer: string): boolean {
 async function get(
   { httpClient, readBearerToken }: FetchKeysOptions,
   url: string,
+  accept: string,
 ): Promise<{ readonly status: number; readonly text: string }> {
   const response = await httpClient.send(url, {
     headers: {
-      accept: 'application/json',
+      accept,
       ...IDENTITY_ENCODING,
       ...(readBearerToken !== undefined && { authorization: `Bearer ${readBearerToken()}` }),
     },

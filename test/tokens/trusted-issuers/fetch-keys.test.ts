@@ -72,6 +72,22 @@ test('a configured key set needs no discovery, and a bearer token is sent where 
   expect(requests).toEqual(['/keys Bearer pod']);
 });
 
+test('keys are fetched from a server that serves key sets only as application/jwk-set+json, as Kubernetes does', async () => {
+  const types: Readonly<Record<string, string>> = {
+    '/realms/corp/.well-known/openid-configuration': 'application/json',
+    '/openid/v1/jwks': 'application/jwk-set+json',
+  };
+  const { fetch } = await startIssuer((url) => (request, response) => {
+    const type = types[request.url ?? ''] ?? '';
+    // Like go-restful, which compares the types exactly.
+    if (!(request.headers.accept ?? '').split(/, */).includes(type)) return response.writeHead(406).end();
+    const metadata = JSON.stringify({ issuer: `${url}/realms/corp`, jwks_uri: `${url}/openid/v1/jwks` });
+    const body = type === 'application/json' ? metadata : formatKeySet(key);
+    return response.writeHead(200, { 'content-type': type }).end(body);
+  });
+  expect(await fetch()).toHaveLength(1);
+});
+
 test.each([
   ['names another issuer', (url: string) => ({ issuer: url, jwks_uri: `${url}/certs` }), 'another issuer'],
   ['has no jwks_uri', (url: string) => ({ issuer: `${url}/realms/corp` }), 'no usable jwks_uri'],

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,6 +41,7 @@ var kinds = []struct {
 	{"networking.k8s.io", "v1", networkingv1.Ingress{}},
 	{"networking.k8s.io", "v1", networkingv1.NetworkPolicy{}},
 	{"policy", "v1", policyv1.PodDisruptionBudget{}},
+	{"rbac.authorization.k8s.io", "v1", rbacv1.ClusterRoleBinding{}},
 }
 
 // Types with a custom JSON encoding.
