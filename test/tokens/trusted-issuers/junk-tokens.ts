@@ -72,6 +72,7 @@ export async function setUpVerification() {
       groups: 'groups',
       clientId: ['azp'],
       scope: ['scope'],
+      trustsEmail: false,
     },
     scope: createScopeMapping({ 'files.read': scope('files:read') }),
     keys,
@@ -82,7 +83,10 @@ export async function setUpVerification() {
     state,
     reader,
     close: () => keys.close(),
-    read: async (token: string): Promise<VerifiedToken | undefined> => reader.read(token, now()),
+    read: async (token: string): Promise<VerifiedToken | undefined> => {
+      const found = await reader.read(token, now());
+      return found?.rejection === undefined ? found : undefined;
+    },
     sign: (claims: Readonly<Record<string, unknown>> = {}): Promise<string> =>
       signForeign(key, {
         iss: ISSUER,
