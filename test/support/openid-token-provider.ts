@@ -94,7 +94,7 @@ export async function startOpenIdTokenProvider({
   const discover = (clientId: string, authentication: openid.ClientAuth): Promise<openid.Configuration> =>
     openid.discovery(new URL(issuer), clientId, { id_token_signed_response_alg: 'ES256' }, authentication, {
       [openid.customFetch]: async (url, options) =>
-        (await fetchBy(url, { ...(options as object), dispatcher: agent })) as unknown as Response,
+        fetchBy(url, { ...(options as object), dispatcher: agent }),
     });
 
   return {
@@ -250,8 +250,8 @@ function createProvider({ issuer, keys, agent, logoutUrl }: ProviderOptions): Pr
     pkce: { required: () => true },
     // Its own client refuses loopback addresses and trusts public CAs only.
     // It also gives up after 2.5 s, which is too short on a busy machine.
-    fetch: (url: string, { signal: _, ...options }: RequestInit) =>
-      fetchBy(url, { ...(options as object), dispatcher: agent }),
+    fetch: (url: string, options: RequestInit) =>
+      fetchBy(url, { ...(options as object), signal: null, dispatcher: agent }),
   };
   const warn = console.warn;
   console.warn = () => {};
