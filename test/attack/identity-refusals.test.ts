@@ -229,7 +229,7 @@ const OWN_FIELDS = new Set([
 const UNSTEADY_FIELDS = new Set(['retry-after']);
 
 const summarize = ({ status, headers, text }: DataPathReply) => {
-  const { request_id, RequestId, ...body } = parseJson(text);
+  const { request_id: _, ...body } = parseJson(text);
   const fields = Object.entries(headers).filter(([name]) => !OWN_FIELDS.has(name));
   return {
     status,
