@@ -87,9 +87,9 @@ export async function startCandidates(main: BenchGateway, options: CandidateOpti
       return toCandidate(name, await startGateway({ tlsUpstream }));
     },
     [TRUSTED_ISSUER]: async (name) => {
-      const { issuer, audience, jwksFile, tokens } = thirdPartyTokens;
+      const { issuer, audience, jwksFile } = thirdPartyTokens;
       const gateway = await startGateway({ trustedIssuer: { issuer, audience, jwksFile } });
-      return { ...toCandidate(name, gateway), tokens: tokens('ES256') };
+      return { ...toCandidate(name, gateway), tokens: thirdPartyTokens.tokens('ES256') };
     },
     'gatehouse, 2 workers': async (name) =>
       toCandidate(name, await startGateway({ workers: 2, core: options.pairCores })),

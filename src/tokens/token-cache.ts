@@ -36,8 +36,7 @@ export function createTokenCache<Rejected extends RejectedToken = never>({
   ): Verification<Rejected> => {
     const verified = await verify();
     // A flat copy: a substring would keep the request it was cut from in memory.
-    if (verified !== undefined && verified.rejection === undefined)
-      cache.set(flattenString(token), verified as VerifiedToken);
+    if (verified !== undefined && verified.rejection === undefined) cache.set(flattenString(token), verified);
     return verified;
   };
   const verifyLimited = (token: string, verify: () => Verification<Rejected>): Verification<Rejected> => {

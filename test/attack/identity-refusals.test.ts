@@ -510,10 +510,7 @@ describe('token exchange and JWT bearer', () => {
   test('an exchange with an actor, or for another type of token', async () => {
     const type = 'urn:ietf:params:oauth:token-type:refresh_token';
     for (const fields of [{ actor_token: own }, { requested_token_type: type }, { subject_token_type: type }])
-      await expectRefused(
-        async () => exchange(await setUp.corp.sign(), fields as Fields),
-        refusal('invalid_request'),
-      );
+      await expectRefused(async () => exchange(await setUp.corp.sign(), fields), refusal('invalid_request'));
   });
   test('an issuer whose keys cannot be fetched', async () => {
     await expectRefused(async () => exchange(await setUp.signUnreachable()), UNAVAILABLE);

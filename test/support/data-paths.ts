@@ -1,4 +1,3 @@
-import type { OutgoingHttpHeaders } from 'node:http';
 import { type ClientHttp2Session, connect, type IncomingHttpHeaders } from 'node:http2';
 import { FALLBACK_REASONS } from '../../src/proxy/downstream/request-parser.ts';
 import { createHttpsClient, type Headers, type HttpsClient } from './https-client.ts';
@@ -97,7 +96,7 @@ function sendOverHttp2(
     ':path': path,
     ...(host !== undefined && { ':authority': host }),
     ...fields,
-  } as OutgoingHttpHeaders);
+  });
   return new Promise((resolve, reject) => {
     let head: IncomingHttpHeaders & { readonly ':status'?: number | undefined } = {};
     let text = '';
