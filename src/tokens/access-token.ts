@@ -46,7 +46,7 @@ export function createAccessTokenReader(keyring: Keyring, issuer: string, cacheS
     const payload = await verifyJws(token, key);
     return payload && readClaims(payload, issuer, key.kid, now);
   };
-  const { read, readUnlimited } = createTokenCache({
+  const { read, readUnlimited } = createTokenCache<never>({
     cacheSize,
     isAcceptedKey: ({ keyId }, now) => keyring.isVerificationKey(keyId, now),
     prepare(token, now) {

@@ -163,7 +163,7 @@ export function createOpaqueTokenReader({
     return toVerifiedToken(handle, issuer, found.record, claims);
   };
 
-  const { read } = createTokenCache({
+  const { read } = createTokenCache<never>({
     cacheSize,
     isAcceptedKey({ keyId }, now) {
       const key = keyring.getSealingKey(keyId);

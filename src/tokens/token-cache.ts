@@ -22,7 +22,7 @@ const MAX_VERIFICATIONS = 10_000;
  * Caches verified tokens by their exact canonical string. A cached token is returned synchronously; concurrent first
  * uses of a token share one verification. The caller checks expiry and revocation on every use.
  */
-export function createTokenCache<Rejected extends RejectedToken = never>({
+export function createTokenCache<Rejected extends RejectedToken>({
   cacheSize,
   isAcceptedKey,
   prepare,
