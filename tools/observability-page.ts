@@ -117,8 +117,10 @@ Other events:
 | \`keys_reload_failed\` | error | The supervisor could not read a changed key file that its workers have applied: \`error\`. It continues with the old keys. |
 | \`issuer_unavailable\` | warn | The keys of a trusted issuer cannot be fetched: \`issuer\`, \`error\`. The last keys are used for \`maxStaleness\`; then its tokens get 503. \`issuer_available\` (info) when this has ended. |
 | \`introspection_failed\` | warn | The introspection endpoint of a trusted issuer fails: \`issuer\`, \`error\`. Opaque tokens whose state is not cached get 503. \`introspection_recovered\` (info) when this has ended. |
+| \`crl_fetch_failed\`, \`ocsp_failed\` | warn | A revocation list cannot be fetched, or an OCSP responder fails: \`url\`, \`error\`; \`ocsp_failed\` also has \`issuer\`. \`crl_fetch_recovered\`, \`ocsp_recovered\` (info) when this has ended. |
 | \`certificate_warning\`, \`key_warning\` | warn | A certificate, revocation list or key needs attention soon: \`warning\`. |
 | \`dependency_failed\` | error | A request to the token service failed because of a dependency; the client was asked to retry: \`operation\`, \`error\`, and \`code\`, such as \`store_unavailable\`, \`store_full\` or \`store_record_unreadable\`. |
+| \`authorization_failed\` | error | A proxied request got 503 because a dependency failed: \`request_id\`, \`error\`. |
 | \`upstream_failed\`, \`upstream_aborted\` | warn | An upstream gave no response, or an incomplete one: \`upstream\`, \`error\`. |
 | \`target_ejected\`, \`target_restored\` | warn | A target of an upstream receives no requests for a while, and receives them again: \`target\`, \`reason\`. |
 | \`host_not_listed\` | warn | A request named a host that is neither that of \`publicUrl\` nor of a route nor in \`hosts.allowed\`: \`host\`, \`peer\`, and in \`decision\` whether it was accepted or refused. Once for each host, at most 256 hosts, a few at a time. |

@@ -8,7 +8,7 @@ export const SERVICE_ACCOUNT_TOKEN_FILE = '/var/run/secrets/tokens/gatehouse';
 
 const MAX_LENGTH = 12_288;
 
-/** Reads the projected service-account token of a pod. For `subjectToken` of `createClient`. */
+/** Reads the projected service account token of a pod. For `subjectToken` of `createClient`. */
 export const serviceAccountToken =
   (file = SERVICE_ACCOUNT_TOKEN_FILE) =>
   async (): Promise<string> => {

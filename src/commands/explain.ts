@@ -118,7 +118,7 @@ const formatAccepted = ({ issuer, url, audiences, routeAudiences }: AcceptedToke
   ]
     .filter((list) => list.length > 0)
     .map((list) => list.join(' or '))
-    .join(', and for ')}`;
+    .join('; the route also requires ')}`;
 
 const formatDetails = (explanation: Explanation): string[] => [
   ...(explanation.accepts ?? []).map(formatAccepted),

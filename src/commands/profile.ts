@@ -136,7 +136,7 @@ async function runWithClient<T>(
   }
 }
 
-/** Runs `work` with a client that exchanges a service-account token. Nothing is stored. */
+/** Runs `work` with a client that exchanges a service account token. Nothing is stored. */
 export async function withServiceAccount<T>(
   context: CommandContext,
   { tokenFile, cacert, ...options }: Omit<Profile, 'cert' | 'key'> & { readonly tokenFile: string },

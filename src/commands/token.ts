@@ -17,7 +17,7 @@ export const command: Command = {
     ...PROFILE_OPTION,
     'service-account': {
       type: 'boolean',
-      help: 'exchange the service-account token of this pod instead of using a login',
+      help: 'exchange the service account token of this pod instead of using a login',
     },
     'token-file': {
       type: 'string',

@@ -1,8 +1,9 @@
-/** Why a token of another issuer is not accepted. For logs only: clients are told that it is not authentic. */
+/** Why a token of another issuer is not accepted. For logs only: the response does not reveal it. */
 export const REJECTION_FAULTS = {
   unknown_issuer:
     'Its `iss` is not that of a trusted issuer. If it is `publicUrl`: it is not signed with a current key of gatehouse.',
-  issuer_not_accepted: 'The route does not list the issuer in `issuers`.',
+  issuer_not_accepted:
+    'The route does not list the issuer in `issuers`, or no route matches the request (the log line then has no `rule`).',
   algorithm_not_allowed: 'Its `alg` is not in `trustedIssuers.<name>.algorithms`.',
   type_not_accepted: 'Its `typ` is not accepted: see `trustedIssuers.<name>.tokenType`.',
   header_not_accepted: 'Its header has `crit`, or a `kid` that is not text.',
@@ -13,8 +14,9 @@ export const REJECTION_FAULTS = {
   not_yet_valid: 'Its `nbf` is in the future.',
   wrong_audience: 'None of its `aud` is in `trustedIssuers.<name>.audience`.',
   claim_missing: 'The named claim is missing or not usable.',
-  claim_mismatch: 'The named claim has another value than `trustedIssuers.<name>.requiredClaims` requires.',
-  inactive: 'The introspection endpoint of the issuer says that it is not active.',
+  claim_mismatch:
+    'The named claim has another value than `trustedIssuers.<name>.requiredClaims` requires. Of an opaque token, `iss`: it is not the issuer.',
+  inactive: 'The introspection endpoint of the issuer reports it as inactive.',
   malformed: 'Its form or its claims are not valid.',
 } as const satisfies Record<string, string>;
 

@@ -65,9 +65,11 @@ export const TokenRequest = z.looseObject({
   actor_token: nonEmptyField('Not supported: refused.').exactOptional(),
   actor_token_type: nonEmptyField('Not supported: refused.').exactOptional(),
   resource: nonEmptyField(
-    'The API that the token is for: one of the audiences of the integration (RFC 8707). Omitted: its default.',
+    'The API that the token is for: an audience of the integration (RFC 8707), or the `resource` of protected resource metadata (RFC 9728). Omitted: the default audience.',
   ).exactOptional(),
-  audience: nonEmptyField('The same as resource (RFC 8693 §2.1).').exactOptional(),
+  audience: nonEmptyField(
+    'The same as resource (RFC 8693 §2.1). If both are sent, they must be equal.',
+  ).exactOptional(),
   assertion: nonEmptyField('With jwt-bearer: a JWT of a trusted issuer.').exactOptional(),
 });
 

@@ -13,17 +13,18 @@ export interface TargetContext {
 const isBelowPublicUrl = (target: string, publicUrl: string): boolean =>
   target === publicUrl || target.startsWith(`${publicUrl}/`);
 
-/** Is a token of this audience (undefined: the default) for the target? */
-function isForTarget(
-  audience: string | undefined,
+/** The result tells whether a token of an audience (undefined: the default) is for the target. */
+function matchTarget(
   target: string,
   { publicUrl, findAudiences }: TargetContext,
-): boolean {
-  if (audience === target) return true;
+): (audience: string | undefined) => boolean {
   const required = findAudiences?.(target);
-  const isDefault = audience === undefined || audience === publicUrl;
-  if (required !== undefined) return required.has(isDefault ? DEFAULT_AUDIENCE : audience);
-  return audience === undefined && isBelowPublicUrl(target, publicUrl);
+  return (audience) => {
+    if (audience === target) return true;
+    const isDefault = audience === undefined || audience === publicUrl;
+    if (required !== undefined) return required.has(isDefault ? DEFAULT_AUDIENCE : audience);
+    return audience === undefined && isBelowPublicUrl(target, publicUrl);
+  };
 }
 
 /**
@@ -47,10 +48,10 @@ export function readTarget(
   const requested = readRequestedTarget(parameters);
   if (!requested.ok || requested.value === undefined) return requested;
   const target = requested.value;
-  if (audience === undefined)
-    return isForTarget(undefined, target, context) ? ok(undefined) : refuseTarget(target);
-  if (audience.includes(target)) return ok(target);
-  const [found, ...others] = audience.filter((name) => isForTarget(name, target, context));
+  if (audience?.includes(target) === true) return ok(target);
+  const isForTarget = matchTarget(target, context);
+  if (audience === undefined) return isForTarget(undefined) ? ok(undefined) : refuseTarget(target);
+  const [found, ...others] = audience.filter(isForTarget);
   // The routes of a host can require several; the client must name one.
   return found === undefined || others.length > 0 ? refuseTarget(target) : ok(found);
 }
@@ -61,8 +62,8 @@ export function createTargetCheck(
   context: TargetContext,
 ): (audience: string | undefined) => boolean {
   const requested = readRequestedTarget(parameters);
-  return (audience) =>
-    requested.ok && (requested.value === undefined || isForTarget(audience, requested.value, context));
+  if (!requested.ok) return () => false;
+  return requested.value === undefined ? () => true : matchTarget(requested.value, context);
 }
 
 const refuseTarget = (target: string): Outcome<never> =>

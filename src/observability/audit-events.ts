@@ -13,7 +13,9 @@ export const AUDIT_EVENTS = {
     'A used refresh token was presented again, so two parties hold this grant. `action` is what was done.',
   ),
   grant_revoked: action('A grant was revoked. `by` is how.'),
-  grant_denied: refusal('The token service refused a request; `reason` is why.'),
+  grant_denied: refusal(
+    'The token service refused a request; `reason` is why. For a token exchange, `detail` is the exact reason.',
+  ),
   device_requested: refusal(
     'A device requested confirmation. Dropped first, like refusals, because anyone can cause it.',
   ),

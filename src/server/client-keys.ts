@@ -43,7 +43,8 @@ export async function openClientKeys(
   const keys = new Map(
     sources.flat().map(({ clientId, source, fixedKeys }) => [clientId, registry.acquire(source, fixedKeys)]),
   );
-  return { keys, release: () => keys.forEach((entry) => registry.release(entry)) };
+  const acquired = [...keys.values()];
+  return { keys, release: () => acquired.splice(0).forEach((entry) => registry.release(entry)) };
 }
 
 async function readFixedKeys(

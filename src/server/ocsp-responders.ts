@@ -88,6 +88,6 @@ export function openOcspResponders(
   });
   return {
     byIssuer: new Map(opened),
-    release: () => opened.forEach(([, responder]) => registry.release(responder)),
+    release: () => opened.splice(0).forEach(([, responder]) => registry.release(responder)),
   };
 }

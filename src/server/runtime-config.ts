@@ -292,12 +292,11 @@ function createTokenReader({
   const { read } = createTrustedTokenReader(trustedIssuers, settings.tokens.cacheSize);
   if (!trustedIssuers.introspects)
     return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
-  return (token, at, accepted) => {
-    const found = tokenIssuer.readAccessToken(token, at) ?? read(token, at);
-    return found === undefined || 'rejection' in found
-      ? (trustedIssuers.introspect(token, at, accepted) ?? found)
-      : found;
-  };
+  // What is rejected with a reason is a JWT.
+  return (token, at, accepted) =>
+    tokenIssuer.readAccessToken(token, at) ??
+    read(token, at) ??
+    trustedIssuers.introspect(token, at, accepted);
 }
 
 const buildHeaderSettings = (settings: Settings) => {

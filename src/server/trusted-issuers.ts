@@ -136,7 +136,7 @@ export async function openTrustedIssuers(
   return {
     issuers: opened.length === 0 ? undefined : new TrustedIssuers(opened.map(({ issuer }) => issuer)),
     release: () =>
-      opened.forEach(({ keys, close }) => {
+      opened.splice(0).forEach(({ keys, close }) => {
         registry.release(keys);
         close?.();
       }),

@@ -147,7 +147,7 @@ const exchange = (token: string, more: Fields = {}): DataPathRequest =>
     subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
     ...more,
   });
-const bear = (token: string, more: Fields = {}): DataPathRequest =>
+const requestByJwtBearer = (token: string, more: Fields = {}): DataPathRequest =>
   requestToken({ grant_type: JWT_BEARER, client_id: 'jobs', assertion: token, ...more });
 const authenticate = (fields: Fields, headers: Fields = {}): DataPathRequest =>
   requestToken({ grant_type: 'client_credentials', ...fields }, { headers });
@@ -226,7 +226,7 @@ const OWN_FIELDS = new Set([
   'x-request-id',
 ]);
 /** The time until keys are fetched again passes while the test runs. */
-const UNSTEADY_FIELDS = new Set(['retry-after']);
+const VARYING_FIELDS = new Set(['retry-after']);
 
 const summarize = ({ status, headers, text }: DataPathReply) => {
   const { request_id: _, ...body } = parseJson(text);
@@ -237,7 +237,7 @@ const summarize = ({ status, headers, text }: DataPathReply) => {
     fields: Object.fromEntries(
       fields.map(([name, value]) => [
         name,
-        UNSTEADY_FIELDS.has(name) ? /^[1-9]\d*$/.test(String(value)) : value,
+        VARYING_FIELDS.has(name) ? /^[1-9]\d*$/.test(String(value)) : value,
       ]),
     ),
   };
@@ -474,7 +474,7 @@ describe('opaque tokens of a trusted issuer', () => {
 describe('token exchange and JWT bearer', () => {
   test('a valid token is accepted', async () => {
     await expectAccepted(async () => exchange(await setUp.corp.sign()));
-    await expectAccepted(async () => bear(await setUp.corp.sign()));
+    await expectAccepted(async () => requestByJwtBearer(await setUp.corp.sign()));
   });
   test.each(
     choose<[string, () => string | Promise<string>]>([
@@ -493,7 +493,7 @@ describe('token exchange and JWT bearer', () => {
     ]),
   )('%s', async (_, sign) => {
     await expectRefused(async () => exchange(await sign()), refusal('invalid_request'));
-    await expectRefused(async () => bear(await sign()), refusal('invalid_grant'));
+    await expectRefused(async () => requestByJwtBearer(await sign()), refusal('invalid_grant'));
   });
   test.each(
     choose<[string, Fields, Expected]>([
@@ -505,7 +505,7 @@ describe('token exchange and JWT bearer', () => {
     ]),
   )('a request %s', async (_, fields, expected) => {
     await expectRefused(async () => exchange(await setUp.corp.sign(), fields), expected);
-    await expectRefused(async () => bear(await setUp.corp.sign(), fields), expected);
+    await expectRefused(async () => requestByJwtBearer(await setUp.corp.sign(), fields), expected);
   });
   test('an exchange with an actor, or for another type of token', async () => {
     const type = 'urn:ietf:params:oauth:token-type:refresh_token';
@@ -514,7 +514,7 @@ describe('token exchange and JWT bearer', () => {
   });
   test('an issuer whose keys cannot be fetched', async () => {
     await expectRefused(async () => exchange(await setUp.signUnreachable()), UNAVAILABLE);
-    await expectRefused(async () => bear(await setUp.signUnreachable()), UNAVAILABLE);
+    await expectRefused(async () => requestByJwtBearer(await setUp.signUnreachable()), UNAVAILABLE);
   });
 });
 

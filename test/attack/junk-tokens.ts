@@ -43,6 +43,6 @@ export async function sendJunkTokens(
     client.close();
   }
   expect(gateway.upstream.requests.some(({ url }) => url === '/files/junk')).toBe(false);
-  // At start. Unknown keys cause another fetch only after the cool-down.
+  // At start. Unknown keys cause another fetch only after the cooldown.
   expect(issuer.fetches).toBe(1);
 }

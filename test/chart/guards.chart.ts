@@ -299,6 +299,13 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     message: 'kubernetesIssuer.serviceAccountToken.path: ca.crt is the file of the CA certificate',
   },
   {
+    name: 'a token for the API server would be sent to another host',
+    from: 'kubernetes-issuer',
+    change: { kubernetesIssuer: { jwksUri: 'https://kubernetes.default.svc.example.com/openid/v1/jwks' } },
+    message:
+      'kubernetesIssuer.jwksUri: is not the API server of this cluster, and would receive a token for it',
+  },
+  {
     name: 'a ClusterRoleBinding that nothing uses',
     from: 'kubernetes-issuer',
     change: { kubernetesIssuer: { enabled: false } },

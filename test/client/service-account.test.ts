@@ -13,7 +13,7 @@ import { createShapedIssuers, type ShapedIssuer, writeKeySets } from '../support
 import { type TempFolder, tempFolder } from '../support/temp-folder.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** A pod with a projected service-account token, and nothing else. */
+/** A pod with a projected service account token, and nothing else. */
 let gateway: TestGateway;
 let cluster: ShapedIssuer;
 let pod: TempFolder;

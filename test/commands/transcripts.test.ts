@@ -259,7 +259,7 @@ routes:
     const text = await run('/both/1');
     expect(text).toContain('  accepts tokens of gatehouse for files-api\n');
     expect(text).toContain(
-      '  accepts tokens of corp (https://id.example.test) for files-api or mail-api, and for files-api\n',
+      '  accepts tokens of corp (https://id.example.test) for files-api or mail-api; the route also requires files-api\n',
     );
     expect(await run('/open')).not.toContain('accepts');
     const publicUrl = 'https://localhost:8443';

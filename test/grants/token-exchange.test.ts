@@ -86,7 +86,7 @@ const getAccessToken = (reply: Reply): string => {
 const withExchange = (entries: Exchange) => withIntegration('jobs', { exchange: entries });
 
 describe('issued tokens', () => {
-  test('a service-account token becomes an access token without a refresh token', async () => {
+  test('a service account token becomes an access token without a refresh token', async () => {
     const reply = await exchange(await issuers.cluster.sign());
     expect(reply.json).toMatchObject({
       token_type: 'Bearer',
@@ -315,7 +315,7 @@ describe('refused requests', () => {
     await refuseBoth(await issuers.keycloak.sign({ realm_access: undefined }), 'none');
   });
 
-  test('the audit log says what did not match, and the client does not learn it', async () => {
+  test('the audit log has what did not match, and the response does not', async () => {
     for (const [token, event] of [
       [
         await issuers.cluster.sign({ aud: ['other'] }),

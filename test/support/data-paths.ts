@@ -4,7 +4,7 @@ import { createHttpsClient, type Headers, type HttpsClient } from './https-clien
 import type { IssuedCertificate } from './pki.ts';
 import type { TestGateway } from './test-gateway.ts';
 
-/** The ways of a request through the gateway. */
+/** The protocols and paths over which a request can be served through the gateway. */
 export const DATA_PATHS = ['HTTP/1.1, fast path', 'HTTP/1.1, full path', 'HTTP/2'] as const;
 export type DataPath = (typeof DATA_PATHS)[number];
 

@@ -133,6 +133,10 @@
 {{- if eq $issuer.serviceAccountToken.path "ca.crt" -}}
 {{- fail "\nkubernetesIssuer.serviceAccountToken.path: ca.crt is the file of the CA certificate; choose another name" -}}
 {{- end -}}
+{{- $isApiServer := regexMatch "^https://kubernetes\\.default\\.svc(\\.cluster\\.local)?(:[0-9]+)?/" $issuer.jwksUri -}}
+{{- if and $issuer.serviceAccountToken.enabled (not $issuer.serviceAccountToken.audience) (not $isApiServer) -}}
+{{- fail "\nkubernetesIssuer.jwksUri: is not the API server of this cluster, and would receive a token for it; set kubernetesIssuer.serviceAccountToken.enabled to false, or its audience" -}}
+{{- end -}}
 {{- if and $issuer.rbac.create (not $issuer.serviceAccountToken.enabled) -}}
 {{- fail "\nkubernetesIssuer.rbac.create: has no effect without kubernetesIssuer.serviceAccountToken.enabled" -}}
 {{- end -}}

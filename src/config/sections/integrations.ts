@@ -117,7 +117,7 @@ export const integrationSection = (path: PathSchema) =>
     audience: audience
       .exactOptional()
       .describe(
-        'The APIs that its access tokens can be for (`aud`), the default first; a client chooses with `resource` (RFC 8707). If omitted, `publicUrl`.',
+        'The APIs that its access tokens can be for (`aud`), the default first; a client chooses with `resource` or `audience` (RFC 8707). If omitted, `publicUrl`.',
       ),
     clientSecretHashes: z
       .array(

@@ -86,7 +86,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
       .boolean()
       .default(false)
       .describe(
-        'Use its e-mail addresses although its tokens have no `email_verified`, or `claims.email` is another claim. Only for issuers whose users cannot enter any address.',
+        'Use its e-mail addresses even if its tokens have no `email_verified`, or `claims.email` names another claim. Only for issuers whose users cannot choose their address.',
       ),
     scopes: z
       .record(z.string().min(1).max(256), scope)

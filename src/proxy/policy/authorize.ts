@@ -17,7 +17,7 @@ import type { Credentials } from './credentials.ts';
 import type { ProxyRefusal } from './refusals.ts';
 import { findUnmetRequirement } from './requirement.ts';
 
-/** Undefined: rejected without a reason that is worth a log. */
+/** Undefined: rejected, without a reason to log. */
 type TokenReading = VerifiedToken | RejectedToken | undefined;
 
 /** What decisions depend on. Everything is in memory: no network, no disk. */

@@ -1,5 +1,4 @@
 import { hash } from 'node:crypto';
-import { once } from 'node:events';
 import { Cluster, Command, type RedisOptions as IoRedisOptions, Redis } from 'ioredis';
 import type { Epoch } from '../../domain/epoch.ts';
 import { withTimeout } from '../../lib/promises.ts';
@@ -78,7 +77,18 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
   /** Resolves when ioredis has reconnected from a demoted server to its successor. */
   let reconnected: Promise<unknown> | undefined;
   const reconnect = (): Promise<unknown> => {
-    reconnected ??= once(redis, 'ready', { signal: AbortSignal.timeout(commandTimeout) }).finally(() => {
+    // Without `once` of node:events, which rejects at the first failed attempt to connect.
+    reconnected ??= new Promise<void>((resolve, reject) => {
+      const onReady = (): void => {
+        clearTimeout(timer);
+        resolve();
+      };
+      const timer = setTimeout(() => {
+        redis.off('ready', onReady);
+        reject(new Error('reconnecting timed out'));
+      }, commandTimeout);
+      redis.once('ready', onReady);
+    }).finally(() => {
       reconnected = undefined;
     });
     return reconnected;

@@ -9,7 +9,7 @@ export interface ClaimMapping {
   readonly identity: string;
   readonly name: string;
   readonly email: string;
-  /** The issuer verifies all e-mail addresses, although its tokens do not say so. */
+  /** The issuer verifies all e-mail addresses, although its tokens have no `email_verified`. */
   readonly trustsEmail: boolean;
   readonly groups: string;
   /** The first that the token has. */
@@ -56,15 +56,35 @@ function readWords(value: Json | undefined): readonly string[] {
   return Array.isArray(value) ? value.slice(0, MAX_SCOPE_WORDS).filter(isUsableText) : [];
 }
 
-/** OpenID Connect Core §5.1 and §5.7: users of many issuers can enter any address. `email_verified` is about `email` only. */
-function isEmailVerified(claims: JsonObject, { email, trustsEmail }: ClaimMapping): boolean {
+/** The claim that `email_verified` is about, as a name and as a JSON pointer. */
+const STANDARD_EMAIL: ReadonlySet<string> = new Set(['email', '/email']);
+
+/** OpenID Connect Core §5.1 and §5.7: users of many issuers can enter an arbitrary address. */
+function isEmailTrusted(claims: JsonObject, path: string, trustsEmail: boolean): boolean {
   const isVerified = claims['email_verified'];
-  return isVerified === undefined ? trustsEmail : isVerified === true && (trustsEmail || email === 'email');
+  return isVerified === undefined
+    ? trustsEmail
+    : isVerified === true && (trustsEmail || STANDARD_EMAIL.has(path));
+}
+
+/** A claim that an identity or an access decision may depend on: an e-mail address only if it is trusted. */
+export function readTrustedClaim(
+  claims: JsonObject,
+  path: string,
+  { email, trustsEmail }: ClaimMapping,
+): Json | undefined {
+  const isEmail = path === email || STANDARD_EMAIL.has(path);
+  return isEmail && !isEmailTrusted(claims, path, trustsEmail) ? undefined : readClaim(claims, path);
+}
+
+export function readTrustedText(claims: JsonObject, path: string, mapping: ClaimMapping): string | undefined {
+  const value = readTrustedClaim(claims, path, mapping);
+  return isUsableText(value) ? value : undefined;
 }
 
 export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile | undefined {
   const name = readText(claims, mapping.name);
-  const email = isEmailVerified(claims, mapping) ? readText(claims, mapping.email) : undefined;
+  const email = readTrustedText(claims, mapping.email, mapping);
   const groupClaim = readClaim(claims, mapping.groups);
   const groups = Array.isArray(groupClaim) ? groupClaim.filter(isUsableText) : [];
   return createProfile({

@@ -24,7 +24,7 @@ export interface IssuerKeysOptions {
 const RETRY = { min: 1, max: 60 };
 
 /**
- * The keys of a trusted issuer. They are fetched at start, at regular intervals and, at most once per cool-down for all
+ * The keys of a trusted issuer. They are fetched at start, at regular intervals and, at most once per cooldown for all
  * requests together, when a token names a key that is not known.
  */
 export class IssuerKeys {

@@ -1,7 +1,6 @@
 import { reject } from '../../domain/token-rejection.ts';
 import type { Json } from '../../lib/strict-json.ts';
 import type { SubjectTokenReader, SubjectTokenType } from '../../ports/subject-token-reader.ts';
-import { readClaim } from './claim-mapping.ts';
 import { decodeToken } from './trusted-issuer.ts';
 import type { TrustedIssuers } from './trusted-issuers.ts';
 
@@ -21,7 +20,7 @@ export const createSubjectTokenReader = (issuers: TrustedIssuers): SubjectTokenR
       issuer,
       subject: identity.slice(identity.indexOf(':') + 1),
       ...(typeof jti === 'string' && jti !== '' && { tokenId: jti }),
-      readClaim: (path) => readClaim(decoded.claims, path),
+      readClaim: (path) => issuers.readClaim(issuer, decoded.claims, path),
     };
   },
 });

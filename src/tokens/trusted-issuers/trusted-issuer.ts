@@ -9,7 +9,15 @@ import type { LogoutRequest } from '../../ports/logout-token-reader.ts';
 import { isCanonicalBase64url } from '../base64url.ts';
 import { readConfirmation } from '../confirmation.ts';
 import { isOpaqueToken } from '../opaque-token.ts';
-import { type ClaimMapping, mapProfile, mapScope, readText, type ScopeMapping } from './claim-mapping.ts';
+import {
+  type ClaimMapping,
+  mapProfile,
+  mapScope,
+  readText,
+  readTrustedClaim,
+  readTrustedText,
+  type ScopeMapping,
+} from './claim-mapping.ts';
 import type { TokenIntrospection } from './introspection.ts';
 import type { IssuerKeys } from './issuer-keys.ts';
 import { type IssuerKey, isSignatureAlgorithm, type SignatureAlgorithm } from './key-set.ts';
@@ -125,6 +133,11 @@ export class TrustedIssuer {
     return () => this.#verifyAccessToken(token, decoded.claims, signature, now);
   }
 
+  /** A claim of a verified token. */
+  readClaim(claims: JsonObject, path: string): Json | undefined {
+    return readTrustedClaim(claims, path, this.#options.claims);
+  }
+
   get introspects(): boolean {
     return this.#options.introspection !== undefined;
   }
@@ -135,6 +148,8 @@ export class TrustedIssuer {
     if (introspection === undefined || token.length > MAX_OPAQUE_LENGTH || OTHER_CREDENTIAL.test(token))
       return false;
     const { tokenPrefix } = introspection;
+    // White space before the first name of its header changes how a JWT begins.
+    if (decodeToken(token) !== undefined) return false;
     return tokenPrefix === undefined ? !isOpaqueToken(token) : token.startsWith(tokenPrefix);
   }
 
@@ -262,7 +277,7 @@ export class TrustedIssuer {
 
   #map(claims: JsonObject, keyId: string): TokenReading {
     const { name, label, clockTolerance, claims: mapping, scope, logout } = this.#options;
-    const subject = readText(claims, mapping.identity);
+    const subject = readTrustedText(claims, mapping.identity, mapping);
     const clientId = mapping.clientId.map((path) => readText(claims, path)).find((id) => id !== undefined);
     const binding = readConfirmation(claims['cnf']);
     if (subject === undefined) return this.#reject('claim_missing', mapping.identity);

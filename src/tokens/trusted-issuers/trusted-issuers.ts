@@ -1,6 +1,7 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import { type RejectedToken, reject } from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
+import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import type { LogoutRequest, LogoutTokenReader } from '../../ports/logout-token-reader.ts';
 import { createTokenCache } from '../token-cache.ts';
 import { decodeToken, type TokenReading, type TrustedIssuer } from './trusted-issuer.ts';
@@ -25,6 +26,11 @@ export class TrustedIssuers {
   /** Is the key that verified a cached token still valid? */
   hasKey({ issuer, keyId }: VerifiedToken): boolean {
     return this.#byName.get(issuer ?? '')?.hasKey(keyId) === true;
+  }
+
+  /** A claim of a verified token of this issuer. */
+  readClaim(issuer: string, claims: JsonObject, path: string): Json | undefined {
+    return this.#byName.get(issuer)?.readClaim(claims, path);
   }
 
   get introspects(): boolean {

@@ -216,7 +216,7 @@ describe('refused', () => {
       401,
     ],
     [
-      'a service-account token for the Kubernetes API',
+      'a service account token for the Kubernetes API',
       'cluster',
       { aud: ['https://kubernetes.default.svc.cluster.local'] },
       401,
@@ -239,7 +239,7 @@ describe('refused', () => {
     );
   });
 
-  test('a service-account token of another cluster with the same subject, on a route of the first', async () => {
+  test('a service account token of another cluster with the same subject, on a route of the first', async () => {
     const { issuer } = issuers.cluster.settings;
     expect(await call(await issuers.cluster.sign(), '/cluster/1')).toBe(200);
     expect(await call(await issuers.otherCluster.sign(), '/cluster/1')).toBe(401);

@@ -28,7 +28,7 @@ test('an issuer that is unreachable during a key rotation, and for longer than m
 
   issuer.isUp = false;
   issuer.published = [...issuer.published, next];
-  // 401 until the cool-down is over: the key is not known, and the last fetch succeeded.
+  // 401 until the cooldown is over: the key is not known, and the last fetch succeeded.
   await until('its keys are fetched again', async () => (await call(rotated)) === 503);
   expect(gateway.log.filter(({ event }) => event === 'issuer_unavailable')).toMatchObject([
     { issuer: 'corp' },

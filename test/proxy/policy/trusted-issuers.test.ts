@@ -139,13 +139,13 @@ describe.each([true, false])('tokens of a trusted issuer, fast path %s', (fastPa
     expect(await call('/files/1', await issuer.sign({ sub: 'revoked-subject', iat: later }))).toBe(200);
   });
 
-  test('signed with a new key are accepted once the cool-down is over', async () => {
+  test('signed with a new key are accepted once the cooldown is over', async () => {
     const next = await createForeignKey('ES256', 'k2');
     const [first] = issuer.published;
     issuer.published = [...issuer.published, next];
     onTestFinished(() => void (issuer.published = first === undefined ? [] : [first]));
     const token = await issuer.sign({}, next);
-    await until('the cool-down is over', async () => (await call('/files/1', token)) === 200);
+    await until('the cooldown is over', async () => (await call('/files/1', token)) === 200);
   });
 
   // Last: later tokens must be newer than the revocation.

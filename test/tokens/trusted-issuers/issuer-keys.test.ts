@@ -38,7 +38,7 @@ test('a new key is fetched when a token names it, once for all requests', async 
   expect(issuer.fetches).toBe(2);
 });
 
-test('a flood of unknown key ids causes one fetch per cool-down', async () => {
+test('a flood of unknown key ids causes one fetch per cooldown', async () => {
   const { issuer, keys } = await startKeys();
   for (let second = 0; second < 60; second += 1) {
     issuer.now += 1;

@@ -118,6 +118,6 @@ export async function floodVerification(
     state.seconds += 1;
   }
   expect(reader.size).toBeLessThanOrEqual(CACHE_SIZE);
-  // Documented: at most one per cool-down for all requests together.
+  // Documented: at most one per cooldown for all requests together.
   expect(state.fetches - fetchesBefore).toBeLessThanOrEqual(Math.ceil((state.seconds - start) / COOLDOWN));
 }

@@ -5,6 +5,7 @@ import { formatScope } from '../../../src/domain/scope.ts';
 import { findTokenFault, type VerifiedToken } from '../../../src/domain/verified-token.ts';
 import { createScopeMapping } from '../../../src/tokens/trusted-issuers/claim-mapping.ts';
 import type { IssuerKeys } from '../../../src/tokens/trusted-issuers/issuer-keys.ts';
+import { createSubjectTokenReader } from '../../../src/tokens/trusted-issuers/subject-token-reader.ts';
 import {
   deriveTokenId,
   type TokenReading,
@@ -124,7 +125,7 @@ describe('a token of a trusted issuer', () => {
     expect(verified && formatScope(verified.scope)).toBe('files:read');
   });
 
-  test('has an e-mail address only if the issuer says that it is verified, or the settings trust its addresses', async () => {
+  test('has an e-mail address only if `email_verified` is true, or the settings trust its addresses', async () => {
     const createWith = (claims: Partial<TrustedIssuerOptions['claims']>): TrustedIssuer =>
       createIssuer({ claims: { ...MAPPING, ...claims } });
     const readProfile = async (claims: object, issuer = createIssuer()): Promise<unknown> =>
@@ -141,6 +142,36 @@ describe('a token of a trusted issuer', () => {
     const other = { upn: email, email: 'x@example.com', email_verified: true };
     expect(await readProfile(other, createWith({ email: 'upn' }))).toBeUndefined();
     expect(await readProfile(other, createWith({ email: 'upn', trustsEmail: true }))).toEqual({ email });
+  });
+
+  test('is refused if its identity is an e-mail address that is not verified', async () => {
+    const identify = async (
+      claims: Readonly<Record<string, unknown>>,
+      mapping: Partial<TrustedIssuerOptions['claims']>,
+    ) => (await read(await sign(claims), createIssuer({ claims: { ...MAPPING, ...mapping } })))?.identity;
+    const email = 'ceo@example.com';
+    for (const identity of ['email', '/email']) {
+      expect(await identify({ email }, { identity })).toBeUndefined();
+      expect(
+        await identify({ email, email_verified: false }, { identity, trustsEmail: true }),
+      ).toBeUndefined();
+      expect(await identify({ email, email_verified: true }, { identity })).toBe(`corp:${email}`);
+      expect(await identify({ email }, { identity, trustsEmail: true })).toBe(`corp:${email}`);
+    }
+    expect(await identify({ upn: email }, { identity: 'upn', email: 'upn' })).toBeUndefined();
+  });
+
+  test('that is exchanged has an e-mail address only if it is verified', async () => {
+    const reader = createSubjectTokenReader(new TrustedIssuers([createIssuer()]));
+    const readEmail = async (claims: Readonly<Record<string, unknown>>): Promise<unknown> => {
+      const found = await reader.read(await sign(claims), 'jwt', NOW);
+      if (found === undefined || 'rejection' in found) throw new Error('the token was refused');
+      return found.readClaim('email');
+    };
+    const email = 'ceo@example.com';
+    expect(await readEmail({ email, email_verified: true })).toBe(email);
+    expect(await readEmail({ email })).toBeUndefined();
+    expect(await readEmail({ email, email_verified: false })).toBeUndefined();
   });
 
   test('bound to a certificate, a key or both stays bound; bound to anything else is refused', async () => {
