@@ -37,7 +37,7 @@ test('of 12,000 unknown opaque tokens, at most 10,000 are remembered as inactive
   });
   for (let sent = 0; sent < 12_000; sent += 60) {
     const junk = Array.from({ length: 60 }, async () =>
-      introspection.read(`op_${randomBytes(64).toString('hex')}`, 1_000, () => reject('malformed')),
+      introspection.read(`op_${randomBytes(64).toString('hex')}`, 1_000, () => reject('inactive')),
     );
     for (const result of await Promise.all(junk)) expect(result.rejection?.fault).toBe('inactive');
   }
