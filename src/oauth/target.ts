@@ -13,7 +13,7 @@ export interface TargetContext {
 const isBelowPublicUrl = (target: string, publicUrl: string): boolean =>
   target === publicUrl || target.startsWith(`${publicUrl}/`);
 
-/** The result tells whether a token of an audience (undefined: the default) is for the target. */
+/** The result checks whether a token of an audience (undefined: the default) is for the target. */
 function matchTarget(
   target: string,
   { publicUrl, findAudiences }: TargetContext,
