@@ -20,7 +20,7 @@ import { createAssertionSigner } from '../tokens/assertion.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import { createSealer } from '../tokens/sealer.ts';
-import { SIGNATURE_ALGORITHMS } from '../tokens/trusted-issuers/key-set.ts';
+import { SIGNATURE_ALGORITHMS } from '../tokens/signature.ts';
 import { createSubjectTokenReader } from '../tokens/trusted-issuers/subject-token-reader.ts';
 import {
   createLogoutTokenReader,

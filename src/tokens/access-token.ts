@@ -3,10 +3,11 @@ import type { Grant } from '../domain/grant.ts';
 import { type ProfileClaim, selectClaims } from '../domain/profile.ts';
 import { formatScope, parseScope } from '../domain/scope.ts';
 import { CLOCK_TOLERANCE, type VerifiedToken } from '../domain/verified-token.ts';
-import { isJsonObject, type Json, parseStrictJson } from '../lib/strict-json.ts';
+import type { Json } from '../lib/strict-json.ts';
 import { isCanonicalBase64url } from './base64url.ts';
 import { formatConfirmation, readConfirmation } from './confirmation.ts';
-import { signJwt, verifyJws } from './jwt.ts';
+import { decodeJsonObject } from './decode-token.ts';
+import { signJwt } from './jwt.ts';
 import { ACCESS_TOKEN_TYPE, type Keyring, type SigningKey } from './keyring.ts';
 import { formatProfileClaims, readProfileClaims } from './profile-claims.ts';
 import { createTokenCache } from './token-cache.ts';
@@ -42,10 +43,13 @@ export async function signAccessToken(
 
 /** Verifies and caches the JWTs of this issuer. */
 export function createAccessTokenReader(keyring: Keyring, issuer: string, cacheSize: number) {
-  const verify = async (token: string, key: SigningKey, now: Epoch): Promise<VerifiedToken | undefined> => {
-    const payload = await verifyJws(token, key);
-    return payload && readClaims(payload, issuer, key.kid, now);
-  };
+  const verify = async (
+    token: string,
+    payload: string,
+    { verificationKey, kid }: SigningKey,
+    now: Epoch,
+  ): Promise<VerifiedToken | undefined> =>
+    (await verificationKey.verify(token)) ? readClaims(payload, issuer, kid, now) : undefined;
   const { read, readUnlimited } = createTokenCache<never>({
     cacheSize,
     isAcceptedKey: ({ keyId }, now) => keyring.isVerificationKey(keyId, now),
@@ -56,26 +60,16 @@ export function createAccessTokenReader(keyring: Keyring, issuer: string, cacheS
       const key = keyring.findByHeader(header, now);
       if (key === undefined || rest.length > 0) return undefined;
       return isCanonicalBase64url(payload) && isCanonicalBase64url(signature)
-        ? () => verify(token, key, now)
+        ? () => verify(token, payload, key, now)
         : undefined;
     },
   });
   return { read, open: readUnlimited };
 }
 
-function readClaims(
-  payload: Uint8Array,
-  issuer: string,
-  keyId: string,
-  now: Epoch,
-): VerifiedToken | undefined {
-  let claims: Json;
-  try {
-    claims = parseStrictJson(new TextDecoder('utf-8', { fatal: true }).decode(payload));
-  } catch {
-    return undefined;
-  }
-  if (!isJsonObject(claims)) return undefined;
+function readClaims(payload: string, issuer: string, keyId: string, now: Epoch): VerifiedToken | undefined {
+  const claims = decodeJsonObject(payload);
+  if (claims === undefined) return undefined;
   const { iss, aud, sub, client_id, scope, gid, gen, iat, nbf, exp, src, cnf } = claims;
   // Exactly one: routes compare it with theirs.
   if (iss !== issuer || typeof aud !== 'string') return undefined;

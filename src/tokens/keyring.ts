@@ -6,11 +6,12 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { KeyIds } from '../domain/grant.ts';
 import type { KeyringFile, SigningAlgorithm, SigningEntry } from './keyring-file.ts';
 import { findNewestActive, isAcceptedAt, type KeyValidity, openSealingKeys } from './sealing-keys.ts';
+import { VerificationKey } from './signature.ts';
 
 export interface SigningKey extends KeyValidity {
   readonly alg: SigningAlgorithm;
   readonly privateKey: CryptoKey;
-  readonly publicKey: CryptoKey;
+  readonly verificationKey: VerificationKey;
   readonly publicJwk: Readonly<Record<string, unknown>>;
   /** The only protected header that access tokens of this key have, base64url. */
   readonly header: string;
@@ -66,7 +67,7 @@ async function importSigningKey(entry: SigningEntry): Promise<SigningKey> {
     kid,
     alg,
     privateKey: await importJWK(jwk, alg),
-    publicKey,
+    verificationKey: new VerificationKey(alg, publicKey as CryptoKey),
     publicJwk: { ...(await exportJWK(publicKey)), kid, alg, use: 'sig' },
     header: Buffer.from(JSON.stringify({ alg, typ: ACCESS_TOKEN_TYPE, kid })).toString('base64url'),
     activeFrom,

@@ -42,9 +42,10 @@ export function createTokenCache<Rejected extends RejectedToken>({
   const verifyLimited = (token: string, verify: () => Verification<Rejected>): Verification<Rejected> => {
     if (inFlight.size >= MAX_VERIFICATIONS)
       throw new Fault('overloaded', 'too many access tokens are being verified at once');
-    // `finally` runs later even if `verify` throws synchronously, so the entry is always removed after it was added.
-    const verification = verifyAndCache(token, verify).finally(() => inFlight.delete(token));
+    const verification = verifyAndCache(token, verify);
     inFlight.set(token, verification);
+    const remove = (): unknown => inFlight.delete(token);
+    verification.then(remove, remove);
     return verification;
   };
   const createReader =

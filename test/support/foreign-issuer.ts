@@ -1,6 +1,7 @@
 import { exportJWK, generateKeyPair, type JWK, SignJWT } from 'jose';
+import type { SignatureAlgorithm } from '../../src/tokens/signature.ts';
 import { IssuerKeys } from '../../src/tokens/trusted-issuers/issuer-keys.ts';
-import { parseKeySet, type SignatureAlgorithm } from '../../src/tokens/trusted-issuers/key-set.ts';
+import { parseKeySet } from '../../src/tokens/trusted-issuers/key-set.ts';
 
 export interface ForeignKey {
   readonly kid: string;

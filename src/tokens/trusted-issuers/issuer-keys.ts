@@ -1,5 +1,6 @@
 import { Fault } from '../../ports/fault.ts';
-import type { IssuerKey, SignatureAlgorithm } from './key-set.ts';
+import type { SignatureAlgorithm } from '../signature.ts';
+import type { IssuerKey } from './key-set.ts';
 
 export interface IssuerKeysOptions {
   /** The name of the issuer in the configuration. */

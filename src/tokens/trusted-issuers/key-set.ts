@@ -2,38 +2,23 @@ import { createPublicKey } from 'node:crypto';
 import { calculateJwkThumbprint } from 'jose/jwk/thumbprint';
 import { importJWK } from 'jose/key/import';
 import { isJsonObject, type Json, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
-
-/** The key types of RFC 7518 §3.1 and RFC 8037 that verify signatures with a public key. There is no HMAC and no `none`. */
-const KEY_TYPES = {
-  RS256: { kty: 'RSA' },
-  RS384: { kty: 'RSA' },
-  RS512: { kty: 'RSA' },
-  PS256: { kty: 'RSA' },
-  PS384: { kty: 'RSA' },
-  PS512: { kty: 'RSA' },
-  ES256: { kty: 'EC', crv: 'P-256' },
-  ES384: { kty: 'EC', crv: 'P-384' },
-  ES512: { kty: 'EC', crv: 'P-521' },
-  EdDSA: { kty: 'OKP', crv: 'Ed25519' },
-  Ed25519: { kty: 'OKP', crv: 'Ed25519' },
-} as const satisfies Record<string, { readonly kty: string; readonly crv?: string }>;
-
-export type SignatureAlgorithm = keyof typeof KEY_TYPES;
-export const SIGNATURE_ALGORITHMS = Object.keys(KEY_TYPES) as SignatureAlgorithm[];
-
-export const isSignatureAlgorithm = (name: unknown): name is SignatureAlgorithm =>
-  typeof name === 'string' && Object.hasOwn(KEY_TYPES, name);
+import {
+  getKeyType,
+  isSignatureAlgorithm,
+  MIN_RSA_BITS,
+  type SignatureAlgorithm,
+  VerificationKey,
+} from '../signature.ts';
 
 /** More keys than any issuer has: looking through them must stay cheap. */
 const MAX_KEYS = 128;
-const MIN_RSA_BITS = 2_048;
 
 /** A public key of another issuer. */
 export class IssuerKey {
   /** RFC 7638 thumbprint: an issuer may use a `kid` again for another key. */
   readonly id: string;
   readonly #jwk: JsonObject;
-  readonly #imported = new Map<SignatureAlgorithm, Promise<CryptoKey>>();
+  readonly #imported = new Map<SignatureAlgorithm, VerificationKey | Promise<VerificationKey>>();
 
   constructor(id: string, jwk: JsonObject) {
     this.id = id;
@@ -42,7 +27,7 @@ export class IssuerKey {
 
   matches(kid: string | undefined, alg: SignatureAlgorithm): boolean {
     const { kty, crv, kid: ownKid, alg: ownAlg } = this.#jwk;
-    const type: { readonly kty: string; readonly crv?: string } = KEY_TYPES[alg];
+    const type = getKeyType(alg);
     return (
       (kid === undefined || kid === ownKid) &&
       (ownAlg === undefined || ownAlg === alg) &&
@@ -51,14 +36,20 @@ export class IssuerKey {
     );
   }
 
-  /** The key for one algorithm: a key is never used with another algorithm than it was imported for. */
-  import(alg: SignatureAlgorithm): Promise<CryptoKey> {
+  /** Imported once per algorithm; synchronous from then on. */
+  import(alg: SignatureAlgorithm): VerificationKey | Promise<VerificationKey> {
     let imported = this.#imported.get(alg);
     if (imported === undefined) {
-      imported = importJWK({ ...this.#jwk, alg }, alg) as Promise<CryptoKey>;
+      imported = this.#import(alg);
       this.#imported.set(alg, imported);
     }
     return imported;
+  }
+
+  async #import(alg: SignatureAlgorithm): Promise<VerificationKey> {
+    const key = new VerificationKey(alg, (await importJWK({ ...this.#jwk, alg }, alg)) as CryptoKey);
+    this.#imported.set(alg, key);
+    return key;
   }
 }
 

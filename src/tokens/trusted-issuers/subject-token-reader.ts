@@ -1,7 +1,7 @@
 import { reject } from '../../domain/token-rejection.ts';
 import type { Json } from '../../lib/strict-json.ts';
 import type { SubjectTokenReader, SubjectTokenType } from '../../ports/subject-token-reader.ts';
-import { decodeToken } from './trusted-issuer.ts';
+import { decodeToken } from '../decode-token.ts';
 import type { TrustedIssuers } from './trusted-issuers.ts';
 
 /** Verifies tokens of trusted issuers that are presented for exchange, by the same rules as on routes. */

@@ -1,14 +1,15 @@
 import { hash } from 'node:crypto';
-import { JOSEError, JWSSignatureVerificationFailed, JWTClaimValidationFailed, JWTExpired } from 'jose/errors';
-import { type JWTVerifyOptions, jwtVerify } from 'jose/jwt/verify';
+import { JOSEError } from 'jose/errors';
 import type { Epoch } from '../../domain/epoch.ts';
 import { type RejectedToken, type RejectionFault, reject } from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
-import { isJsonObject, type Json, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
+import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import type { LogoutRequest } from '../../ports/logout-token-reader.ts';
-import { isCanonicalBase64url } from '../base64url.ts';
+import { type ClaimRules, findClaimFault } from '../claim-rules.ts';
 import { readConfirmation } from '../confirmation.ts';
+import { type DecodedToken, decodeToken } from '../decode-token.ts';
 import { isOpaqueToken } from '../opaque-token.ts';
+import { isSignatureAlgorithm, type SignatureAlgorithm } from '../signature.ts';
 import {
   type ClaimMapping,
   mapProfile,
@@ -20,7 +21,7 @@ import {
 } from './claim-mapping.ts';
 import type { TokenIntrospection } from './introspection.ts';
 import type { IssuerKeys } from './issuer-keys.ts';
-import { type IssuerKey, isSignatureAlgorithm, type SignatureAlgorithm } from './key-set.ts';
+import type { IssuerKey } from './key-set.ts';
 import { isLogoutToken, LOGOUT_TOKEN_TYPES, MAX_LOGOUT_TOKEN_AGE, readLogoutClaims } from './logout-token.ts';
 
 export interface LogoutOptions {
@@ -83,39 +84,32 @@ const MAX_OPAQUE_LENGTH = 2_048;
  */
 const OTHER_CREDENTIAL = /^(?:eyJ[^.]*\.|gh[a-z]_)/;
 
-/** A token whose form is valid and whose signature has not been verified. */
-export interface DecodedToken {
-  readonly header: JsonObject;
-  readonly claims: JsonObject;
-}
-
-/** Undefined: not a JWT in compact serialization with unambiguous JSON (RFC 7515 §7.1, RFC 8725 §2.4). */
-export function decodeToken(token: string): DecodedToken | undefined {
-  const [header = '', payload = '', signature = '', ...rest] = token.split('.', 4);
-  if (rest.length > 0 || ![header, payload, signature].every(isCanonicalBase64url)) return undefined;
-  try {
-    const [decodedHeader, claims] = [header, payload].map((part) =>
-      parseStrictJson(new TextDecoder('utf-8', { fatal: true }).decode(Buffer.from(part, 'base64url'))),
-    );
-    if (decodedHeader === undefined || claims === undefined) return undefined;
-    return isJsonObject(decodedHeader) && isJsonObject(claims)
-      ? { header: decodedHeader, claims }
-      : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 /** Verifies the access tokens of one issuer and maps their claims (RFC 8725, RFC 9068 §4). */
 export class TrustedIssuer {
   readonly name: string;
   readonly issuer: string;
   readonly #options: TrustedIssuerOptions;
+  readonly #accessTokenRules: ClaimRules;
+  readonly #logoutTokenRules: ClaimRules;
 
   constructor(options: TrustedIssuerOptions) {
-    this.name = options.name;
-    this.issuer = options.issuer;
+    const { name, issuer, audience, clockTolerance, requiredClaims, logout } = options;
+    this.name = name;
+    this.issuer = issuer;
     this.#options = options;
+    this.#accessTokenRules = {
+      issuer,
+      audience,
+      required: ['iss', 'aud', ...[...requiredClaims.keys()].toReversed(), 'iat', 'exp'],
+      clockTolerance,
+    };
+    this.#logoutTokenRules = {
+      issuer,
+      audience: logout?.audience ?? [],
+      required: ['iss', 'aud', 'iat', 'exp', 'jti'],
+      clockTolerance,
+      maxAge: MAX_LOGOUT_TOKEN_AGE,
+    };
   }
 
   /** Is the key that verified a token still valid? */
@@ -209,12 +203,7 @@ export class TrustedIssuer {
     const { name, label, logout, claims: mapping, clockTolerance } = this.#options;
     const signature = this.#readHeader(decoded, LOGOUT_TOKEN_TYPES);
     if (logout === undefined || typeof signature === 'string') return undefined;
-    const key = await this.#verifySignature(token, signature, {
-      audience: [...logout.audience],
-      requiredClaims: ['exp', 'iat', 'jti'],
-      maxTokenAge: MAX_LOGOUT_TOKEN_AGE,
-      currentDate: new Date(now * 1_000),
-    });
+    const key = await this.#verify(token, signature, decoded.claims, this.#logoutTokenRules, now);
     if (isRejected(key)) return undefined;
     const found = readLogoutClaims(decoded.claims, mapping.identity);
     if (found === undefined) return undefined;
@@ -241,22 +230,27 @@ export class TrustedIssuer {
   }
 
   /** The key that verified the token. */
-  async #verifySignature(
+  async #verify(
     token: string,
     { kid, alg }: SignatureHeader,
-    checks: Omit<JWTVerifyOptions, 'algorithms' | 'issuer' | 'clockTolerance'>,
+    claims: JsonObject,
+    rules: ClaimRules,
+    now: Epoch,
   ): Promise<IssuerKey | RejectedToken> {
-    const { issuer, clockTolerance, keys } = this.#options;
-    const key = await keys.find(kid, alg);
+    // Both are synchronous as soon as the keys are known.
+    const found = this.#options.keys.find(kid, alg);
+    const key = found instanceof Promise ? await found : found;
     if (key === undefined) return this.#reject('unknown_key');
     try {
-      await jwtVerify(token, await key.import(alg), { algorithms: [alg], issuer, clockTolerance, ...checks });
-      return key;
+      const imported = key.import(alg);
+      const verificationKey = imported instanceof Promise ? await imported : imported;
+      if (!(await verificationKey.verify(token))) return this.#reject('invalid_signature');
     } catch (error) {
-      if (error instanceof JOSEError || error instanceof TypeError)
-        return this.#reject(...classifyError(error));
+      if (error instanceof JOSEError || error instanceof TypeError) return this.#reject('malformed');
       throw error;
     }
+    const fault = findClaimFault(claims, rules, now);
+    return fault === undefined ? key : this.#reject(...fault);
   }
 
   async #verifyAccessToken(
@@ -265,12 +259,7 @@ export class TrustedIssuer {
     signature: SignatureHeader,
     now: Epoch,
   ): Promise<TokenReading> {
-    const { audience, requiredClaims } = this.#options;
-    const key = await this.#verifySignature(token, signature, {
-      audience: [...audience],
-      requiredClaims: ['exp', 'iat', ...requiredClaims.keys()],
-      currentDate: new Date(now * 1_000),
-    });
+    const key = await this.#verify(token, signature, claims, this.#accessTokenRules, now);
     if (isRejected(key)) return key;
     return this.#findClaimMismatch(claims) ?? this.#map(claims, key.id);
   }
@@ -310,17 +299,6 @@ export class TrustedIssuer {
 }
 
 const isRejected = (value: IssuerKey | RejectedToken): value is RejectedToken => 'rejection' in value;
-
-/** The names of claims are those that were checked; the errors of jose contain the payload, which is not used. */
-function classifyError(error: Error): [RejectionFault, claim?: string] {
-  if (error instanceof JWSSignatureVerificationFailed) return ['invalid_signature'];
-  if (error instanceof JWTExpired) return ['expired'];
-  if (!(error instanceof JWTClaimValidationFailed)) return ['malformed'];
-  const { claim, reason } = error;
-  if (reason === 'missing' || reason === 'invalid') return ['claim_missing', claim];
-  if (claim === 'aud') return ['wrong_audience'];
-  return claim === 'nbf' && reason === 'check_failed' ? ['not_yet_valid'] : ['claim_mismatch', claim];
-}
 
 /**
  * The id under which a token is revoked, in the form of a grant id. It is made from what the issuer states, never from the

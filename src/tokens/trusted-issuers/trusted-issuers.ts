@@ -2,12 +2,18 @@ import type { Epoch } from '../../domain/epoch.ts';
 import { type RejectedToken, reject } from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
+import { TwoGenerationCache } from '../../lib/two-generation-cache.ts';
 import type { LogoutRequest, LogoutTokenReader } from '../../ports/logout-token-reader.ts';
+import { decodeJsonObject, decodeToken } from '../decode-token.ts';
 import { createTokenCache } from '../token-cache.ts';
-import { decodeToken, type TokenReading, type TrustedIssuer } from './trusted-issuer.ts';
+import type { TokenReading, TrustedIssuer } from './trusted-issuer.ts';
 
 /** Identity providers put groups and roles into their tokens. */
 const MAX_LENGTH = 16_384;
+
+/** Clients can send arbitrary headers. */
+const MAX_CACHED_HEADERS = 256;
+const MAX_CACHED_HEADER_LENGTH = 512;
 
 const UNKNOWN_ISSUER = reject('unknown_issuer');
 
@@ -16,6 +22,7 @@ export class TrustedIssuers {
   readonly #byIssuer: ReadonlyMap<string, TrustedIssuer>;
   readonly #byName: ReadonlyMap<string, TrustedIssuer>;
   readonly #introspecting: readonly TrustedIssuer[];
+  readonly #headers = new TwoGenerationCache<JsonObject>(MAX_CACHED_HEADERS, MAX_CACHED_HEADER_LENGTH);
 
   constructor(issuers: readonly TrustedIssuer[]) {
     this.#byIssuer = new Map(issuers.map((issuer) => [issuer.issuer, issuer]));
@@ -27,6 +34,15 @@ export class TrustedIssuers {
   hasKey({ issuer, keyId }: VerifiedToken): boolean {
     return this.#byName.get(issuer ?? '')?.hasKey(keyId) === true;
   }
+
+  /** The tokens of an issuer have one header for each of its keys. */
+  readonly #decodeHeader = (encoded: string): JsonObject | undefined => {
+    const known = this.#headers.get(encoded);
+    if (known !== undefined) return known;
+    const header = decodeJsonObject(encoded);
+    if (header !== undefined) this.#headers.set(encoded, header);
+    return header;
+  };
 
   /** A claim of a verified token of this issuer. */
   readClaim(issuer: string, claims: JsonObject, path: string): Json | undefined {
@@ -64,7 +80,7 @@ export class TrustedIssuers {
   /** The function completes the verification. Undefined: not a JWT. Otherwise rejected by its issuer or its header. */
   prepare(token: string, now: Epoch): (() => Promise<TokenReading>) | RejectedToken | undefined {
     if (token.length > MAX_LENGTH) return undefined;
-    const decoded = decodeToken(token);
+    const decoded = decodeToken(token, this.#decodeHeader);
     if (decoded === undefined) return undefined;
     const { iss } = decoded.claims;
     // Not verified yet: it only selects the issuer, whose keys and name the token must then match.
