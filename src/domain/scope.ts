@@ -80,7 +80,9 @@ export function covers(grantedScope: Scope, requested: Scope): boolean {
   return true;
 }
 
-export function unionScopes(scopes: Iterable<Scope>): Scope {
+export function unionScopes(scopes: readonly Scope[]): Scope {
+  const [first] = scopes;
+  if (first !== undefined && scopes.length === 1) return first;
   const union = new Map<string, ReadonlySet<string>>();
   for (const scope of scopes)
     for (const [resource, permissions] of scope)
@@ -104,6 +106,7 @@ export function findExcess(requested: Scope, limit: Scope): Scope | undefined {
 
 /** A common resource is kept even without common permissions. */
 export function intersectScopes(a: Scope, b: Scope): Scope {
+  if (covers(b, a)) return a;
   const common = new Map<string, Set<string>>();
   for (const [resource, permissions] of a) {
     const other = b.get(resource);

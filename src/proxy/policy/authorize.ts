@@ -11,9 +11,11 @@ import {
   type VerifiedToken,
 } from '../../domain/verified-token.ts';
 import type { RequestNotes } from '../../http/request-context.ts';
+import { createPrivateField } from '../../lib/private-field.ts';
 import type { ProofVerifier } from '../../ports/proof-verifier.ts';
 import type { RevocationLog } from '../../ports/revocation-log.ts';
 import type { Credentials } from './credentials.ts';
+import type { IdentityValues } from './headers.ts';
 import type { ProxyRefusal } from './refusals.ts';
 import { findUnmetRequirement } from './requirement.ts';
 
@@ -72,10 +74,14 @@ export interface AccessRequest {
 /** The caller of a request. */
 export interface Caller {
   readonly bearer: VerifiedToken;
+  /** Undefined for the clients of trusted issuers. */
+  readonly integration: Integration | undefined;
   /** The token's scope; for gatehouse's own tokens limited by the present scope of the integration. */
   readonly scope: Scope;
   /** The rule whose requirements it met last. Neither of them changes. */
   lastSatisfiedRule: AccessRule | undefined;
+  /** For the upstream; computed when a header section is first built. */
+  identityValues: IdentityValues | undefined;
 }
 
 export type AccessDecision =
@@ -158,9 +164,10 @@ async function decideLater(
   certificate: PendingCertificate,
 ): Promise<AccessDecision> {
   const bearer = await read;
-  const presented = await (read instanceof Promise ? readBoundCertificate(request, bearer) : certificate);
-  const decision = decide(policy, request, host, target, rule, bearer, presented);
-  return markDelayed(await addAssertion(policy, decision));
+  const pending = read instanceof Promise ? readBoundCertificate(request, bearer) : certificate;
+  const presented = pending instanceof Promise ? await pending : pending;
+  const decided = addAssertion(policy, decide(policy, request, host, target, rule, bearer, presented));
+  return markDelayed(decided instanceof Promise ? await decided : decided);
 }
 
 /** RFC 9449 §7: a token that is bound to a key, with a proof of that key. */
@@ -293,7 +300,7 @@ function validateBearer(
     certificate: () => certificate,
   });
   if (fault !== undefined) return { reason: 'token_invalid', fault };
-  if (certificate?.der !== undefined && !presentedCertificates.has(bearer))
+  if (certificate?.der !== undefined && presentedCertificates.get(bearer) === undefined)
     presentedCertificates.set(bearer, certificate.der);
   return getCaller(bearer, integration);
 }
@@ -323,25 +330,24 @@ function acceptsAudience({ audiences }: AccessRule, { issuer, audience }: Verifi
 }
 
 /** The certificate (DER) that was presented with a bound token. */
-const presentedCertificates = new WeakMap<VerifiedToken, Uint8Array>();
+const presentedCertificates = createPrivateField<VerifiedToken, Uint8Array>();
 export const getPresentedCertificate = (bearer: VerifiedToken): Uint8Array | undefined =>
   presentedCertificates.get(bearer);
 
 /** A cached token is the same object each time, so its caller is computed once. */
-const callers = new WeakMap<
-  VerifiedToken,
-  { readonly integration: Integration | undefined; readonly caller: Caller }
->();
+const callers = createPrivateField<VerifiedToken, Caller>();
 
 function getCaller(bearer: VerifiedToken, integration: Integration | undefined): Caller {
   const known = callers.get(bearer);
-  if (known !== undefined && known.integration === integration) return known.caller;
+  if (known !== undefined && known.integration === integration) return known;
   const caller: Caller = {
     bearer,
+    integration,
     scope: integration === undefined ? bearer.scope : intersectScopes(bearer.scope, integration.scope),
     lastSatisfiedRule: undefined,
+    identityValues: undefined,
   };
-  callers.set(bearer, { integration, caller });
+  callers.set(bearer, caller);
   return caller;
 }
 

@@ -1,10 +1,11 @@
-import { formatScope } from '../../domain/scope.ts';
+import { formatScope, type Scope } from '../../domain/scope.ts';
 import {
   foldFieldName,
   foldFieldNames,
   memoizeByFieldName,
   sliceTrimmed,
 } from '../../http/fold-field-name.ts';
+import { createPrivateField } from '../../lib/private-field.ts';
 import { isTraceparent, newTraceparent } from '../../observability/trace-context.ts';
 import { CERTIFICATE_HEADERS } from '../../x509/forwarded-certificate.ts';
 import type { Caller } from './authorize.ts';
@@ -281,7 +282,7 @@ function pushForwarded(list: string[], forwarded: ReadonlyMap<string, string>, i
   list.push('X-Request-Id', info.requestId);
 }
 
-interface IdentityValues {
+export interface IdentityValues {
   readonly user: string;
   readonly clientId: string;
   readonly scope: string;
@@ -290,9 +291,6 @@ interface IdentityValues {
   readonly email: string;
   readonly groups: string;
 }
-
-/** Computed once per caller. */
-const identityValues = new WeakMap<Caller, IdentityValues>();
 
 const NO_IDENTITY: IdentityValues = { user: '', clientId: '', scope: '', name: '', email: '', groups: '' };
 const PROFILE_FIELDS = ['name', 'email', 'groups'] as const;
@@ -321,19 +319,29 @@ export function createIdentityHeaders(policy: HeaderPolicy, caller: Caller | und
 }
 
 function getIdentityValues(caller: Caller): IdentityValues {
-  const known = identityValues.get(caller);
-  if (known !== undefined) return known;
+  if (caller.identityValues !== undefined) return caller.identityValues;
   const { identity, clientId, profile = {} } = caller.bearer;
   const values: IdentityValues = {
     user: encodeHeaderValue(identity),
     clientId: encodeHeaderValue(clientId),
-    scope: encodeHeaderValue(formatScope(caller.scope)),
+    scope: encodeScope(caller.scope),
     name: encodeHeaderValue(profile.name ?? ''),
     email: encodeHeaderValue(profile.email ?? ''),
     groups: encodeGroups(profile.groups ?? []),
   };
-  identityValues.set(caller, values);
+  caller.identityValues = values;
   return values;
+}
+
+/** Tokens of one scope share it. */
+const encodedScopes = createPrivateField<Scope, string>();
+
+function encodeScope(scope: Scope): string {
+  const known = encodedScopes.get(scope);
+  if (known !== undefined) return known;
+  const text = encodeHeaderValue(formatScope(scope));
+  encodedScopes.set(scope, text);
+  return text;
 }
 
 /** An upstream that accepts 8 KiB of headers must accept it among the others. */

@@ -1,6 +1,7 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import { getIssuerOfClient } from '../../domain/verified-token.ts';
-import type { RevocationLog } from '../../ports/revocation-log.ts';
+import { createPrivateField } from '../../lib/private-field.ts';
+import type { RevocationLog, RevocationSubject } from '../../ports/revocation-log.ts';
 import { isValidRecordId, retryOnConflict, unreadableFault } from '../record-format.ts';
 import {
   clientKey,
@@ -29,7 +30,7 @@ export function createEmbeddedRevocations(env: Env, now: () => Epoch, isSoleProc
   /** The cache cannot be used after a write with an unknown outcome. */
   let isCacheReliable = isSoleProcess;
   /** Subjects that were not revoked, with `announceCount` at that time. */
-  const unrevoked = new WeakMap<object, number>();
+  const unrevoked = createPrivateField<RevocationSubject, number>();
   /** An expired entry was ignored. The result is not cached: the clock may be wrong, and be corrected. */
   let hasIgnoredExpired = false;
 

@@ -121,6 +121,8 @@ describe('the limits of a route', () => {
     bearer: bearer({ identity, clientId }),
     scope: new Map(),
     lastSatisfiedRule: undefined,
+    integration: undefined,
+    identityValues: undefined,
   });
   const countAllowed = (quota: Quota, who: Caller | undefined, address = '192.0.2.1'): number => {
     for (let count = 0; ; count += 1) if (quota.take(who, address, NOW) !== undefined) return count;
