@@ -2,18 +2,18 @@
  * A cache without order of use: when the current generation is full, it replaces the previous one. Long keys are not cached,
  * since clients may send them.
  */
-export class TwoGenerationCache<T> {
+export class TwoGenerationCache<T, K extends string | number = string> {
   readonly #maxEntries: number;
   readonly #maxKeyLength: number;
-  #current = new Map<string, T>();
-  #previous = new Map<string, T>();
+  #current = new Map<K, T>();
+  #previous = new Map<K, T>();
 
-  constructor(maxEntries: number, maxKeyLength: number) {
+  constructor(maxEntries: number, maxKeyLength = Number.POSITIVE_INFINITY) {
     this.#maxEntries = maxEntries;
     this.#maxKeyLength = maxKeyLength;
   }
 
-  get(key: string): T | undefined {
+  get(key: K): T | undefined {
     const value = this.#current.get(key);
     if (value !== undefined) return value;
     const promoted = this.#previous.get(key);
@@ -21,8 +21,8 @@ export class TwoGenerationCache<T> {
     return promoted;
   }
 
-  set(key: string, value: T): void {
-    if (key.length > this.#maxKeyLength) return;
+  set(key: K, value: T): void {
+    if (typeof key === 'string' && key.length > this.#maxKeyLength) return;
     if (this.#current.size >= this.#maxEntries && !this.#current.has(key)) {
       this.#previous = this.#current;
       this.#current = new Map();

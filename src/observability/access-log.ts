@@ -87,7 +87,9 @@ export function createAccessLog(output: LogOutput, options: AccessLogOptions): A
   const identity = createField('identity', quoteRedacted);
   const userName = createField('name', quoteRedacted);
   const client = createField('client', quoteRedacted);
-  const grant = createField('grant', quoteText);
+  // Cached with the other fields of its grant.
+  const grant = (value: string): string =>
+    prefixes.grant === '' ? '' : prefixes.grant + quoteText(maskValue('grant', value));
   const upstream = createField('upstream', quoteText);
   const status = cacheLast((code: number) => prefixes.status + code);
 

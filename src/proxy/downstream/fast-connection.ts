@@ -335,10 +335,14 @@ export class FastConnection implements InterceptedSession, CompletedRequest, Dea
     this.#state = 'authorizing';
     this.deadline = Number.POSITIVE_INFINITY;
     config.retain();
-    void decision
-      .catch(() => undefined)
-      .then((settled) => this.#onAuthorized(settled))
-      .finally(() => config.release());
+    const onSettled = (settled?: AccessDecision): void => {
+      try {
+        this.#onAuthorized(settled);
+      } finally {
+        config.release();
+      }
+    };
+    void decision.then(onSettled, () => onSettled());
   }
 
   #onAuthorized(decision: AccessDecision | undefined): void {

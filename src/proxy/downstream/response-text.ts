@@ -38,9 +38,9 @@ export function formatDateField(): string {
   return dateText;
 }
 
-export function formatFields(list: readonly string[]): string {
+export function formatFields(list: readonly string[], start = 0, end = list.length): string {
   let text = '';
-  for (let at = 0; at + 1 < list.length; at += 2) text += `${list[at]}: ${list[at + 1]}\r\n`;
+  for (let at = start; at + 1 < end; at += 2) text += `${list[at]}: ${list[at + 1]}\r\n`;
   return text;
 }
 

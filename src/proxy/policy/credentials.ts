@@ -19,12 +19,14 @@ export function readCredentials(values: readonly string[]): Credentials {
   const [value] = values;
   if (value === undefined) return NO_CREDENTIALS;
   if (values.length > 1) return { kind: 'ambiguous', detail: 'more than one Authorization field' };
+  // What most requests have; the pattern allows no second token.
+  const bearerToken = parseBearerToken(value);
+  if (bearerToken !== undefined) return { kind: 'bearer', token: bearerToken };
   if (hasSeveralTokens(value)) return { kind: 'ambiguous', detail: 'more than one token' };
   const [scheme] = /^(?:bearer|dpop)(?=\s|$)/i.exec(value) ?? [];
   if (scheme === undefined) return NO_CREDENTIALS;
-  const kind = scheme.length === DPOP.length ? 'dpop' : 'bearer';
-  const token = kind === 'dpop' ? parseDpopToken(value) : parseBearerToken(value);
-  return token === undefined ? { kind: 'malformed' } : { kind, token };
+  const token = scheme.length === DPOP.length ? parseDpopToken(value) : undefined;
+  return token === undefined ? { kind: 'malformed' } : { kind: 'dpop', token };
 }
 
 const hasSeveralTokens = (value: string): boolean =>
