@@ -1,9 +1,10 @@
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
 import { type ProfileClaim, selectClaims } from '../domain/profile.ts';
-import { formatScope, parseScope } from '../domain/scope.ts';
+import { formatScope, parseScope, type Scope } from '../domain/scope.ts';
 import { CLOCK_TOLERANCE, type VerifiedToken } from '../domain/verified-token.ts';
 import type { Json } from '../lib/strict-json.ts';
+import { TwoGenerationCache } from '../lib/two-generation-cache.ts';
 import { isCanonicalBase64url } from './base64url.ts';
 import { formatConfirmation, readConfirmation } from './confirmation.ts';
 import { decodeJsonObject } from './decode-token.ts';
@@ -41,15 +42,28 @@ export async function signAccessToken(
   });
 }
 
+/** Many tokens have the same scope. */
+const MAX_CACHED_SCOPES = 256;
+const MAX_CACHED_SCOPE_LENGTH = 512;
+
 /** Verifies and caches the JWTs of this issuer. */
 export function createAccessTokenReader(keyring: Keyring, issuer: string, cacheSize: number) {
+  const scopes = new TwoGenerationCache<Scope>(MAX_CACHED_SCOPES, MAX_CACHED_SCOPE_LENGTH);
+  const readScope = (text: string): Scope | undefined => {
+    const known = scopes.get(text);
+    if (known !== undefined) return known;
+    const parsed = parseScope(text);
+    if (!parsed.ok) return undefined;
+    scopes.set(text, parsed.value);
+    return parsed.value;
+  };
   const verify = async (
     token: string,
     payload: string,
     { verificationKey, kid }: SigningKey,
     now: Epoch,
   ): Promise<VerifiedToken | undefined> =>
-    (await verificationKey.verify(token)) ? readClaims(payload, issuer, kid, now) : undefined;
+    (await verificationKey.verify(token)) ? readClaims(payload, issuer, kid, now, readScope) : undefined;
   const { read, readUnlimited } = createTokenCache<never>({
     cacheSize,
     isAcceptedKey: ({ keyId }, now) => keyring.isVerificationKey(keyId, now),
@@ -67,7 +81,13 @@ export function createAccessTokenReader(keyring: Keyring, issuer: string, cacheS
   return { read, open: readUnlimited };
 }
 
-function readClaims(payload: string, issuer: string, keyId: string, now: Epoch): VerifiedToken | undefined {
+function readClaims(
+  payload: string,
+  issuer: string,
+  keyId: string,
+  now: Epoch,
+  readScope: (text: string) => Scope | undefined,
+): VerifiedToken | undefined {
   const claims = decodeJsonObject(payload);
   if (claims === undefined) return undefined;
   const { iss, aud, sub, client_id, scope, gid, gen, iat, nbf, exp, src, cnf } = claims;
@@ -77,8 +97,8 @@ function readClaims(payload: string, issuer: string, keyId: string, now: Epoch):
   if (!isInteger(iat) || !isInteger(exp) || !isInteger(gen) || typeof scope !== 'string') return undefined;
   if (nbf !== undefined && (!isInteger(nbf) || nbf > now + CLOCK_TOLERANCE)) return undefined;
   if (src !== undefined && typeof src !== 'string') return undefined;
-  const parsed = parseScope(scope);
-  if (!parsed.ok) return undefined;
+  const parsedScope = readScope(scope);
+  if (parsedScope === undefined) return undefined;
   const binding = readConfirmation(cnf);
   if (binding === undefined) return undefined;
   const profile = readProfileClaims(claims);
@@ -87,7 +107,7 @@ function readClaims(payload: string, issuer: string, keyId: string, now: Epoch):
     generation: gen,
     clientId: client_id,
     identity: sub,
-    scope: parsed.value,
+    scope: parsedScope,
     issuedAt: iat,
     expires: exp,
     keyId,

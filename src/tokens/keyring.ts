@@ -67,7 +67,7 @@ async function importSigningKey(entry: SigningEntry): Promise<SigningKey> {
     kid,
     alg,
     privateKey: await importJWK(jwk, alg),
-    verificationKey: new VerificationKey(alg, publicKey as CryptoKey),
+    verificationKey: new VerificationKey(alg, publicKey),
     publicJwk: { ...(await exportJWK(publicKey)), kid, alg, use: 'sig' },
     header: Buffer.from(JSON.stringify({ alg, typ: ACCESS_TOKEN_TYPE, kid })).toString('base64url'),
     activeFrom,

@@ -1,6 +1,7 @@
 import { createProfile, type Profile } from '../../domain/profile.ts';
 import { type Scope, unionScopes } from '../../domain/scope.ts';
 import { isJsonObject, type Json, type JsonObject } from '../../lib/strict-json.ts';
+import { TwoGenerationCache } from '../../lib/two-generation-cache.ts';
 
 /**
  * Which claims of another issuer state what. A claim is a name, or a JSON pointer (RFC 6901) such as `/realm_access/roles`.
@@ -30,11 +31,25 @@ const MAX_SCOPE_WORDS = 512;
 export function readClaim(claims: JsonObject, path: string): Json | undefined {
   if (!path.startsWith('/')) return claims[path];
   let value: Json | undefined = claims;
-  for (const segment of path.slice(1).split('/')) {
+  for (const name of parsePointer(path)) {
     if (value === undefined || !isJsonObject(value)) return undefined;
-    value = value[segment.replaceAll('~1', '/').replaceAll('~0', '~')];
+    value = value[name];
   }
   return value;
+}
+
+/** The pointers are those of the configuration. */
+const pointers = new TwoGenerationCache<readonly string[]>(256, 256);
+
+function parsePointer(path: string): readonly string[] {
+  const known = pointers.get(path);
+  if (known !== undefined) return known;
+  const names = path
+    .slice(1)
+    .split('/')
+    .map((segment) => segment.replaceAll('~1', '/').replaceAll('~0', '~'));
+  pointers.set(path, names);
+  return names;
 }
 
 /** Control characters never become part of an identity, a log line or a header. Stores refuse text that is not well-formed. */
@@ -50,8 +65,20 @@ export function readText(claims: JsonObject, path: string): string | undefined {
   return isUsableText(value) ? value : undefined;
 }
 
+const NO_WORDS: readonly string[] = [];
+
+/** Of the first claim that the token has. */
+export function readFirstText(claims: JsonObject, paths: readonly string[]): string | undefined {
+  for (const path of paths) {
+    const text = readText(claims, path);
+    if (text !== undefined) return text;
+  }
+  return undefined;
+}
+
 /** A list, or one text with words between spaces (RFC 8693 §4.2). */
 function readWords(value: Json | undefined): readonly string[] {
+  if (value === undefined) return NO_WORDS;
   if (typeof value === 'string') return value.split(' ', MAX_SCOPE_WORDS).filter(isUsableText);
   return Array.isArray(value) ? value.slice(0, MAX_SCOPE_WORDS).filter(isUsableText) : [];
 }
@@ -95,8 +122,13 @@ export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile |
 }
 
 export function mapScope(claims: JsonObject, paths: readonly string[], { map, always }: ScopeMapping): Scope {
-  const words = paths.flatMap((path) => readWords(readClaim(claims, path)));
-  return unionScopes([always, ...words.map((word) => map.get(word))].filter((scope) => scope !== undefined));
+  const scopes = always === undefined ? [] : [always];
+  for (const path of paths)
+    for (const word of readWords(readClaim(claims, path))) {
+      const scope = map.get(word);
+      if (scope !== undefined && !scopes.includes(scope)) scopes.push(scope);
+    }
+  return unionScopes(scopes);
 }
 
 export const createScopeMapping = (

@@ -47,7 +47,9 @@ export class IssuerKey {
   }
 
   async #import(alg: SignatureAlgorithm): Promise<VerificationKey> {
-    const key = new VerificationKey(alg, (await importJWK({ ...this.#jwk, alg }, alg)) as CryptoKey);
+    // A public key can be exported, whatever `ext` says: `KeyObject.from` requires it.
+    const imported = await importJWK({ ...this.#jwk, alg, ext: true }, alg);
+    const key = new VerificationKey(alg, imported as CryptoKey);
     this.#imported.set(alg, key);
     return key;
   }

@@ -14,7 +14,7 @@ import {
   type ClaimMapping,
   mapProfile,
   mapScope,
-  readText,
+  readFirstText,
   readTrustedClaim,
   readTrustedText,
   type ScopeMapping,
@@ -118,13 +118,26 @@ export class TrustedIssuer {
     return this.#options.keys.has(keyId);
   }
 
-  /** Rejected by its header before any key is looked up, or the function that completes the verification. */
-  prepare(token: string, decoded: DecodedToken, now: Epoch): (() => Promise<TokenReading>) | RejectedToken {
+  /**
+   * Rejected by its header before any key is looked up, or the function that completes the verification. `onVerified` is called if the
+   * token is authentic.
+   */
+  prepare(
+    token: string,
+    decoded: DecodedToken,
+    now: Epoch,
+    onVerified?: () => void,
+  ): (() => Promise<TokenReading>) | RejectedToken {
     const signature = this.#readHeader(decoded, this.#options.tokenTypes);
     if (typeof signature === 'string') return this.#reject(signature);
     // A logout token without a type of its own looks like an access token.
     if (isLogoutToken(decoded.claims)) return this.#reject('logout_token');
-    return () => this.#verifyAccessToken(token, decoded.claims, signature, now);
+    const { claims } = decoded;
+    return () =>
+      this.#verify(token, signature, claims, this.#accessTokenRules, now, ({ id }) => {
+        onVerified?.();
+        return this.#findClaimMismatch(claims) ?? this.#map(claims, id);
+      });
   }
 
   /** A claim of a verified token. */
@@ -203,10 +216,11 @@ export class TrustedIssuer {
     const { name, label, logout, claims: mapping, clockTolerance } = this.#options;
     const signature = this.#readHeader(decoded, LOGOUT_TOKEN_TYPES);
     if (logout === undefined || typeof signature === 'string') return undefined;
-    const key = await this.#verify(token, signature, decoded.claims, this.#logoutTokenRules, now);
-    if (isRejected(key)) return undefined;
-    const found = readLogoutClaims(decoded.claims, mapping.identity);
-    if (found === undefined) return undefined;
+    const { claims } = decoded;
+    const found = await this.#verify(token, signature, claims, this.#logoutTokenRules, now, () =>
+      readLogoutClaims(claims, mapping.identity),
+    );
+    if (found === undefined || 'rejection' in found) return undefined;
     const { subject, session } = found;
     return {
       issuer: name,
@@ -229,14 +243,15 @@ export class TrustedIssuer {
     return { kid, alg };
   }
 
-  /** The key that verified the token. */
-  async #verify(
+  /** Verifies the signature and then the claims. `read` gets the key that verified the token. */
+  async #verify<T>(
     token: string,
     { kid, alg }: SignatureHeader,
     claims: JsonObject,
     rules: ClaimRules,
     now: Epoch,
-  ): Promise<IssuerKey | RejectedToken> {
+    read: (key: IssuerKey) => T,
+  ): Promise<T | RejectedToken> {
     // Both are synchronous as soon as the keys are known.
     const found = this.#options.keys.find(kid, alg);
     const key = found instanceof Promise ? await found : found;
@@ -250,24 +265,13 @@ export class TrustedIssuer {
       throw error;
     }
     const fault = findClaimFault(claims, rules, now);
-    return fault === undefined ? key : this.#reject(...fault);
-  }
-
-  async #verifyAccessToken(
-    token: string,
-    claims: JsonObject,
-    signature: SignatureHeader,
-    now: Epoch,
-  ): Promise<TokenReading> {
-    const key = await this.#verify(token, signature, claims, this.#accessTokenRules, now);
-    if (isRejected(key)) return key;
-    return this.#findClaimMismatch(claims) ?? this.#map(claims, key.id);
+    return fault === undefined ? read(key) : this.#reject(...fault);
   }
 
   #map(claims: JsonObject, keyId: string): TokenReading {
     const { name, label, clockTolerance, claims: mapping, scope, logout } = this.#options;
     const subject = readTrustedText(claims, mapping.identity, mapping);
-    const clientId = mapping.clientId.map((path) => readText(claims, path)).find((id) => id !== undefined);
+    const clientId = readFirstText(claims, mapping.clientId) ?? '';
     const binding = readConfirmation(claims['cnf']);
     if (subject === undefined) return this.#reject('claim_missing', mapping.identity);
     if (binding === undefined) return this.#reject('claim_missing', 'cnf');
@@ -281,16 +285,14 @@ export class TrustedIssuer {
       issuer: name,
       grantId: deriveTokenId(name, tokenId),
       generation: 0,
-      clientId: `${name}/${clientId ?? ''}`,
+      clientId: `${name}/${clientId}`,
       identity: `${label}:${subject}`,
       scope: mapScope(claims, mapping.scope, scope),
       // A clock that is ahead must not let a token survive a revocation.
       issuedAt: Number(iat) - clockTolerance,
       expires: Math.min(Number(exp), latest) + clockTolerance,
       keyId,
-      audience: [aud ?? []]
-        .flat()
-        .filter((value): value is string => typeof value === 'string' && value !== ''),
+      audience: listAudiences(aud),
       ...(typeof session === 'string' && { sessionId: deriveTokenId(name, `sid ${session}`) }),
       ...(profile !== undefined && { profile }),
       ...binding,
@@ -298,7 +300,10 @@ export class TrustedIssuer {
   }
 }
 
-const isRejected = (value: IssuerKey | RejectedToken): value is RejectedToken => 'rejection' in value;
+const listAudiences = (aud: Json | undefined): readonly string[] =>
+  (Array.isArray(aud) ? (aud as readonly Json[]) : [aud]).filter(
+    (value) => typeof value === 'string' && value !== '',
+  ) as readonly string[];
 
 /**
  * The id under which a token is revoked, in the form of a grant id. It is made from what the issuer states, never from the

@@ -1,17 +1,17 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import { type RejectedToken, reject } from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
+import { flattenString } from '../../lib/flat-string.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import { TwoGenerationCache } from '../../lib/two-generation-cache.ts';
 import type { LogoutRequest, LogoutTokenReader } from '../../ports/logout-token-reader.ts';
-import { decodeJsonObject, decodeToken } from '../decode-token.ts';
+import { decodeToken } from '../decode-token.ts';
 import { createTokenCache } from '../token-cache.ts';
 import type { TokenReading, TrustedIssuer } from './trusted-issuer.ts';
 
 /** Identity providers put groups and roles into their tokens. */
 const MAX_LENGTH = 16_384;
 
-/** Clients can send arbitrary headers. */
 const MAX_CACHED_HEADERS = 256;
 const MAX_CACHED_HEADER_LENGTH = 512;
 
@@ -22,6 +22,7 @@ export class TrustedIssuers {
   readonly #byIssuer: ReadonlyMap<string, TrustedIssuer>;
   readonly #byName: ReadonlyMap<string, TrustedIssuer>;
   readonly #introspecting: readonly TrustedIssuer[];
+  /** Decoded headers of authentic tokens: an issuer uses one for each of its keys. */
   readonly #headers = new TwoGenerationCache<JsonObject>(MAX_CACHED_HEADERS, MAX_CACHED_HEADER_LENGTH);
 
   constructor(issuers: readonly TrustedIssuer[]) {
@@ -34,15 +35,6 @@ export class TrustedIssuers {
   hasKey({ issuer, keyId }: VerifiedToken): boolean {
     return this.#byName.get(issuer ?? '')?.hasKey(keyId) === true;
   }
-
-  /** The tokens of an issuer have one header for each of its keys. */
-  readonly #decodeHeader = (encoded: string): JsonObject | undefined => {
-    const known = this.#headers.get(encoded);
-    if (known !== undefined) return known;
-    const header = decodeJsonObject(encoded);
-    if (header !== undefined) this.#headers.set(encoded, header);
-    return header;
-  };
 
   /** A claim of a verified token of this issuer. */
   readClaim(issuer: string, claims: JsonObject, path: string): Json | undefined {
@@ -80,12 +72,18 @@ export class TrustedIssuers {
   /** The function completes the verification. Undefined: not a JWT. Otherwise rejected by its issuer or its header. */
   prepare(token: string, now: Epoch): (() => Promise<TokenReading>) | RejectedToken | undefined {
     if (token.length > MAX_LENGTH) return undefined;
-    const decoded = decodeToken(token, this.#decodeHeader);
+    const encodedHeader = token.slice(0, token.indexOf('.'));
+    const knownHeader = this.#headers.get(encodedHeader);
+    const decoded = decodeToken(token, knownHeader);
     if (decoded === undefined) return undefined;
-    const { iss } = decoded.claims;
+    const { header, claims } = decoded;
+    const { iss } = claims;
     // Not verified yet: it only selects the issuer, whose keys and name the token must then match.
     const issuer = typeof iss === 'string' ? this.#byIssuer.get(iss) : undefined;
-    return issuer?.prepare(token, decoded, now) ?? UNKNOWN_ISSUER;
+    if (issuer === undefined) return UNKNOWN_ISSUER;
+    const onVerified =
+      knownHeader === undefined ? () => this.#headers.set(flattenString(encodedHeader), header) : undefined;
+    return issuer.prepare(token, decoded, now, onVerified);
   }
 }
 

@@ -345,6 +345,18 @@ describe('refused', () => {
   });
 });
 
+test('a key verifies tokens whatever `ext` says; one that cannot be imported verifies none', async () => {
+  const readWith = async (changes: object): Promise<unknown> => {
+    const issuer = createIssuer({}, await createFixedKeys({ ...key, jwk: { ...key.jwk, ...changes } }));
+    const reading = await readFrom(new TrustedIssuers([issuer]), await sign());
+    return reading?.rejection?.fault ?? 'accepted';
+  };
+  expect(await readWith({ ext: true })).toBe('accepted');
+  expect(await readWith({ ext: false })).toBe('accepted');
+  expect(await readWith({ key_ops: ['verify'] })).toBe('accepted');
+  expect(await readWith({ key_ops: ['verify', 'verify'] })).toBe('malformed');
+});
+
 describe('the reason for the log', () => {
   const explain = async (token: string, issuer = createIssuer()): Promise<unknown> =>
     (await readFrom(new TrustedIssuers([issuer]), token))?.rejection;
