@@ -14,6 +14,7 @@ import {
   type Candidate,
   createCase,
   createLoadRun,
+  ES256_KEYS,
   startCandidates,
   TRUSTED_ISSUER,
   toCandidate,
@@ -57,6 +58,8 @@ const WARM_UP_SECONDS = quick ? 4 : 8;
 const PACED_PER_SECOND = 1_500;
 /** Candidates that are also measured with large bodies, POST requests and HTTP/2. */
 const FEW = ['gatehouse', 'gatehouse, full path', 'nginx', 'HAProxy', 'http-proxy-3'];
+/** Candidates that are also measured with tokens that they see for the first time. */
+const UNCACHED = ['gatehouse', ES256_KEYS, TRUSTED_ISSUER];
 const FEW_GROUPS = ['bodies', 'posts', 'h2'];
 /** Candidates whose latency is compared on a single connection. */
 const SINGLE = ['gatehouse', 'HAProxy, JWT HS256', 'nginx + auth_request to return 204', 'http-proxy-3'];
@@ -199,14 +202,15 @@ await upstream.stop();
 async function measureServers(): Promise<void> {
   const inServers = (name: string): boolean => isWanted('fronts', name);
   const inFew = FEW_GROUPS.some((group) => isWanted(group));
-  const coldFiles = 2 * ROUNDS;
-  const main = await startGateway({ cold: { files: coldFiles, each: COLD } });
+  const cold = { files: 2 * ROUNDS, each: COLD };
+  const main = await startGateway({ cold });
   const all = await startCandidates(main, {
     environment,
     upstream: upstream.port,
     tlsUpstream: upstream.tlsPort,
     thirdPartyTokens,
     startGateway,
+    cold,
     pairCores: PAIR_CORES,
     isWanted: (name) =>
       inServers(name) || (inFew && FEW.includes(name)) || (isWanted('single') && SINGLE.includes(name)),
@@ -217,16 +221,12 @@ async function measureServers(): Promise<void> {
   const few = all.filter(({ name }) => FEW.includes(name));
   const named = all.filter(({ name }) => inServers(name));
   if (named.length > 0) {
-    const foreign = join(common.path, 'cold');
-    for (let index = 0; index < coldFiles; index += 1)
-      thirdPartyTokens.writeTokens('ES256', `${foreign}-${index}`, COLD);
-    const cold = [
-      ...createUncached(named, 'gatehouse', main.folder.file('cold'), coldFiles),
-      ...createUncached(named, TRUSTED_ISSUER, foreign, coldFiles),
-    ];
+    const uncached = named
+      .filter(({ name }) => UNCACHED.includes(name))
+      .map((candidate) => createUncachedCase(candidate, cold.files));
     const samples = await measure(
       'fronts',
-      [...named.map((candidate) => createCase(candidate)), ...cold],
+      [...named.map((candidate) => createCase(candidate)), ...uncached],
       ROUNDS,
     );
     compare(samples, ['gatehouse', 'http-proxy-3'], atMost(1 / 3.6));
@@ -245,9 +245,11 @@ async function measureServers(): Promise<void> {
     compare(samples, ['gatehouse', 'oauth2-proxy, JWT RS256']);
     compare(samples, ['gatehouse', 'Oathkeeper, JWT RS256']);
     compare(samples, ['gatehouse, uncached tokens', 'gatehouse']);
-    compare(samples, ['gatehouse, uncached tokens', 'HAProxy, JWT ES256'], atMost(1.5));
     compare(samples, [TRUSTED_ISSUER, 'gatehouse'], atMost(1.05));
-    compare(samples, [`${TRUSTED_ISSUER}, uncached tokens`, 'HAProxy, JWT ES256'], atMost(1.5));
+    // EdDSA has no aim: its signature alone costs more than the whole check of ES256.
+    compare(samples, ['gatehouse, uncached tokens', 'HAProxy, JWT ES256']);
+    for (const name of [ES256_KEYS, TRUSTED_ISSUER])
+      compare(samples, [`${name}, uncached tokens`, 'HAProxy, JWT ES256'], atMost(1.5));
     compare(samples, ['gatehouse, 2 workers', 'gatehouse']);
     if (PAIR_CORES !== SERVER_CORE)
       compare(samples, ['gatehouse, 2 workers', 'gatehouse'], { is: 'at least', value: 1.8 }, [
@@ -304,20 +306,13 @@ async function measureServers(): Promise<void> {
   await main.stop();
 }
 
-/** A candidate whose tokens are used once each: they are in the files `<prefix>-<n>`. */
-function createUncached(
-  candidates: readonly Candidate[],
-  wantedName: string,
-  prefix: string,
-  files: number,
-): Case[] {
+/** The tokens of the candidate are used once each. */
+function createUncachedCase(candidate: Candidate, files: number): Case {
   let file = 0;
-  return candidates
-    .filter(({ name }) => name === wantedName)
-    .map((candidate) => ({
-      ...createCase(candidate, {}, `${candidate.name}, uncached tokens`),
-      createRun: () => createLoadRun(candidate, { cold: `${prefix}-${file++ % files}` }),
-    }));
+  return {
+    ...createCase(candidate, {}, `${candidate.name}, uncached tokens`),
+    createRun: () => createLoadRun(candidate, { cold: `${candidate.uncached}-${file++ % files}` }),
+  };
 }
 
 /** Each candidate differs from the first in one respect only. */

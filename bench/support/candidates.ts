@@ -12,6 +12,9 @@ import { ALGORITHMS, type Algorithm, type ThirdPartyTokens } from './third-party
 import { buildGo } from './tools.ts';
 import type { LoadRun } from './wrk.ts';
 
+/** Its signing key is one for ES256 (`keys.algorithm`). */
+export const ES256_KEYS = 'gatehouse, ES256 keys';
+
 /** With tokens of a trusted issuer, a name header and a quota. */
 export const TRUSTED_ISSUER = 'gatehouse, trusted issuer and quota';
 
@@ -20,6 +23,8 @@ export interface Candidate {
   readonly name: string;
   readonly front: BenchServer;
   readonly tokens: string;
+  /** Tokens that are used once each are in the files `<uncached>-<n>`. */
+  readonly uncached?: string;
   readonly truncateLog?: () => void;
 }
 
@@ -27,6 +32,7 @@ export const toCandidate = (name: string, gateway: BenchGateway): Candidate => (
   name,
   front: gateway,
   tokens: gateway.folder.file('tokens'),
+  uncached: gateway.folder.file('cold'),
   truncateLog: () => gateway.truncateLog(),
 });
 
@@ -55,6 +61,8 @@ export interface CandidateOptions {
   readonly tlsUpstream: number;
   readonly thirdPartyTokens: ThirdPartyTokens;
   readonly startGateway: (options?: Partial<BenchGatewayOptions>) => Promise<BenchGateway>;
+  /** How many tokens are used once each. */
+  readonly cold: NonNullable<BenchGatewayOptions['cold']>;
   /** The cores for two workers. */
   readonly pairCores: number | string;
   readonly isWanted: (name: string) => boolean;
@@ -86,10 +94,15 @@ export async function startCandidates(main: BenchGateway, options: CandidateOpti
       const tlsUpstream = { port: options.tlsUpstream, ca: `${environment.folder}/ca.pem` };
       return toCandidate(name, await startGateway({ tlsUpstream }));
     },
+    [ES256_KEYS]: async (name) =>
+      toCandidate(name, await startGateway({ keyAlgorithm: 'ES256', cold: options.cold })),
     [TRUSTED_ISSUER]: async (name) => {
       const { issuer, audience, jwksFile } = thirdPartyTokens;
       const gateway = await startGateway({ trustedIssuer: { issuer, audience, jwksFile } });
-      return { ...toCandidate(name, gateway), tokens: thirdPartyTokens.tokens('ES256') };
+      const uncached = `${environment.folder}/cold`;
+      for (let index = 0; index < options.cold.files; index += 1)
+        thirdPartyTokens.writeTokens('ES256', `${uncached}-${index}`, options.cold.each);
+      return { ...toCandidate(name, gateway), tokens: thirdPartyTokens.tokens('ES256'), uncached };
     },
     'gatehouse, 2 workers': async (name) =>
       toCandidate(name, await startGateway({ workers: 2, core: options.pairCores })),

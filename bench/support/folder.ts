@@ -7,6 +7,7 @@ import type { SettingsInput } from '../../src/config/schema.ts';
 import { getGrantRecordExpiry } from '../../src/domain/grant.ts';
 import { createGrant, randomGrantId } from '../../src/grants/issue.ts';
 import { createLogger } from '../../src/observability/logger.ts';
+import type { SigningAlgorithm } from '../../src/tokens/keyring-file.ts';
 import { createCa, issue, issueServer } from '../../test/support/pki.ts';
 import { ALICE, baseSettings } from '../../test/support/test-gateway.ts';
 import { openGrantDeps } from './grant-deps.ts';
@@ -22,6 +23,7 @@ const DAY = 86_400;
 
 export async function createBenchFolder(
   change: (settings: SettingsInput) => SettingsInput = (settings) => settings,
+  keyAlgorithm: SigningAlgorithm = 'EdDSA',
 ): Promise<BenchFolder> {
   const path = mkdtempSync(join(tmpdir(), 'gatehouse-bench-'));
   const ca = await createCa();
@@ -36,7 +38,8 @@ export async function createBenchFolder(
   write('gatehouse.yaml', stringify(change({ ...baseSettings(9), log: { level: 'info' } })));
   mkdirSync(file('data'), { mode: 0o700 });
   const main = join(import.meta.dirname, '../../src/main.ts');
-  execFileSync(process.execPath, [main, 'keys', 'new', file('data/keys.json')], { stdio: 'ignore' });
+  const keys = ['keys', 'new', file('data/keys.json'), '--algorithm', keyAlgorithm];
+  execFileSync(process.execPath, [main, ...keys], { stdio: 'ignore' });
   return { path, file, remove: () => rmSync(path, { recursive: true, force: true }) };
 }
 

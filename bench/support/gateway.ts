@@ -1,5 +1,6 @@
 import { truncateSync } from 'node:fs';
 import type { SettingsInput } from '../../src/config/schema.ts';
+import type { SigningAlgorithm } from '../../src/tokens/keyring-file.ts';
 import { type StoreContents, seedStore } from './fill-store.ts';
 import { type BenchFolder, createBenchFolder } from './folder.ts';
 import { listProcessTree } from './linux.ts';
@@ -24,6 +25,8 @@ export interface BenchGatewayOptions extends Partial<StoreContents> {
   readonly isForwardAuth?: boolean;
   /** The routes accept tokens of this issuer, and have a quota that is never used up. */
   readonly trustedIssuer?: Pick<ThirdPartyTokens, 'issuer' | 'audience' | 'jwksFile'>;
+  /** Of the signing key; default: EdDSA. */
+  readonly keyAlgorithm?: SigningAlgorithm;
   readonly nodeOptions?: readonly string[];
   /** Default: the embedded store. */
   readonly store?: SettingsInput['store'];
@@ -43,7 +46,7 @@ export async function startBenchGateway(options: BenchGatewayOptions): Promise<B
   const { upstream, workers = 1, routes = ROUTES, fastPath = true, isForwardAuth = false } = options;
   const { fastPathName = 'fastPath', tlsUpstream, trustedIssuer } = options;
   const issuers = trustedIssuer && { issuers: ['own', 'bench'] };
-  const folder = await createBenchFolder((settings) => ({
+  const createSettings = (settings: SettingsInput): SettingsInput => ({
     ...settings,
     listen: { ...settings.listen, workers, [fastPathName]: fastPath },
     // The benchmark may take longer than an hour.
@@ -79,7 +82,8 @@ export async function startBenchGateway(options: BenchGatewayOptions): Promise<B
     }),
     ...(options.store && { store: options.store }),
     ...(isForwardAuth && { trustedProxies: ['127.0.0.1'] }),
-  }));
+  });
+  const folder = await createBenchFolder(createSettings, options.keyAlgorithm);
   const { grants = LIVE_GRANTS, revocations = 0, tokens = TOKENS, cold } = options;
   await seedStore(folder.path, { grants, revocations, tokens, ...(cold && { cold }) });
   const { entry, core, nodeOptions = [] } = options;
