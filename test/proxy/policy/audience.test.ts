@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { SettingsInput } from '../../../src/config/schema.ts';
 import { hashClientSecret } from '../../../src/grants/client-authentication.ts';
 import { createDeviceClient } from '../../support/device-client.ts';
 import { createShapedIssuers, type ShapedIssuer, writeKeySets } from '../../support/foreign-tokens.ts';
@@ -40,6 +41,11 @@ beforeAll(async () => {
           exchange: [{ issuer: 'okta', subject: '**', refresh: true }],
           audience: [FILES, MAIL],
         },
+        ...[
+          { clientId: 'public-files', audience: FILES },
+          { clientId: 'public-other', audience: 'urn:example:other' },
+          { clientId: 'public-default' },
+        ].map((client) => ({ ...client, scope: 'files:read', access: [{ groups: ['operators'] }] })),
       ],
       upstreams: {
         ...settings.upstreams,
@@ -177,43 +183,93 @@ test('a resource that the integration does not have is invalid_target', async ()
   expect((await exchange({ audience: FILES, resource: FILES }, token)).status).toBe(200);
 });
 
-test('the resource in the metadata of a path gives a token that its route accepts', async () => {
-  for (const [path, aud] of [
-    [ROUTES.files, FILES],
-    [ROUTES.mail, MAIL],
-  ] as const) {
-    const challenge = (await gateway.request({ path })).headers['www-authenticate'] ?? '';
-    const url = new URL(/resource_metadata="([^"]*)"/.exec(challenge)?.[1] ?? '');
-    const { resource } = (await gateway.request({ path: url.pathname })).json;
-    // RFC 9728 §3.3: it is what the URL of the document was derived from.
-    expect(resource).toBe(`${PUBLIC_URL}${path}`);
-    const token = await obtainToken({ resource: String(resource) });
-    expect(decodeJwt(token).claims['aud']).toBe(aud);
-    expect((await gateway.api(path, token)).status, path).toBe(200);
-  }
+const setDetail = (detail: 'host' | 'route') => (settings: SettingsInput) => ({
+  ...settings,
+  resourceMetadata: { detail },
+});
+const PATHS = [...Object.values(ROUTES), '/api/open/1', '', '/', '/nothing'];
+
+describe('with detail: route', () => {
+  beforeAll(() => gateway.reload(setDetail('route')));
+  afterAll(() => gateway.reload(setDetail('host')));
+
+  test('the resource in the metadata of a path gives a token that its route accepts', async () => {
+    for (const [path, aud] of [
+      [ROUTES.files, FILES],
+      [ROUTES.mail, MAIL],
+    ] as const) {
+      const challenge = (await gateway.request({ path })).headers['www-authenticate'] ?? '';
+      const url = new URL(/resource_metadata="([^"]*)"/.exec(challenge)?.[1] ?? '');
+      const { resource } = (await gateway.request({ path: url.pathname })).json;
+      // RFC 9728 §3.3: it is what the URL of the document was derived from.
+      expect(resource).toBe(`${PUBLIC_URL}${path}`);
+      const token = await obtainToken({ resource: String(resource) });
+      expect(decodeJwt(token).claims['aud']).toBe(aud);
+      expect((await gateway.api(path, token)).status, path).toBe(200);
+    }
+  });
+
+  test('a resource that no audience of the integration is for, or several, is invalid_target', async () => {
+    for (const path of ['/api/open/1', '/files/1', '', '/', '/nothing'])
+      expect(await obtain({ resource: `${PUBLIC_URL}${path}` }), path).toMatchObject(
+        refusal('invalid_target'),
+      );
+    expect(await oauth.clientCredentials({ resource: `${PUBLIC_URL}${ROUTES.mail}` })).toMatchObject(
+      refusal('invalid_target'),
+    );
+  });
+
+  test('a refresh accepts the resource of a path if the grant is for it', async () => {
+    const codes = await oauth.post('device_authorization', { ...CLIENT, scope: 'files:read' });
+    await createDeviceClient(gateway).confirm(codes.json as never);
+    const polled = await oauth.poll(String(codes.json['device_code']), { ...CLIENT, resource: MAIL });
+    const refresh = (path: string): Promise<Reply> =>
+      oauth.post('token', {
+        grant_type: 'refresh_token',
+        ...CLIENT,
+        refresh_token: String(polled.json['refresh_token']),
+        resource: `${PUBLIC_URL}${path}`,
+      });
+    expect(await refresh(ROUTES.files)).toMatchObject(refusal('invalid_target'));
+    expect((await refresh(ROUTES.mail)).status).toBe(200);
+  });
 });
 
-test('a resource that no audience of the integration is for, or several, is invalid_target', async () => {
-  for (const path of ['/api/open/1', '/files/1', '', '/', '/nothing'])
-    expect(await obtain({ resource: `${PUBLIC_URL}${path}` }), path).toMatchObject(refusal('invalid_target'));
-  expect(await oauth.clientCredentials({ resource: `${PUBLIC_URL}${ROUTES.mail}` })).toMatchObject(
-    refusal('invalid_target'),
-  );
-});
+describe('with detail: host', () => {
+  test('a public client does not learn from invalid_target which audience a path has', async () => {
+    const probe = async (clientId: string, path: string): Promise<unknown> => {
+      const resource = `${PUBLIC_URL}${path}`;
+      const { status, json } = await oauth.poll('unknown-device-code', { client_id: clientId, resource });
+      expect(status).toBe(400);
+      return json['error'];
+    };
+    for (const clientId of ['public-files', 'public-other', 'public-default']) {
+      const errors = await Promise.all(PATHS.map((path) => probe(clientId, path)));
+      expect(new Set(errors).size, `${clientId}: ${errors.join(', ')}`).toBe(1);
+    }
+    expect(await probe('public-files', ROUTES.mail)).toBe('invalid_grant');
+    expect(await probe('public-other', ROUTES.files)).toBe('invalid_target');
+  });
 
-test('a refresh accepts the resource of a path if the grant is for it', async () => {
-  const codes = await oauth.post('device_authorization', { ...CLIENT, scope: 'files:read' });
-  await createDeviceClient(gateway).confirm(codes.json as never);
-  const polled = await oauth.poll(String(codes.json['device_code']), { ...CLIENT, resource: MAIL });
-  const refresh = (path: string): Promise<Reply> =>
-    oauth.post('token', {
-      grant_type: 'refresh_token',
-      ...CLIENT,
-      refresh_token: String(polled.json['refresh_token']),
-      resource: `${PUBLIC_URL}${path}`,
-    });
-  expect(await refresh(ROUTES.files)).toMatchObject(refusal('invalid_target'));
-  expect((await refresh(ROUTES.mail)).status).toBe(200);
+  test('a resource of the host gives a token for the only audience of the integration that the host has', async () => {
+    await withSettings(
+      gateway,
+      withIntegration('two', { audience: [MAIL, 'urn:example:other'] }),
+      async () => {
+        for (const path of PATHS) {
+          const token = await obtainToken({ resource: `${PUBLIC_URL}${path}` });
+          expect(decodeJwt(token).claims['aud'], path).toBe(MAIL);
+        }
+      },
+    );
+  });
+
+  test('with several, it is invalid_target', async () => {
+    for (const path of PATHS)
+      expect(await obtain({ resource: `${PUBLIC_URL}${path}` }), path).toMatchObject(
+        refusal('invalid_target'),
+      );
+  });
 });
 
 test('audience is the same as resource with every grant type, and never ignored', async () => {
