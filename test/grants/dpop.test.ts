@@ -1,5 +1,6 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { hashClientSecret } from '../../src/grants/client-authentication.ts';
+import { ProofMemory } from '../../src/tokens/proof-memory.ts';
 import { createDeviceClient, DEVICE_GRANT } from '../support/device-client.ts';
 import { createDpopKey, type DpopKey, type ProofInput, signProof } from '../support/dpop-client.ts';
 import { createForeignKey } from '../support/foreign-issuer.ts';
@@ -272,6 +273,29 @@ describe('a proof at the token endpoint', () => {
     const fields = { grant_type: DEVICE_GRANT, device_code: 'unknown' };
     expect(await requestToken(fields, dpop)).toMatchObject(refusal('invalid_grant'));
     expect(await requestToken(await obtainCode(), dpop)).toMatchObject(BOUND);
+  });
+
+  test('gets 503 before anything is issued if no more keys can be remembered', async () => {
+    const reserve = vi.spyOn(ProofMemory.prototype, 'reserve');
+    onTestFinished(() => reserve.mockRestore());
+    expect(await requestToken(await obtainCode(), await prove())).toMatchObject(BOUND);
+    const memory = reserve.mock.contexts[0] as ProofMemory;
+    const fields = await obtainCode();
+    const newKey = await createDpopKey();
+    const now = gateway.clock.now();
+    const fill = (): void => {
+      for (let index = 0; index <= 65_536; index += 1) memory.use(`key ${index}`, 'p', now, now, 65);
+    };
+    expect(fill).toThrow(/too many keys/);
+    const refused = await requestToken(fields, await prove({}, newKey));
+    expect(refused).toMatchObject(refusal('temporarily_unavailable', 503));
+    expect(refused.headers['retry-after']).toBe('65');
+    expect(
+      await requestRefresh(await requestToken(await obtainCode(), await prove()), await prove()),
+      'a known key',
+    ).toMatchObject(BOUND);
+    gateway.clock.advance(130);
+    expect(await requestToken(fields, await prove({}, newKey)), 'the same device code').toMatchObject(BOUND);
   });
 
   test('that occurs twice is refused', async () => {
