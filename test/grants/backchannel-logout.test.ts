@@ -7,6 +7,8 @@ import { type Reply, startGateway, type TestGateway } from '../support/test-gate
 
 const EVENT = 'http://schemas.openid.net/event/backchannel-logout';
 const PATH = '/authsvc/oauth2/backchannel_logout';
+/** An issuer without `logout`. */
+const QUIET = 'https://quiet.example.test';
 type Claims = Readonly<Record<string, unknown>>;
 
 const send = (gateway: TestGateway, fields: Readonly<Record<string, string>>): Promise<Reply> =>
@@ -32,6 +34,7 @@ describe.each([true, false])('back-channel logout, fast path %s', (fastPath) => 
           scopes: { 'files.read': 'files:read' },
           logout: { audience: 'gatehouse-client', tokenLifetime: '1h' },
         },
+        quiet: { issuer: QUIET, audience: 'files-api', jwksUri: `${issuer.url}/keys` },
       },
       routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
     }));
@@ -98,50 +101,72 @@ describe.each([true, false])('back-channel logout, fast path %s', (fastPath) => 
     ]);
   });
 
-  test.each<[string, Claims, Claims?]>([
-    ['for another client', { aud: 'files-api' }],
-    ['of another issuer', { iss: 'https://other.example.test' }],
-    ['without the event', { events: {} }],
-    ['with another event', { events: { [`${EVENT}x`]: {} } }],
-    ['with an event that is not an object', { events: { [EVENT]: true } }],
-    ['with a list of events', { events: [EVENT] }],
-    ['without events', { events: undefined }],
-    ['with a nonce', { nonce: 'n' }],
-    ['with an empty nonce', { nonce: null }],
-    ['without jti', { jti: undefined }],
-    ['without exp', { exp: undefined }],
-    ['without iat', { iat: undefined }],
-    ['without a subject and a session', { sub: undefined }],
-    ['with a subject that is not text', { sub: 7, sid: 's' }],
-    ['with a session that is not text', { sid: ['s'] }],
-    ['with a control character in the session', { sid: 'a\nb' }],
-    ['of another type', {}, { typ: 'at+jwt' }],
-    ['with critical extensions', {}, { typ: 'logout+jwt', crit: ['b64'], b64: true }],
-  ])('refuses a logout token %s', async (_, claims, header) => {
-    const token = await issuer.sign({ sub: 'dave', sid: 's' });
-    const reply = await send(gateway, { logout_token: await sign({ sub: 'dave', ...claims }, header) });
-    expect([reply.status, reply.json['error'], reply.headers['cache-control']]).toEqual([
+  const lastDenial = (): Claims | undefined => gateway.auditEvents('grant_denied').at(-1);
+  /** What the operator finds in the audit log; the sender gets the same response for every reason. */
+  const expectRefused = async (logoutToken: string, detail: string, issuerName?: string): Promise<void> => {
+    const reply = await send(gateway, { logout_token: logoutToken });
+    expect([reply.status, reply.json, reply.headers['cache-control']]).toEqual([
       400,
-      'invalid_request',
+      {
+        error: 'invalid_request',
+        error_description: 'logout_token is not a valid logout token of a trusted issuer for this service.',
+      },
       'no-store',
     ]);
+    const { operation, reason, detail: logged, issuer: name, request_id: id } = lastDenial() ?? {};
+    expect({ operation, reason, logged, name, id }).toEqual({
+      operation: 'oauth2:logout',
+      reason: 'logout_token_invalid',
+      logged: detail,
+      name: issuerName,
+      id: reply.headers['x-request-id'],
+    });
+  };
+
+  test.each<[string, string, Claims, Claims?]>([
+    ['for another client', 'wrong_audience', { aud: 'files-api' }],
+    ['without the event', 'claim_missing events', { events: {} }],
+    ['with another event', 'claim_missing events', { events: { [`${EVENT}x`]: {} } }],
+    ['with an event that is not an object', 'claim_missing events', { events: { [EVENT]: true } }],
+    ['with a list of events', 'claim_missing events', { events: [EVENT] }],
+    ['without events', 'claim_missing events', { events: undefined }],
+    ['with a nonce', 'claim_not_allowed nonce', { nonce: 'n' }],
+    ['with an empty nonce', 'claim_not_allowed nonce', { nonce: null }],
+    ['without jti', 'claim_missing jti', { jti: undefined }],
+    ['with an empty jti', 'claim_missing jti', { jti: '' }],
+    ['without exp', 'claim_missing exp', { exp: undefined }],
+    ['without iat', 'claim_missing iat', { iat: undefined }],
+    ['without a subject and a session', 'claim_missing sub', { sub: undefined }],
+    ['with a subject that is not text', 'claim_missing sub', { sub: 7, sid: 's' }],
+    ['with a session that is not text', 'claim_missing sid', { sid: ['s'] }],
+    ['with a control character in the session', 'claim_missing sid', { sid: 'a\nb' }],
+    ['of another type', 'type_not_accepted', {}, { typ: 'at+jwt' }],
+    ['with critical extensions', 'header_not_accepted', {}, { typ: 'logout+jwt', crit: ['b64'], b64: true }],
+  ])('refuses a logout token %s, and logs %s', async (_, detail, claims, header) => {
+    const token = await issuer.sign({ sub: 'dave', sid: 's' });
+    await expectRefused(await sign({ sub: 'dave', ...claims }, header), detail, 'corp');
     expect(await call(token)).toBe(200);
+  });
+
+  test('refuses logout tokens of unknown issuers, and of issuers without `logout`', async () => {
+    await expectRefused(await sign({ sub: 'dave', iss: 'https://other.example.test' }), 'unknown_issuer');
+    await expectRefused(await sign({ sub: 'dave', iss: ['corp'] }), 'unknown_issuer');
+    await expectRefused(await sign({ sub: 'dave', iss: QUIET }), 'logout_not_accepted', 'quiet');
   });
 
   test('refuses expired, early and old logout tokens, and those that another key signed', async () => {
     const token = await issuer.sign({ sub: 'erin' });
     const now = Math.floor(gateway.clock.now());
-    const forged = await signForeign(await createForeignKey('ES256', 'k1'), createClaims({ sub: 'erin' }));
-    const tokens = [
-      await sign({ sub: 'erin', exp: now - 1 }),
-      await sign({ sub: 'erin', iat: now + 60 }),
-      await sign({ sub: 'erin', iat: now - 400, exp: now + 120 }),
-      forged,
-      token,
-      'junk',
-      `${'e'.repeat(12_000)}.e.e`,
-    ];
-    for (const each of tokens) expect((await send(gateway, { logout_token: each })).status).toBe(400);
+    const forge = async (kid: string): Promise<string> =>
+      signForeign(await createForeignKey('ES256', kid), createClaims({ sub: 'erin' }));
+    await expectRefused(await sign({ sub: 'erin', exp: now - 1 }), 'expired', 'corp');
+    await expectRefused(await sign({ sub: 'erin', iat: now + 60 }), 'not_yet_valid', 'corp');
+    await expectRefused(await sign({ sub: 'erin', nbf: now + 60 }), 'not_yet_valid', 'corp');
+    await expectRefused(await sign({ sub: 'erin', iat: now - 400, exp: now + 120 }), 'expired', 'corp');
+    await expectRefused(await forge('k1'), 'invalid_signature', 'corp');
+    await expectRefused(await forge('another-key'), 'unknown_key', 'corp');
+    await expectRefused(token, 'wrong_audience', 'corp');
+    for (const each of ['junk', `${'e'.repeat(12_000)}.e.e`]) await expectRefused(each, 'malformed');
     expect((await send(gateway, {})).json['error_description']).toBe('logout_token is required.');
     expect((await gateway.request({ path: PATH })).status).toBe(405);
     expect(await call(token)).toBe(200);
