@@ -12,6 +12,7 @@ import { runGatehouse } from '../support/command-line.ts';
 import { createForeignKey, signForeign } from '../support/foreign-issuer.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
 import type { Reply } from '../support/https-client.ts';
+import { exchangeFields } from '../support/oauth-client.ts';
 import {
   type Client,
   connect as connectTo,
@@ -140,12 +141,7 @@ async function startGatehouse(
         path: '/authsvc/oauth2/token',
         method: 'POST',
         headers: { 'content-type': 'application/x-www-form-urlencoded' },
-        body: new URLSearchParams({
-          client_id: 'shop-jobs',
-          grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
-          subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-          subject_token: token,
-        }).toString(),
+        body: new URLSearchParams({ ...exchangeFields(token), client_id: 'shop-jobs' }).toString(),
       }),
   };
 }

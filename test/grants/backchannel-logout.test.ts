@@ -1,9 +1,13 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { createForeignKey, signForeign } from '../support/foreign-issuer.ts';
-import { type ForeignIssuerServer, startForeignIssuer } from '../support/foreign-issuer-server.ts';
+import { createForeignKey, type ForeignKey, signForeign } from '../support/foreign-issuer.ts';
+import {
+  type ForeignIssuerServer,
+  startForeignIssuer,
+  withTrustedIssuer,
+} from '../support/foreign-issuer-server.ts';
 import { createOAuthClient } from '../support/oauth-client.ts';
-import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
+import { type Reply, type SettingsChange, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 const EVENT = 'http://schemas.openid.net/event/backchannel-logout';
 const PATH = '/authsvc/oauth2/backchannel_logout';
@@ -19,24 +23,42 @@ const send = (gateway: TestGateway, fields: Readonly<Record<string, string>>): P
     body: new URLSearchParams(fields).toString(),
   });
 
+const withLogout = (issuer: ForeignIssuerServer): SettingsChange =>
+  withTrustedIssuer(issuer, {
+    audience: ['files-api', 'gatehouse-client'],
+    logout: { audience: 'gatehouse-client', tokenLifetime: '1h' },
+  });
+
+function signLogout(
+  issuer: ForeignIssuerServer,
+  gateway: TestGateway,
+  claims: Claims,
+  header: Claims = { typ: 'logout+jwt' },
+  [key]: readonly ForeignKey[] = issuer.published,
+): Promise<string> {
+  if (key === undefined) throw new Error('no key');
+  const now = Math.floor(gateway.clock.now());
+  const standard = { iss: issuer.url, aud: 'gatehouse-client', iat: now, exp: now + 120 };
+  return signForeign(
+    key,
+    { ...standard, jti: crypto.randomUUID(), events: { [EVENT]: {} }, ...claims },
+    header,
+  );
+}
+
 describe.each([true, false])('back-channel logout, fast path %s', (fastPath) => {
   let issuer: ForeignIssuerServer;
   let gateway: TestGateway;
   beforeAll(async () => {
     issuer = await startForeignIssuer();
     gateway = await startGateway((settings) => ({
-      ...settings,
-      listen: { ...settings.listen, fastPath },
-      trustedIssuers: {
-        corp: {
-          issuer: issuer.url,
-          audience: ['files-api', 'gatehouse-client'],
-          scopes: { 'files.read': 'files:read' },
-          logout: { audience: 'gatehouse-client', tokenLifetime: '1h' },
+      ...withLogout(issuer)({
+        ...settings,
+        trustedIssuers: {
+          quiet: { issuer: QUIET, audience: 'files-api', jwksUri: `${issuer.url}/keys` },
         },
-        quiet: { issuer: QUIET, audience: 'files-api', jwksUri: `${issuer.url}/keys` },
-      },
-      routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
+      }),
+      listen: { ...settings.listen, fastPath },
     }));
   });
   afterAll(async () => {
@@ -44,23 +66,8 @@ describe.each([true, false])('back-channel logout, fast path %s', (fastPath) => 
     issuer?.close();
   });
   const call = async (token: string): Promise<number> => (await gateway.api('/files/1', token)).status;
-  const createClaims = (claims: Claims = {}): Claims => {
-    const now = Math.floor(gateway.clock.now());
-    return {
-      iss: issuer.url,
-      aud: 'gatehouse-client',
-      iat: now,
-      exp: now + 120,
-      jti: crypto.randomUUID(),
-      events: { [EVENT]: {} },
-      ...claims,
-    };
-  };
-  const sign = async (claims: Claims, header: Claims = { typ: 'logout+jwt' }): Promise<string> => {
-    const [key] = issuer.published;
-    if (key === undefined) throw new Error('no key');
-    return signForeign(key, createClaims(claims), header);
-  };
+  const sign = (claims: Claims, header?: Claims, keys?: readonly ForeignKey[]): Promise<string> =>
+    signLogout(issuer, gateway, claims, header, keys);
 
   test.each([{ typ: 'logout+jwt' }, { typ: 'JWT' }])(
     'revokes the tokens of a subject that were issued until now, with the type %j',
@@ -158,7 +165,7 @@ describe.each([true, false])('back-channel logout, fast path %s', (fastPath) => 
     const token = await issuer.sign({ sub: 'erin' });
     const now = Math.floor(gateway.clock.now());
     const forge = async (kid: string): Promise<string> =>
-      signForeign(await createForeignKey('ES256', kid), createClaims({ sub: 'erin' }));
+      sign({ sub: 'erin' }, undefined, [await createForeignKey('ES256', kid)]);
     await expectRefused(await sign({ sub: 'erin', exp: now - 1 }), 'expired', 'corp');
     await expectRefused(await sign({ sub: 'erin', iat: now + 60 }), 'not_yet_valid', 'corp');
     await expectRefused(await sign({ sub: 'erin', nbf: now + 60 }), 'not_yet_valid', 'corp');
@@ -199,26 +206,9 @@ test('with unreachable keys a logout gets 503, and it works once they are reacha
   const issuer = await startForeignIssuer();
   onTestFinished(() => issuer.close());
   issuer.isUp = false;
-  const gateway = await startGateway((settings) => ({
-    ...settings,
-    trustedIssuers: {
-      corp: { issuer: issuer.url, audience: 'files-api', logout: { audience: 'gatehouse-client' } },
-    },
-  }));
+  const gateway = await startGateway(withLogout(issuer));
   onTestFinished(() => gateway.close());
-  const now = Math.floor(gateway.clock.now());
-  const [key] = issuer.published;
-  if (key === undefined) throw new Error('no key');
-  const logoutToken = await signForeign(key, {
-    iss: issuer.url,
-    aud: 'gatehouse-client',
-    iat: now,
-    exp: now + 120,
-    jti: 'j',
-    sub: 'alice',
-    events: { [EVENT]: {} },
-  });
-  const reply = await send(gateway, { logout_token: logoutToken });
+  const reply = await send(gateway, { logout_token: await signLogout(issuer, gateway, { sub: 'alice' }) });
   expect([reply.status, reply.json['error']]).toEqual([503, 'temporarily_unavailable']);
   expect(Number(reply.headers['retry-after'])).toBeGreaterThan(0);
 });
@@ -226,10 +216,7 @@ test('with unreachable keys a logout gets 503, and it works once they are reacha
 test('without an issuer that may send logout tokens there is no endpoint', async () => {
   const issuer = await startForeignIssuer();
   onTestFinished(() => issuer.close());
-  const gateway = await startGateway((settings) => ({
-    ...settings,
-    trustedIssuers: { corp: { issuer: issuer.url, audience: 'files-api' } },
-  }));
+  const gateway = await startGateway(withTrustedIssuer(issuer));
   onTestFinished(() => gateway.close());
   expect((await send(gateway, { logout_token: await issuer.sign() })).status).toBe(404);
 });
@@ -238,16 +225,8 @@ test('a logout ends exchanged grants for good, even if settings allow only short
   const issuer = await startForeignIssuer();
   onTestFinished(() => issuer.close());
   const withLifetime = (grantLifetime: string) => (settings: SettingsInput) => ({
-    ...settings,
+    ...withLogout(issuer)(settings),
     tokens: { ...settings.tokens, grantLifetime },
-    trustedIssuers: {
-      corp: {
-        issuer: issuer.url,
-        audience: ['files-api', 'gatehouse-client'],
-        logout: { audience: 'gatehouse-client', tokenLifetime: '1h' },
-      },
-    },
-    routes: [{ path: '/files/**', requires: 'files:read' }],
     integrations: [
       {
         clientId: 'jobs',
@@ -259,29 +238,9 @@ test('a logout ends exchanged grants for good, even if settings allow only short
   const gateway = await startGateway(withLifetime('90d'));
   onTestFinished(() => gateway.close());
   const oauth = createOAuthClient(gateway);
-  const { json } = await oauth.post('token', {
-    grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
-    client_id: 'jobs',
-    subject_token: await issuer.sign({ sub: 'alice' }),
-    subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-  });
+  const { json } = await oauth.exchange(await issuer.sign({ sub: 'alice' }));
   await gateway.reload(withLifetime('2d'));
-  const now = Math.floor(gateway.clock.now());
-  const [key] = issuer.published;
-  if (key === undefined) throw new Error('no key');
-  const logoutToken = await signForeign(
-    key,
-    {
-      iss: issuer.url,
-      aud: 'gatehouse-client',
-      iat: now,
-      exp: now + 120,
-      jti: 'a-logout',
-      sub: 'alice',
-      events: { [EVENT]: {} },
-    },
-    { typ: 'logout+jwt' },
-  );
+  const logoutToken = await signLogout(issuer, gateway, { sub: 'alice' });
   expect((await send(gateway, { logout_token: logoutToken })).status).toBe(200);
   gateway.clock.advance(4 * 86_400);
   const refreshed = await oauth.refresh(String(json['refresh_token']), { client_id: 'jobs' });

@@ -12,7 +12,7 @@ import {
   writeKeySets,
 } from '../support/foreign-tokens.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
-import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts';
+import { createOAuthClient, exchangeFields, JWT_BEARER, type OAuthClient } from '../support/oauth-client.ts';
 import { withIntegration, withSettings, withTokens } from '../support/reconfigure.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
@@ -110,17 +110,8 @@ describe('issued tokens', () => {
     const subject = await issuers.cluster.sign();
     for (const fields of [
       { grant_type: 'client_credentials', ...client },
-      {
-        grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
-        client_id: 'jobs',
-        subject_token: subject,
-        subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-      },
-      {
-        grant_type: 'urn:ietf:params:oauth:grant-type:jwt-bearer',
-        client_id: 'jobs',
-        assertion: subject,
-      },
+      { ...exchangeFields(subject), client_id: 'jobs' },
+      { grant_type: JWT_BEARER, client_id: 'jobs', assertion: subject },
     ]) {
       const reply = await requestToken(fields, await prove());
       expect(reply, reply.text).toMatchObject(BOUND);
@@ -130,12 +121,8 @@ describe('issued tokens', () => {
   });
 
   test('a subject token that is bound is exchanged only with a proof of the same key', async () => {
-    const fields = {
-      grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
-      client_id: 'jobs',
-      subject_token: await issuers.cluster.sign({ cnf: { jkt: key.thumbprint } }),
-      subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-    };
+    const subject = await issuers.cluster.sign({ cnf: { jkt: key.thumbprint } });
+    const fields = { ...exchangeFields(subject), client_id: 'jobs' };
     expect(await requestToken(fields)).toMatchObject({ status: 400 });
     expect(await requestToken(fields, await prove({}, otherKey))).toMatchObject({ status: 400 });
     const reply = await requestToken(fields, await prove());

@@ -1,6 +1,18 @@
 import { DEVICE_GRANT, FORM } from './device-client.ts';
 import type { Reply, TestGateway, TestRequest } from './test-gateway.ts';
 
+export const TOKEN_EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
+export const JWT_BEARER = 'urn:ietf:params:oauth:grant-type:jwt-bearer';
+/** The beginning of token types (RFC 8693 §3). */
+export const TOKEN_TYPE = 'urn:ietf:params:oauth:token-type:';
+
+/** RFC 8693 §2.1. */
+export const exchangeFields = (subjectToken: string) => ({
+  grant_type: TOKEN_EXCHANGE,
+  subject_token: subjectToken,
+  subject_token_type: `${TOKEN_TYPE}jwt`,
+});
+
 /** A client of the standard OAuth endpoints. */
 export interface OAuthClient {
   /** POST with a form body to a path under /authsvc/oauth2. */
@@ -12,6 +24,14 @@ export interface OAuthClient {
   refresh(refreshToken: string, more?: Readonly<Record<string, string>>): Promise<Reply>;
   poll(deviceCode: string, more?: Readonly<Record<string, string>>): Promise<Reply>;
   clientCredentials(fields?: Readonly<Record<string, string>>, more?: Partial<TestRequest>): Promise<Reply>;
+  /** Token exchange (RFC 8693). */
+  exchange(
+    subjectToken: string,
+    fields?: Readonly<Record<string, string>>,
+    more?: Partial<TestRequest>,
+  ): Promise<Reply>;
+  /** RFC 7523 §2.1. */
+  bearJwt(assertion: string, fields?: Readonly<Record<string, string>>): Promise<Reply>;
   revoke(token: string, fields?: Readonly<Record<string, string>>): Promise<Reply>;
   introspect(token: string, more?: Partial<TestRequest>): Promise<Reply>;
 }
@@ -43,6 +63,10 @@ export function createOAuthClient(gateway: TestGateway): OAuthClient {
       }),
     clientCredentials: (fields = {}, more = { as: gateway.users.alice }) =>
       post('token', { grant_type: 'client_credentials', client_id: 'report-runner', ...fields }, more),
+    exchange: (subjectToken, fields = {}, more = {}) =>
+      post('token', { ...exchangeFields(subjectToken), client_id: 'jobs', ...fields }, more),
+    bearJwt: (assertion, fields = {}) =>
+      post('token', { grant_type: JWT_BEARER, client_id: 'jobs', assertion, ...fields }),
     revoke: (token, fields = {}) => post('revoke', { token, ...fields }),
     introspect: (token, more = { as: gateway.users.alice }) => post('introspect', { token }, more),
   };

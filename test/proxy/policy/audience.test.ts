@@ -14,7 +14,6 @@ const SECRET = 'ghc_secret-of-the-service-with-two-audiences-0123';
 const PUBLIC_URL = 'https://localhost:8443';
 const FILES = 'https://files.example.test';
 const MAIL = 'urn:example:mail';
-const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
 
 let gateway: TestGateway;
 let oauth: OAuthClient;
@@ -156,13 +155,7 @@ test('the first audience is the default, for every grant type and both APIs', as
   await device.confirm(codes.json as never);
   const polled = await oauth.poll(String(codes.json['device_code']), { ...CLIENT, resource: MAIL });
   expect(getAudience(polled.json['access_token'])).toBe(MAIL);
-  const exchanged = await oauth.post('token', {
-    grant_type: EXCHANGE,
-    ...CLIENT,
-    subject_token: await okta.sign(),
-    subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-    audience: MAIL,
-  });
+  const exchanged = await oauth.exchange(await okta.sign(), { ...CLIENT, audience: MAIL });
   expect(getAudience(exchanged.json['access_token'])).toBe(MAIL);
 });
 
@@ -170,13 +163,7 @@ test('a resource that the integration does not have is invalid_target', async ()
   for (const resource of ['https://other.example.test', PUBLIC_URL, `${FILES}/`, FILES.toUpperCase(), 'x y'])
     expect(await obtain({ resource }), resource).toMatchObject(refusal('invalid_target'));
   const exchange = (fields: Readonly<Record<string, string>>, subjectToken: string): Promise<Reply> =>
-    oauth.post('token', {
-      grant_type: EXCHANGE,
-      ...CLIENT,
-      subject_token: subjectToken,
-      subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-      ...fields,
-    });
+    oauth.exchange(subjectToken, { ...CLIENT, ...fields });
   const token = await okta.sign();
   expect(await exchange({ audience: 'unknown' }, token)).toMatchObject(refusal('invalid_target'));
   expect(await exchange({ audience: FILES, resource: MAIL }, token)).toMatchObject(refusal('invalid_target'));
@@ -293,13 +280,7 @@ test('without audience, resource may name the public URL or a part of it', async
 });
 
 test('a refresh keeps the audience; a repeated one gives the same token; another resource is refused', async () => {
-  const first = await oauth.post('token', {
-    grant_type: EXCHANGE,
-    ...CLIENT,
-    subject_token: await okta.sign(),
-    subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-    resource: MAIL,
-  });
+  const first = await oauth.exchange(await okta.sign(), { ...CLIENT, resource: MAIL });
   const refreshToken = String(first.json['refresh_token']);
   const refresh = (fields: Readonly<Record<string, string>> = {}): Promise<Reply> =>
     oauth.refresh(refreshToken, { ...CLIENT, ...fields });
