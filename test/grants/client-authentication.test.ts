@@ -1,122 +1,43 @@
 import { createHash, createHmac } from 'node:crypto';
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { hashClientSecret } from '../../src/grants/client-authentication.ts';
 import { createDeviceClient } from '../support/device-client.ts';
 import { withFailure } from '../support/fault-injection.ts';
-import { createForeignKey, type ForeignKey, formatKeySet, signForeign } from '../support/foreign-issuer.ts';
-import { type ForeignIssuerServer, startForeignIssuer } from '../support/foreign-issuer-server.ts';
+import { createForeignKey, type ForeignKey } from '../support/foreign-issuer.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
-import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts';
+import { getAccessToken, refusal } from '../support/oauth-client.ts';
 import { withIntegration, withSettings } from '../support/reconfigure.ts';
-import { type Reply, startGateway, type TestGateway, type TestRequest } from '../support/test-gateway.ts';
+import type { Reply } from '../support/test-gateway.ts';
+import {
+  ASSERTION_TYPE,
+  asserted,
+  basic,
+  type ConfidentialClients,
+  type Fields,
+  INVALID_CLIENT,
+  NEXT_SECRET,
+  OTHER_SECRET,
+  PUBLIC_URL,
+  post,
+  SECRET,
+  startConfidentialClients,
+} from './confidential-clients.ts';
 
 /** Client authentication (RFC 6749 §2.3, RFC 7523 §2.2) at the OAuth endpoints. */
-const ASSERTION_TYPE = 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer';
-const PUBLIC_URL = 'https://localhost:8443';
-const SECRET = 'ghc_first-secret-of-the-billing-service-0123456789';
-const NEXT_SECRET = 'ghc_second-secret-of-the-billing-service-9876543210';
-const OTHER_SECRET = 'ghc_secret-of-the-other-service-0123456789-abcdef';
-
-let gateway: TestGateway;
-let oauth: OAuthClient;
-let key: ForeignKey;
-let otherKey: ForeignKey;
-let keyServer: ForeignIssuerServer;
+let gateway: ConfidentialClients['gateway'];
+let oauth: ConfidentialClients['oauth'];
+let key: ConfidentialClients['key'];
+let otherKey: ConfidentialClients['otherKey'];
+let keyServer: ConfidentialClients['keyServer'];
+let request: ConfidentialClients['request'];
+let signAssertion: ConfidentialClients['signAssertion'];
+let close: ConfidentialClients['close'];
 beforeAll(async () => {
-  [key, otherKey, keyServer] = await Promise.all([
-    createForeignKey('ES256', 'signer'),
-    createForeignKey('ES256', 'signer'),
-    startForeignIssuer(),
-  ]);
-  const integrations: NonNullable<SettingsInput['integrations']> = [
-    {
-      clientId: 'billing',
-      scope: 'files:read;reports:write',
-      grants: ['client', 'certificate', 'device'],
-      clientSecretHashes: [hashClientSecret(SECRET), hashClientSecret(NEXT_SECRET)],
-      access: [{ groups: ['operators'] }],
-    },
-    {
-      clientId: 'other-billing',
-      scope: 'files:read',
-      grants: ['client'],
-      clientSecretHashes: [hashClientSecret(OTHER_SECRET)],
-    },
-    {
-      clientId: 'signing',
-      scope: 'files:read',
-      grants: ['client', 'device'],
-      jwksFile: 'signing.json',
-      access: [{ groups: ['operators'] }],
-    },
-    {
-      clientId: 'other-signing',
-      scope: 'files:read',
-      grants: ['client'],
-      jwks: { keys: [otherKey.jwk as Record<string, string>] },
-    },
-    { clientId: 'fetching', scope: 'files:read', grants: ['client'], jwksUri: `${keyServer.url}/keys` },
-  ];
-  gateway = await startGateway(
-    (settings) => ({
-      ...settings,
-      device: { interval: '1s' },
-      integrations: [...(settings.integrations ?? []), ...integrations],
-    }),
-    (folder) => writeFileSync(join(folder, 'signing.json'), formatKeySet(key)),
-  );
-  oauth = createOAuthClient(gateway);
+  ({ gateway, oauth, key, otherKey, keyServer, request, signAssertion, close } =
+    await startConfidentialClients());
 });
-afterAll(async () => {
-  await gateway.close();
-  keyServer.close();
-});
-
-type Fields = Readonly<Record<string, string>>;
-const refusal = (error: string, status = 400) => ({ status, json: { error } });
-const INVALID_CLIENT = refusal('invalid_client', 401);
-const request = (fields: Fields, more: Partial<TestRequest> = {}): Promise<Reply> =>
-  oauth.post('token', { grant_type: 'client_credentials', ...fields }, more);
-const basic = (id: string, secret: string): Partial<TestRequest> => ({
-  headers: {
-    authorization: `Basic ${Buffer.from(`${encodeURIComponent(id)}:${encodeURIComponent(secret)}`).toString('base64')}`,
-  },
-});
-const getAccessToken = (reply: Reply): string => {
-  expect(reply.status, reply.text).toBe(200);
-  return String(reply.json['access_token']);
-};
-const post = (id: string, secret: string): Fields => ({ client_id: id, client_secret: secret });
-
-const signAssertion = (
-  clientId: string,
-  claims: Readonly<Record<string, unknown>> = {},
-  header: Readonly<Record<string, unknown>> = {},
-  signer = key,
-): Promise<string> => {
-  const now = Math.floor(gateway.clock.now());
-  return signForeign(
-    signer,
-    {
-      iss: clientId,
-      sub: clientId,
-      aud: PUBLIC_URL,
-      iat: now,
-      exp: now + 60,
-      jti: crypto.randomUUID(),
-      ...claims,
-    },
-    header,
-  );
-};
-const asserted = (assertion: string, more: Fields = {}): Fields => ({
-  client_assertion: assertion,
-  client_assertion_type: ASSERTION_TYPE,
-  ...more,
-});
+afterAll(() => close());
 
 describe('client secrets', () => {
   test('client_secret_basic and client_secret_post obtain a token for the client itself', async () => {

@@ -12,7 +12,13 @@ import {
   writeKeySets,
 } from '../support/foreign-tokens.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
-import { createOAuthClient, exchangeFields, JWT_BEARER, type OAuthClient } from '../support/oauth-client.ts';
+import {
+  createOAuthClient,
+  exchangeFields,
+  JWT_BEARER,
+  type OAuthClient,
+  refusal,
+} from '../support/oauth-client.ts';
 import { withIntegration, withSettings, withTokens } from '../support/reconfigure.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
@@ -92,7 +98,6 @@ const callApi = async (reply: Reply, by = key): Promise<number> => {
 const getConfirmation = (reply: Reply): unknown =>
   decodeJwt(String(reply.json['access_token'])).claims['cnf'];
 const BOUND = { status: 200, json: { token_type: 'DPoP' } };
-const refusal = (error: string, status = 400) => ({ status, json: { error } });
 
 describe('issued tokens', () => {
   test('a device code with a proof gives bound tokens, and without one bearer tokens', async () => {

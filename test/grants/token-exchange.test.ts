@@ -2,95 +2,38 @@ import { createHmac } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { SettingsInput } from '../../src/config/schema.ts';
 import { withFailure } from '../support/fault-injection.ts';
 import { createForeignKey } from '../support/foreign-issuer.ts';
-import { type ForeignIssuerServer, startForeignIssuer } from '../support/foreign-issuer-server.ts';
-import {
-  createShapedIssuers,
-  type IssuerShape,
-  type ShapedIssuer,
-  toIssuerSettings,
-  writeKeySets,
-} from '../support/foreign-tokens.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
-import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts';
+import { getAccessToken, JWT_BEARER, refusal, TOKEN_EXCHANGE, TOKEN_TYPE } from '../support/oauth-client.ts';
 import { withIntegration, withSettings } from '../support/reconfigure.ts';
-import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
+import {
+  ENTRIES,
+  type Exchange,
+  type ExchangeGateway,
+  startExchangeGateway,
+  withExchange,
+} from './exchange-gateway.ts';
 
 /** Token exchange (RFC 8693) and JWT bearer (RFC 7523 §2.1). */
-const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
-const JWT_BEARER = 'urn:ietf:params:oauth:grant-type:jwt-bearer';
-const TYPE = 'urn:ietf:params:oauth:token-type:';
-
-type Exchange = NonNullable<NonNullable<SettingsInput['integrations']>[number]['exchange']>;
-
-const ENTRIES: Exchange = [
-  { issuer: 'cluster', subject: 'system:serviceaccount:shop:*', scope: 'files:read' },
-  {
-    issuer: 'github',
-    subject: 'repo:octo-org/shop:**',
-    claims: { repository_id: '74', ref: 'refs/heads/*' },
-  },
-  { issuer: 'gitlab', subject: 'project_path:shop/api:**', claims: { ref_protected: 'true' } },
-  { issuer: 'keycloak', subject: '*', claims: { '/realm_access/roles': 'files-reader' } },
-  { issuer: 'entra', subject: '3f2e1d0c-9b8a-4c5e-9b1a-2a7b1c308f0d' },
-  { issuer: 'entraV1', subject: '3f2e1d0c-9b8a-4c5e-9b1a-2a7b1c308f0d' },
-  { issuer: 'okta', subject: 'dave@example.test' },
-  { issuer: 'live', subject: 'f3c1' },
-];
-
-let gateway: TestGateway;
-let oauth: OAuthClient;
-let issuers: Readonly<Record<IssuerShape, ShapedIssuer>>;
-let live: ForeignIssuerServer;
+let gateway: ExchangeGateway['gateway'];
+let oauth: ExchangeGateway['oauth'];
+let issuers: ExchangeGateway['issuers'];
+let live: ExchangeGateway['live'];
+let exchange: ExchangeGateway['exchange'];
+let bear: ExchangeGateway['bear'];
+let close: ExchangeGateway['close'];
 beforeAll(async () => {
-  [issuers, live] = await Promise.all([createShapedIssuers(), startForeignIssuer()]);
-  gateway = await startGateway(
-    (settings) => ({
-      ...settings,
-      introspection: { access: [{ groups: ['operators'] }] },
-      trustedIssuers: {
-        ...toIssuerSettings(issuers),
-        live: { issuer: live.url, audience: 'files-api', label: 'live' },
-      },
-      integrations: [
-        ...(settings.integrations ?? []),
-        { clientId: 'jobs', name: 'Jobs', scope: 'files:read;reports:write', exchange: ENTRIES },
-      ],
-    }),
-    (folder) => writeKeySets(folder, issuers),
-  );
-  oauth = createOAuthClient(gateway);
+  ({ gateway, oauth, issuers, live, exchange, bear, close } = await startExchangeGateway());
 });
-afterAll(async () => {
-  await gateway.close();
-  live.close();
-});
-
-const exchange = (token: string, more: Readonly<Record<string, string>> = {}): Promise<Reply> =>
-  oauth.post('token', {
-    grant_type: EXCHANGE,
-    client_id: 'jobs',
-    subject_token: token,
-    subject_token_type: `${TYPE}jwt`,
-    ...more,
-  });
-const bear = (token: string, more: Readonly<Record<string, string>> = {}): Promise<Reply> =>
-  oauth.post('token', { grant_type: JWT_BEARER, client_id: 'jobs', assertion: token, ...more });
-const refusal = (error: string, status = 400) => ({ status, json: { error } });
-const getAccessToken = (reply: Reply): string => {
-  expect(reply.status, reply.text).toBe(200);
-  return String(reply.json['access_token']);
-};
-const withExchange = (entries: Exchange) => withIntegration('jobs', { exchange: entries });
+afterAll(() => close());
 
 describe('issued tokens', () => {
   test('a service account token becomes an access token without a refresh token', async () => {
     const reply = await exchange(await issuers.cluster.sign());
     expect(reply.json).toMatchObject({
       token_type: 'Bearer',
-      issued_token_type: `${TYPE}access_token`,
+      issued_token_type: `${TOKEN_TYPE}access_token`,
       scope: 'files:read',
     });
     expect([3_599, 3_600]).toContain(reply.json['expires_in']);
@@ -116,16 +59,18 @@ describe('issued tokens', () => {
   });
 
   test.each(['jwt', 'access_token', 'id_token'])('subject_token_type %s is accepted', async (type) => {
-    const reply = await exchange(await issuers.cluster.sign(), { subject_token_type: `${TYPE}${type}` });
+    const reply = await exchange(await issuers.cluster.sign(), {
+      subject_token_type: `${TOKEN_TYPE}${type}`,
+    });
     expect(reply.status, reply.text).toBe(200);
   });
 
   test('an RFC 9068 access token is not an ID token', async () => {
     const token = await issuers.keycloak.sign({}, { typ: 'at+jwt' });
-    expect(await exchange(token, { subject_token_type: `${TYPE}id_token` })).toMatchObject(
+    expect(await exchange(token, { subject_token_type: `${TOKEN_TYPE}id_token` })).toMatchObject(
       refusal('invalid_request'),
     );
-    expect((await exchange(token, { subject_token_type: `${TYPE}access_token` })).status).toBe(200);
+    expect((await exchange(token, { subject_token_type: `${TOKEN_TYPE}access_token` })).status).toBe(200);
   });
 
   test.each([
@@ -189,9 +134,9 @@ describe('issued tokens', () => {
       (await gateway.request({ path: '/.well-known/oauth-authorization-server' })).json[
         'grant_types_supported'
       ];
-    expect(await read()).toEqual(expect.arrayContaining([EXCHANGE, JWT_BEARER]));
+    expect(await read()).toEqual(expect.arrayContaining([TOKEN_EXCHANGE, JWT_BEARER]));
     await withSettings(gateway, withExchange([]), async () => {
-      expect(await read()).not.toContain(EXCHANGE);
+      expect(await read()).not.toContain(TOKEN_EXCHANGE);
       expect(await exchange(await issuers.okta.sign())).toMatchObject(refusal('unsupported_grant_type'));
     });
   });
@@ -203,12 +148,12 @@ describe('refused requests', () => {
     for (const more of [
       { subject_token: '' },
       { subject_token_type: '' },
-      { subject_token_type: `${TYPE}saml2` },
-      { subject_token_type: `${TYPE}refresh_token` },
-      { requested_token_type: `${TYPE}refresh_token` },
-      { requested_token_type: `${TYPE}jwt` },
+      { subject_token_type: `${TOKEN_TYPE}saml2` },
+      { subject_token_type: `${TOKEN_TYPE}refresh_token` },
+      { requested_token_type: `${TOKEN_TYPE}refresh_token` },
+      { requested_token_type: `${TOKEN_TYPE}jwt` },
       { actor_token: token },
-      { actor_token_type: `${TYPE}jwt` },
+      { actor_token_type: `${TOKEN_TYPE}jwt` },
       { client_id: '' },
     ])
       expect(await exchange(token, more), JSON.stringify(more).slice(0, 80)).toMatchObject(
@@ -217,7 +162,7 @@ describe('refused requests', () => {
     expect(await bear('')).toMatchObject(refusal('invalid_request'));
     expect(await exchange(token, { client_id: 'unknown' })).toMatchObject(refusal('invalid_client'));
     expect(
-      (await exchange(token, { requested_token_type: `${TYPE}access_token` })).status,
+      (await exchange(token, { requested_token_type: `${TOKEN_TYPE}access_token` })).status,
       'the only supported type',
     ).toBe(200);
   });
@@ -551,14 +496,8 @@ test('a grant can be bound to the certificate of the connection', async () => {
   gateway.clock.advance(2);
   await withSettings(gateway, withIntegration('jobs', { bindToCertificate: true }), async () => {
     const token = await issuers.cluster.sign();
-    const fields = {
-      grant_type: EXCHANGE,
-      client_id: 'jobs',
-      subject_token: token,
-      subject_token_type: `${TYPE}jwt`,
-    };
-    expect(await oauth.post('token', fields)).toMatchObject(refusal('invalid_client', 401));
-    const bound = getAccessToken(await oauth.post('token', fields, { as: gateway.users.alice }));
+    expect(await exchange(token)).toMatchObject(refusal('invalid_client', 401));
+    const bound = getAccessToken(await exchange(token, {}, { as: gateway.users.alice }));
     expect((await gateway.api('/files/1', bound)).status).toBe(401);
     expect((await gateway.api('/files/1', bound, { as: gateway.users.bob })).status).toBe(401);
     expect((await gateway.api('/files/1', bound, { as: gateway.users.alice })).status).toBe(200);

@@ -1,3 +1,4 @@
+import { expect } from 'vitest';
 import { DEVICE_GRANT, FORM } from './device-client.ts';
 import type { Reply, TestGateway, TestRequest } from './test-gateway.ts';
 
@@ -12,6 +13,15 @@ export const exchangeFields = (subjectToken: string) => ({
   subject_token: subjectToken,
   subject_token_type: `${TOKEN_TYPE}jwt`,
 });
+
+/** To compare with a reply of the OAuth endpoints. */
+export const refusal = (error: string, status = 400) => ({ status, json: { error } });
+
+/** Of a reply that must be successful. */
+export const getAccessToken = (reply: Reply): string => {
+  expect(reply.status, reply.text).toBe(200);
+  return String(reply.json['access_token']);
+};
 
 /** A client of the standard OAuth endpoints. */
 export interface OAuthClient {

@@ -5,7 +5,7 @@ import { createDeviceClient } from '../../support/device-client.ts';
 import { createShapedIssuers, type ShapedIssuer, writeKeySets } from '../../support/foreign-tokens.ts';
 import { decodeJwt } from '../../support/forged-tokens.ts';
 import { freezeClock } from '../../support/frozen-clock.ts';
-import { createOAuthClient, type OAuthClient } from '../../support/oauth-client.ts';
+import { createOAuthClient, type OAuthClient, refusal } from '../../support/oauth-client.ts';
 import { withIntegration, withSettings } from '../../support/reconfigure.ts';
 import { type Reply, startGateway, type TestGateway } from '../../support/test-gateway.ts';
 
@@ -65,7 +65,6 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-const refusal = (error: string, status = 400) => ({ status, json: { error } });
 const CLIENT = { client_id: 'two', client_secret: SECRET };
 const obtain = (fields: Readonly<Record<string, string>> = {}): Promise<Reply> =>
   oauth.post('token', { grant_type: 'client_credentials', ...CLIENT, ...fields });
