@@ -35,7 +35,7 @@ export interface ConfidentialClients {
     header?: Claims,
     signer?: ForeignKey,
   ) => Promise<string>;
-  close(): Promise<void>;
+  readonly close: () => Promise<void>;
 }
 
 export async function startConfidentialClients(): Promise<ConfidentialClients> {

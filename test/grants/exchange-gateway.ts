@@ -38,7 +38,7 @@ export interface ExchangeGateway {
   readonly exchange: OAuthClient['exchange'];
   /** JWT bearer (RFC 7523 §2.1). */
   readonly bear: OAuthClient['bearJwt'];
-  close(): Promise<void>;
+  readonly close: () => Promise<void>;
 }
 
 export async function startExchangeGateway(): Promise<ExchangeGateway> {

@@ -35,13 +35,13 @@ export interface OAuthClient {
   poll(deviceCode: string, more?: Readonly<Record<string, string>>): Promise<Reply>;
   clientCredentials(fields?: Readonly<Record<string, string>>, more?: Partial<TestRequest>): Promise<Reply>;
   /** Token exchange (RFC 8693). */
-  exchange(
+  readonly exchange: (
     subjectToken: string,
     fields?: Readonly<Record<string, string>>,
     more?: Partial<TestRequest>,
-  ): Promise<Reply>;
+  ) => Promise<Reply>;
   /** RFC 7523 §2.1. */
-  bearJwt(assertion: string, fields?: Readonly<Record<string, string>>): Promise<Reply>;
+  readonly bearJwt: (assertion: string, fields?: Readonly<Record<string, string>>) => Promise<Reply>;
   revoke(token: string, fields?: Readonly<Record<string, string>>): Promise<Reply>;
   introspect(token: string, more?: Partial<TestRequest>): Promise<Reply>;
 }
