@@ -178,7 +178,7 @@ export const resourceMetadataSection = () =>
       .enum(['host', 'route'])
       .default('host')
       .describe(
-        'What the document of a path lists. `host`: scopes and issuers of all routes of the host, on every path that needs a token, so that it does not reveal which routes exist. `route`: those of the routes that match the path; 404 for other paths.',
+        'What the document of a path lists. `host`: scopes and issuers of all routes of the host, on every path that needs a token, so that it does not reveal which routes exist. `route`: those of the routes that match the path; 404 for other paths. The same routes decide the audience of a token that is requested for the `resource` of the document.',
       ),
     name: shortText.exactOptional().describe('Name of the API for people (`resource_name`).'),
     documentation: httpsOrLoopback
