@@ -7,13 +7,13 @@ import { promisify } from 'node:util';
 import { CACHE } from '../../tools/chart/install.ts';
 
 /** A client program with golang.org/x/oauth2; `go.mod` and `go.sum` pin the versions. */
-const SOURCES = fileURLToPath(new URL('./go', import.meta.url));
+const OAUTH_CLIENT = fileURLToPath(new URL('./go', import.meta.url));
 
 /** With an empty build cache, Go also compiles its standard library. */
 const BUILD_MS = 900_000;
 
-/** The `go` directive in `go.mod`: an older Go does not build the module. */
-const [, MAJOR, MINOR] = /^go (\d+)\.(\d+)/m.exec(readFileSync(join(SOURCES, 'go.mod'), 'utf8')) ?? [];
+/** The `go` directive in `go.mod`, the same for all programs: an older Go does not build the module. */
+const [, MAJOR, MINOR] = /^go (\d+)\.(\d+)/m.exec(readFileSync(join(OAUTH_CLIENT, 'go.mod'), 'utf8')) ?? [];
 
 const isNewEnough = (version: string): boolean => {
   const [, major, minor] = /\bgo(\d+)\.(\d+)/.exec(version) ?? [];
@@ -26,24 +26,26 @@ const GO = ['go', '/usr/local/go/bin/go'].find((name) => {
   return status === 0 && isNewEnough(stdout);
 });
 
-/** Why the program cannot be built here, and what to install; undefined if it can be built. */
+/** Why the programs cannot be built here, and what to install; undefined if they can be built. */
 export const missingGo: string | undefined =
   GO === undefined
     ? `Go ${MAJOR}.${MINOR} or newer is needed. Install it from https://go.dev/dl/ and add its bin folder to PATH, or unpack it to /usr/local/go.`
     : undefined;
 
-/** Builds the program once for all runs; returns its path. */
-export async function buildGoClient(): Promise<string> {
+export const buildGoClient = (): Promise<string> => buildGoProgram('oauth-client', OAUTH_CLIENT);
+
+/** Builds the program in a folder once for all runs; returns its path. */
+export async function buildGoProgram(name: string, folder: string): Promise<string> {
   if (GO === undefined) throw new Error(missingGo);
   const digest = createHash('sha256');
-  for (const name of readdirSync(SOURCES).toSorted())
-    digest.update(`${name}\n`).update(readFileSync(join(SOURCES, name)));
-  const target = join(CACHE, 'bin', `oauth-client-${digest.digest('hex').slice(0, 16)}`);
+  for (const file of readdirSync(folder).toSorted())
+    digest.update(`${file}\n`).update(readFileSync(join(folder, file)));
+  const target = join(CACHE, 'bin', `${name}-${digest.digest('hex').slice(0, 16)}`);
   if (existsSync(target)) return target;
   mkdirSync(join(CACHE, 'bin'), { recursive: true });
   const built = `${target}.${process.pid}`;
   await promisify(execFile)(GO, ['build', '-trimpath', '-o', built, '.'], {
-    cwd: SOURCES,
+    cwd: folder,
     timeout: BUILD_MS,
     env: { ...process.env, GOTOOLCHAIN: 'local', GOFLAGS: '-mod=readonly', CGO_ENABLED: '0' },
   });
