@@ -56,7 +56,7 @@ const NARROW_ROUNDS = Number(given.rounds ?? (quick ? 3 : 21));
 const NARROW_SECONDS = Math.min(SECONDS, 1);
 const MANY = quick ? 100_000 : 1_000_000;
 const CONNECTIONS = quick ? 1_000 : 5_000;
-const IDLE_CONNECTIONS = quick ? 500 : 2_000;
+const IDLE_CONNECTIONS = quick ? 1_000 : 2_000;
 const COLD = quick ? 4_000 : 12_000;
 const WARM_UP_SECONDS = quick ? 4 : 8;
 /** With think time: enough to keep the server busy, but not so many that requests queue. */
@@ -387,7 +387,7 @@ async function measureConnections(): Promise<void> {
 }
 
 async function measureIdle(): Promise<void> {
-  if (!isWanted('idle')) return;
+  if (!isWanted('h2') && !isWanted('idle')) return;
   log(`idle: ${IDLE_CONNECTIONS} connections in ${MIN_ROUNDS} rounds`);
   ratios.push(
     ...(await measureIdleConnections({
