@@ -6,6 +6,7 @@ import {
   DOWNLOAD_PATH,
   type Http2Client,
   itemBody,
+  listItems,
   runCommand,
   type Step,
   sha256,
@@ -28,7 +29,9 @@ export const curl: Http2Client = {
     const base = ['curl', '--silent', '--show-error', '--http2', '--cacert', files.ca];
     const write = ['--write-out', '%{http_version} %{response_code}\n'];
     const send = async (step: Step['step'], path: string, args: readonly string[]): Promise<Step> => {
-      const text = await runCommand([...base, ...write, '--output', output(step), ...args, url + path]);
+      const text = String(
+        await runCommand([...base, ...write, '--output', output(step), ...args, url + path]),
+      );
       const [version, status] = text.trim().split(' ');
       return { step, status: Number(status), version: `HTTP/${version}` };
     };
@@ -45,14 +48,14 @@ export const curl: Http2Client = {
 
     const parallel = ['--parallel', '--parallel-max', String(concurrency)];
     const allItems = `${url}/files/item/[1-${items}]`;
-    const lines = await runCommand([
-      ...[...base, ...write, ...parallel, ...authorization],
-      ...['--output', output('#1'), allItems],
-    ]);
-    const reported = new Set(lines.trim().split('\n'));
-    const correct = Array.from({ length: items }, (_, index) => index + 1).filter(
-      (item) => read(String(item)) === itemBody(item),
+    const lines = String(
+      await runCommand([
+        ...[...base, ...write, ...parallel, ...authorization],
+        ...['--output', output('#1'), allItems],
+      ]),
     );
+    const reported = new Set(lines.trim().split('\n'));
+    const correct = listItems(items).filter((item) => read(String(item)) === itemBody(item));
     const steps: Step[] = [
       token,
       { ...call, body: read('call') },
