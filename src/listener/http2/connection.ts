@@ -48,11 +48,13 @@ const CONNECTION_WINDOW = 1_048_576;
 const RESETS = { beyondStreams: 20, perSecond: 20 } as const;
 const PINGS = { burst: 100, perSecond: 5 } as const;
 const SETTINGS_FRAMES = { burst: 20, perSecond: 1 } as const;
-/** Frames that serve no request: empty DATA, PRIORITY, unknown types, frames on closed streams, needless window updates. */
-const NEEDLESS_FRAMES = { burst: 200, perSecond: 10 } as const;
+/** Frames that serve no request: empty DATA, PRIORITY, unknown types, frames on closed streams, unnecessary window updates. */
+const UNPRODUCTIVE_FRAMES = { burst: 200, perSecond: 10 } as const;
 const MAX_SETTINGS = 32;
 /** A client may update a window twice for a stream, and twenty times for each frame that it received. */
 const WINDOW_UPDATES = { initial: 200, perStream: 2, perDataFrame: 20 } as const;
+/** Smaller DATA frames on streams that were reset count as unproductive. */
+const MIN_PRODUCTIVE_DATA = 256;
 /** CVE-2024-27316. */
 const MAX_CONTINUATIONS = 8;
 const MAX_HEADER_BLOCK = 16_384;
@@ -71,11 +73,10 @@ const SHUTDOWN_NOTICE_SECONDS = 1;
 const SHUTDOWN_PING = Buffer.from('shutdown', 'latin1');
 
 /**
- * - `preface`, `settings`: these are awaited first.
  * - `open`; `announced`: the shutdown was announced; `draining`: later streams are not served.
  * - `closed`: GOAWAY was sent, or the socket is closed; what arrives is discarded.
  */
-type State = 'preface' | 'settings' | 'open' | 'announced' | 'draining' | 'closed';
+type State = 'open' | 'announced' | 'draining' | 'closed';
 
 /** A header section that continues in CONTINUATION frames. */
 interface PartialSection {
@@ -111,13 +112,18 @@ export class Http2Connection implements DeadlineEntry {
   readonly #resets: Allowance;
   readonly #pings = new Allowance(PINGS.burst, PINGS.perSecond);
   readonly #settings = new Allowance(SETTINGS_FRAMES.burst, SETTINGS_FRAMES.perSecond);
-  readonly #needless = new Allowance(NEEDLESS_FRAMES.burst, NEEDLESS_FRAMES.perSecond);
+  readonly #unproductive = new Allowance(UNPRODUCTIVE_FRAMES.burst, UNPRODUCTIVE_FRAMES.perSecond);
   #windowUpdatesLeft: number = WINDOW_UPDATES.initial;
-  #state: State = 'preface';
-  #partialFrame: Buffer | undefined = undefined;
+  #state: State = 'open';
+  #expected: 'preface' | 'settings' | 'frame' = 'preface';
+  /** The beginning of a frame, and how many bytes it needs. */
+  #partialFrame: Buffer[] = [];
+  #partialBytes = 0;
+  #neededBytes = 0;
   #partialSection: PartialSection | undefined = undefined;
   #lastStreamId = 0;
   #hasServed = false;
+  readonly #firstRequestDeadline: number;
   /** Requests whose stream is closed, and which are still being processed (CVE-2025-8671). */
   #detached = 0;
   #receiveWindow = CONNECTION_WINDOW;
@@ -136,7 +142,8 @@ export class Http2Connection implements DeadlineEntry {
     this.#fieldLimits = { size: limits.headers, count: MAX_FIELDS + 4 };
     this.#resets = new Allowance(limits.streams + RESETS.beyondStreams, RESETS.perSecond);
     this.writer = new FrameWriter(socket);
-    this.deadline = performance.now() + limits.headerTimeout * 1_000;
+    this.#firstRequestDeadline = performance.now() + limits.headerTimeout * 1_000;
+    this.deadline = this.#firstRequestDeadline;
     deadlines.add(this);
     socket.on('data', this.#onData).on('drain', this.#onDrain);
     socket.on('end', this.#onEnd).on('close', this.#onClose);
@@ -150,7 +157,7 @@ export class Http2Connection implements DeadlineEntry {
 
   /** Announces the end, and closes the connection after the streams that the client has begun by then (RFC 9113 §6.8). */
   close(): void {
-    if (this.#state !== 'preface' && this.#state !== 'settings' && this.#state !== 'open') return;
+    if (this.#state !== 'open') return;
     this.#state = 'announced';
     this.writer.goaway(MAX_STREAM_ID, ErrorCode.noError);
     this.writer.ping(SHUTDOWN_PING, 0, false);
@@ -238,8 +245,8 @@ export class Http2Connection implements DeadlineEntry {
     this.#fail(ErrorCode.enhanceYourCalm);
   }
 
-  #countNeedless(): void {
-    if (!this.#needless.take()) this.#closeForAbuse('needless frames');
+  #countUnproductive(): void {
+    if (!this.#unproductive.take()) this.#closeForAbuse('unproductive frames');
   }
 
   /** An error of a stream (RFC 9113 §5.4.2). The client caused it, so it counts like a reset of its own (CVE-2025-8671). */
@@ -253,25 +260,49 @@ export class Http2Connection implements DeadlineEntry {
   }
 
   #rememberReset(id: number): void {
-    if (this.#resetIds.size >= MAX_REMEMBERED_RESETS) this.#resetIds.clear();
     this.#resetIds.add(id);
+    if (this.#resetIds.size <= MAX_REMEMBERED_RESETS) return;
+    for (const oldest of this.#resetIds) {
+      this.#resetIds.delete(oldest);
+      return;
+    }
   }
 
   #read(part: Buffer): void {
     if (this.#state === 'closed') return;
-    let bytes = part;
-    if (this.#partialFrame !== undefined) {
-      bytes = Buffer.concat([this.#partialFrame, part]);
-      this.#partialFrame = undefined;
-    }
-    const start = this.#state === 'preface' ? this.#readPreface(bytes) : 0;
+    const bytes = this.#joinPartialFrame(part);
+    if (bytes === undefined) return;
+    const start = this.#expected === 'preface' ? this.#readPreface(bytes) : 0;
     if (start === undefined) return;
     const end = this.#readFrames(bytes, start);
     if (end === undefined) return;
-    if (end < bytes.length) this.#partialFrame = end === 0 ? bytes : bytes.subarray(end);
+    if (end < bytes.length) this.#keepPartialFrame(end === 0 ? bytes : bytes.subarray(end));
     if (this.#readEndWaiters.length > 0) this.#reportReadEnd();
+    // Once for all window updates: many small frames would cost more than they send.
+    if (this.#blocked.size > 0) this.#sendBlocked();
     if (this.#hasReplied && this.writer.needsDrain && this.writer.unsentBytes > MAX_UNREAD_REPLIES)
       this.#pause();
+  }
+
+  /** Undefined: the frame is still incomplete. Its parts are joined once, however many there are. */
+  #joinPartialFrame(part: Buffer): Buffer | undefined {
+    if (this.#partialBytes === 0) return part;
+    this.#partialFrame.push(part);
+    this.#partialBytes += part.length;
+    if (this.#partialBytes < this.#neededBytes) return undefined;
+    const bytes = Buffer.concat(this.#partialFrame);
+    this.#partialFrame = [];
+    this.#partialBytes = 0;
+    return bytes;
+  }
+
+  #keepPartialFrame(bytes: Buffer): void {
+    this.#partialFrame = [bytes];
+    this.#partialBytes = bytes.length;
+    this.#neededBytes =
+      this.#expected === 'preface'
+        ? PREFACE.length
+        : FRAME_HEADER_SIZE + (bytes.length < FRAME_HEADER_SIZE ? 0 : readUInt24(bytes, 0));
   }
 
   #reportReadEnd(): void {
@@ -310,10 +341,10 @@ export class Http2Connection implements DeadlineEntry {
       return undefined;
     }
     if (length < PREFACE.length) {
-      this.#partialFrame = bytes;
+      this.#keepPartialFrame(bytes);
       return undefined;
     }
-    this.#state = 'settings';
+    this.#expected = 'settings';
     return PREFACE.length;
   }
 
@@ -321,8 +352,7 @@ export class Http2Connection implements DeadlineEntry {
   #readFrames(bytes: Buffer, start: number): number | undefined {
     let at = start;
     while (bytes.length - at >= FRAME_HEADER_SIZE) {
-      const length =
-        ((bytes[at] as number) << 16) | ((bytes[at + 1] as number) << 8) | (bytes[at + 2] as number);
+      const length = readUInt24(bytes, at);
       if (length > MAX_FRAME_SIZE) {
         this.#fail(ErrorCode.frameSizeError);
         return undefined;
@@ -340,10 +370,10 @@ export class Http2Connection implements DeadlineEntry {
   }
 
   #readFrame(type: number, flags: number, id: number, bytes: Buffer, start: number, end: number): void {
-    if (this.#state === 'settings') {
+    if (this.#expected === 'settings') {
       // RFC 9113 §3.4.
       if (type !== FrameType.settings || (flags & Flag.ack) !== 0) return this.#fail(ErrorCode.protocolError);
-      this.#state = 'open';
+      this.#expected = 'frame';
     }
     const section = this.#partialSection;
     if (section !== undefined && (type !== FrameType.continuation || id !== section.streamId))
@@ -364,7 +394,7 @@ export class Http2Connection implements DeadlineEntry {
       case FrameType.goaway:
         if (id !== 0) return this.#fail(ErrorCode.protocolError);
         if (end - start < 8) return this.#fail(ErrorCode.frameSizeError);
-        return this.#countNeedless();
+        return this.#countUnproductive();
       case FrameType.windowUpdate:
         return this.#readWindowUpdate(id, bytes, start, end);
       case FrameType.continuation:
@@ -374,7 +404,7 @@ export class Http2Connection implements DeadlineEntry {
         return this.#fail(ErrorCode.protocolError);
       // RFC 9113 §4.1: unknown types are ignored.
       default:
-        return this.#countNeedless();
+        return this.#countUnproductive();
     }
   }
 
@@ -394,12 +424,16 @@ export class Http2Connection implements DeadlineEntry {
     const stream = this.#streams.get(id);
     if (stream === undefined || stream.isInputEnded) {
       this.acknowledge(size);
-      if (stream === undefined && this.#resetIds.has(id)) return this.#countNeedless();
+      if (stream === undefined && this.#resetIds.has(id)) {
+        // In flight when the stream was reset: its window limits how much that can be.
+        if (size < MIN_PRODUCTIVE_DATA) this.#countUnproductive();
+        return;
+      }
       return this.#failStream(id, ErrorCode.streamClosed);
     }
     const dataStart = (flags & Flag.padded) === 0 ? start : start + 1;
     const part = bytes.subarray(dataStart, end - padding);
-    if (part.length === 0 && !isLast) this.#countNeedless();
+    if (part.length === 0 && !isLast) this.#countUnproductive();
     this.#call(stream, () => {
       const error = stream.receive(part, size, isLast);
       if (error === undefined) return;
@@ -474,7 +508,7 @@ export class Http2Connection implements DeadlineEntry {
     if (fields === undefined) return;
     const isEnd = (flags & Flag.endStream) !== 0;
     if (stream !== undefined) return this.#readTrailers(stream, fields, isEnd);
-    if (!isNew || this.#state === 'draining') return this.#countNeedless();
+    if (!isNew || this.#state === 'draining') return this.#countUnproductive();
     this.#lastStreamId = id;
     if (dependsOnItself || !fields.isRequest || (isEnd && (fields.contentLength ?? 0) > 0))
       return this.#failStream(id, ErrorCode.protocolError);
@@ -546,9 +580,9 @@ export class Http2Connection implements DeadlineEntry {
 
   #setDeadline(): void {
     if (this.#state !== 'open' || this.#partialSection !== undefined) return;
-    const { idleSeconds } = this.#options;
-    const isIdle = this.#streams.size === 0 && this.#hasServed;
-    this.deadline = isIdle ? this.deadlines.deadlineIn(idleSeconds) : Number.POSITIVE_INFINITY;
+    if (this.#streams.size > 0) this.deadline = Number.POSITIVE_INFINITY;
+    else if (this.#hasServed) this.deadline = this.deadlines.deadlineIn(this.#options.idleSeconds);
+    else this.deadline = this.#firstRequestDeadline;
   }
 
   /** A closed stream whose request is still being processed counts as open until `release`. */
@@ -565,7 +599,7 @@ export class Http2Connection implements DeadlineEntry {
     if (id === 0) return this.#fail(ErrorCode.protocolError);
     if (end - start !== 5) return this.#failStream(id, ErrorCode.frameSizeError);
     if (readUInt31(bytes, start) === id) return this.#failStream(id, ErrorCode.protocolError);
-    this.#countNeedless();
+    this.#countUnproductive();
   }
 
   /** RFC 9113 §6.4. */
@@ -573,7 +607,7 @@ export class Http2Connection implements DeadlineEntry {
     if (this.#isIdle(id)) return this.#fail(ErrorCode.protocolError);
     if (size !== 4) return this.#fail(ErrorCode.frameSizeError);
     const stream = this.#streams.get(id);
-    if (stream === undefined) return this.#countNeedless();
+    if (stream === undefined) return this.#countUnproductive();
     stream.closeByPeer();
     this.#resetIds.delete(id);
     if (!this.#resets.take()) this.#closeForAbuse('resets');
@@ -585,7 +619,7 @@ export class Http2Connection implements DeadlineEntry {
     if (id !== 0) return this.#fail(ErrorCode.protocolError);
     if ((flags & Flag.ack) !== 0) {
       if (size !== 0) this.#fail(ErrorCode.frameSizeError);
-      else this.#countNeedless();
+      else this.#countUnproductive();
       return;
     }
     if (size % 6 !== 0) return this.#fail(ErrorCode.frameSizeError);
@@ -596,7 +630,6 @@ export class Http2Connection implements DeadlineEntry {
     }
     this.writer.settingsAck();
     this.#hasReplied = true;
-    this.#sendBlocked();
   }
 
   #applySetting(id: number, value: number): ErrorCode | undefined {
@@ -624,7 +657,7 @@ export class Http2Connection implements DeadlineEntry {
     for (const stream of this.#streams.values()) {
       stream.sendWindow += change;
       if (stream.sendWindow > MAX_WINDOW) return ErrorCode.flowControlError;
-      if (stream.mayEverSend) this.#blocked.add(stream);
+      if (stream.canSend) this.#blocked.add(stream);
     }
     return undefined;
   }
@@ -635,7 +668,7 @@ export class Http2Connection implements DeadlineEntry {
     if (end - start !== 8) return this.#fail(ErrorCode.frameSizeError);
     if ((flags & Flag.ack) !== 0) {
       if (this.#state === 'announced' && bytes.compare(SHUTDOWN_PING, 0, 8, start, end) === 0) this.#drain();
-      else this.#countNeedless();
+      else this.#countUnproductive();
       return;
     }
     if (!this.#pings.take()) return this.#closeForAbuse('pings');
@@ -649,12 +682,12 @@ export class Http2Connection implements DeadlineEntry {
     const increment = readUInt31(bytes, start);
     if (id !== 0 && this.#isIdle(id)) return this.#fail(ErrorCode.protocolError);
     this.#windowUpdatesLeft -= 1;
-    if (this.#windowUpdatesLeft < 0) this.#countNeedless();
+    if (this.#windowUpdatesLeft < 0) this.#countUnproductive();
     if (id === 0) {
       if (increment === 0) return this.#fail(ErrorCode.protocolError);
       this.sendWindow += increment;
       if (this.sendWindow > MAX_WINDOW) return this.#fail(ErrorCode.flowControlError);
-      return this.#sendBlocked();
+      return;
     }
     const stream = this.#streams.get(id);
     // It may have been sent before the client received the end of the stream.
@@ -662,9 +695,7 @@ export class Http2Connection implements DeadlineEntry {
     if (increment === 0) return this.#failStream(id, ErrorCode.protocolError);
     stream.sendWindow += increment;
     if (stream.sendWindow > MAX_WINDOW) return this.#failStream(id, ErrorCode.flowControlError);
-    if (!stream.mayEverSend) return;
-    this.#blocked.add(stream);
-    this.#sendBlocked();
+    if (stream.canSend) this.#blocked.add(stream);
   }
 
   /** The client does not keep up with the connection. */
@@ -678,7 +709,7 @@ export class Http2Connection implements DeadlineEntry {
   }
 
   addBlocked(stream: Http2Stream): void {
-    if (stream.mayEverSend) this.#blocked.add(stream);
+    if (stream.canSend) this.#blocked.add(stream);
   }
 
   getStallDeadline(): number {
@@ -692,7 +723,7 @@ export class Http2Connection implements DeadlineEntry {
       this.#blocked.delete(stream);
       this.#call(stream, () => {
         // Added again, it comes last.
-        if (stream.sendUnsent() && stream.mayEverSend) this.#blocked.add(stream);
+        if (stream.sendUnsent() && stream.canSend) this.#blocked.add(stream);
       });
     }
   }
@@ -716,6 +747,9 @@ export class Http2Connection implements DeadlineEntry {
     this.writer.data(streamId, flags, bytes, start, end);
   }
 }
+
+const readUInt24 = (bytes: Buffer, at: number): number =>
+  ((bytes[at] as number) << 16) | ((bytes[at + 1] as number) << 8) | (bytes[at + 2] as number);
 
 const readUInt31 = (bytes: Buffer, at: number): number =>
   (((bytes[at] as number) & 0x7f) << 24) |
