@@ -10,7 +10,6 @@ import { copyFileSync, globSync, mkdirSync, writeFileSync } from 'node:fs';
 import { arch, availableParallelism, cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { missingGo } from '../test/clients/go.ts';
 import {
   type Candidate,
   createCase,
@@ -21,7 +20,7 @@ import {
 } from './support/candidates.ts';
 import { type BenchFolder, createBenchFolder } from './support/folder.ts';
 import { type BenchGateway, type BenchGatewayOptions, startBenchGateway } from './support/gateway.ts';
-import { buildGoLoad } from './support/go-load.ts';
+import { goLoadProgram } from './support/go-load.ts';
 import { measureHttp2 } from './support/http2.ts';
 import { measureIdleConnections } from './support/idle-connections.ts';
 import { loadAverage } from './support/linux.ts';
@@ -126,7 +125,7 @@ const loadEnvironment: LoadEnvironment = {
   folder: common.path,
   wrk,
   ...(more.h2load !== undefined && { h2load: more.h2load }),
-  ...(missingGo === undefined && isWanted('h2') && { goLoad: await buildGoLoad() }),
+  ...(goLoadProgram.missing === undefined && isWanted('h2') && { goLoad: await goLoadProgram.build() }),
   loadCore: LOAD_CORE,
   upstreamPid: upstream.pids[0] ?? 0,
 };

@@ -1,11 +1,9 @@
 import { join } from 'node:path';
-import { buildGoProgram } from '../../test/clients/go.ts';
+import { goProgram } from '../../test/support/go-program.ts';
 import { type LoadEnvironment, type LoadRun, type Measured, WARM_SECONDS } from './load-run.ts';
 import { runToEnd } from './programs.ts';
 
-/** Builds the Go client once for all runs. */
-export const buildGoLoad = (): Promise<string> =>
-  buildGoProgram('bench-load', join(import.meta.dirname, 'go-load'));
+export const goLoadProgram = goProgram(join(import.meta.dirname, 'go-load'), 'bench-load');
 
 /** The output of the Go program; latencies are microseconds. */
 interface GoResult {

@@ -1,5 +1,5 @@
-import { missingGo } from '../../test/clients/go.ts';
 import { type Candidate, createCase } from './candidates.ts';
+import { goLoadProgram } from './go-load.ts';
 import { supportsHttp2 } from './h2load.ts';
 import type { LoadRun, Sample } from './load-run.ts';
 import type { Figure } from './report.ts';
@@ -63,7 +63,7 @@ export async function measureHttp2(options: Http2Options): Promise<void> {
   for (const candidate of options.candidates)
     if (await supportsHttp2(candidate.front.port)) candidates.push(candidate);
     else log(`skipped: HTTP/2 of ${candidate.name}: its listener does not offer it`);
-  if (!hasGoLoad) log(`skipped: the Go client: ${missingGo}`);
+  if (!hasGoLoad) log(`skipped: the Go client: ${goLoadProgram.missing}`);
   await options.warmUp(candidates, FEW_CONNECTIONS);
 
   const loads = LOADS.filter((load) => hasGoLoad || load !== GO);

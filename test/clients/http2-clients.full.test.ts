@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, test } from 'vitest';
-import { missingGo } from './go.ts';
 import { chromiumClient } from './http2/chromium-client.ts';
 import { curl } from './http2/curl.ts';
-import { goClient } from './http2/go-client.ts';
+import { goClient, goClientProgram } from './http2/go-client.ts';
 import { httpx } from './http2/httpx-client.ts';
 import { javaClient } from './http2/java-client.ts';
 import { h2load, nghttp } from './http2/nghttp2-clients.ts';
@@ -12,6 +11,7 @@ import { startWalkthroughGateway, type WalkthroughGateway } from './http2/walkth
 const ITEMS = 10_000;
 const CLIENTS = [curl, goClient, javaClient, chromiumClient, undici, httpx, h2load, nghttp];
 
+const missingGo = goClientProgram.missing;
 if (missingGo !== undefined) console.log(`The Go client is skipped. ${missingGo}`);
 
 let at: WalkthroughGateway;

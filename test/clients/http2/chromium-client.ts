@@ -16,12 +16,13 @@ export const chromiumClient: Http2Client = {
   async run(target) {
     const browser = await openChromium();
     try {
-      const { page, close } = await openWindow(browser);
+      const window = await openWindow(browser);
+      const { page } = window;
       await page.goto(`${target.url}/health`);
       const paths = { call: CALL_PATH, upload: UPLOAD_PATH, download: DOWNLOAD_PATH };
       const body = readFileSync(target.files.upload).toString('base64');
       const steps = await page.evaluate(runInPage, { ...target, paths, body });
-      await close();
+      await window.close();
       return steps;
     } finally {
       await browser.close();

@@ -35,10 +35,8 @@ export const curl: Http2Client = {
       const [version, status] = text.trim().split(' ');
       return { step, status: Number(status), version: `HTTP/${version}` };
     };
-    const token = await send('token', TOKEN_PATH, [
-      ...['--cert', files.certificate, '--key', files.key],
-      ...['--json', TOKEN_REQUEST],
-    ]);
+    const certificate = ['--cert', files.certificate, '--key', files.key];
+    const token = await send('token', TOKEN_PATH, [...certificate, '--json', TOKEN_REQUEST]);
     const bearer = (JSON.parse(read('token')) as { access_token: string }).access_token;
     const authorization = ['--header', `Authorization: Bearer ${bearer}`];
     const call = await send('call', CALL_PATH, authorization);
@@ -50,8 +48,13 @@ export const curl: Http2Client = {
     const allItems = `${url}/files/item/[1-${items}]`;
     const lines = String(
       await runCommand([
-        ...[...base, ...write, ...parallel, ...authorization],
-        ...['--output', output('#1'), allItems],
+        ...base,
+        ...write,
+        ...parallel,
+        ...authorization,
+        '--output',
+        output('#1'),
+        allItems,
       ]),
     );
     const reported = new Set(lines.trim().split('\n'));

@@ -96,8 +96,11 @@ export const h2load: Http2Client = {
       // Each connection would request all items from the first on.
       await send(
         'items',
-        ...['--clients=1', `--max-concurrent-streams=${concurrency}`, authorization],
-        ...[`--requests=${items}`, `--input-file=${allItems}`],
+        authorization,
+        '--clients=1',
+        `--max-concurrent-streams=${concurrency}`,
+        `--requests=${items}`,
+        `--input-file=${allItems}`,
       ),
     ];
   },
