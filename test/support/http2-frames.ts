@@ -229,7 +229,7 @@ export interface FrameClient {
   post(fields: readonly Field[], body: string | Buffer): number;
   /** Waits for a condition or the end of the connection; fails after `ms`. */
   until(condition: () => boolean, ms?: number): Promise<void>;
-  /** Waits until the server has acknowledged a PING, and so has read everything sent before, or has closed. */
+  /** Waits until the server has acknowledged a PING, and so has read everything sent before, or reports an error. */
   waitForPong(): Promise<void>;
   /** Undefined while there is neither a final status nor a reset. */
   outcome(stream: number): StreamOutcome | undefined;
@@ -416,7 +416,7 @@ export async function frameClient(port: number, options: FrameClientOptions): Pr
       pings += 1;
       const expected = pings;
       send(pingFrame(PONG_BASE + expected));
-      await untilOrClosed(() => lastPong >= expected);
+      await untilOrClosed(() => lastPong >= expected || goAways.some(({ code }) => code !== CODE.noError));
     },
     outcome,
     async waitForOutcome(stream) {
