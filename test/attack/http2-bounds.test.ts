@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { waitUntilStable } from '../support/event-loop-turns.ts';
+import { indexed, literal, NEWEST_ENTRY } from '../support/hpack.ts';
 import {
   CODE,
   dataFrame,
@@ -12,9 +13,6 @@ import {
   frameClient,
   headerBlock,
   headersFrame,
-  indexed,
-  literal,
-  NEWEST_ENTRY,
   pingFrame,
   priorityFrame,
   repeat,

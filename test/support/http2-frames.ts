@@ -1,6 +1,9 @@
 import { once } from 'node:events';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
+import { type Field, headerBlock, ReferenceDecoder } from './hpack.ts';
 import { createEventWaiter } from './until.ts';
+
+export { type Field, headerBlock } from './hpack.ts';
 
 /**
  * An HTTP/2 client that sends frames one by one (RFC 9113), also those that no client library would send. It shares no code
@@ -119,49 +122,6 @@ export function dataFrame(
 export const repeat = (bytes: Buffer, times: number): Buffer =>
   Buffer.concat(Array<Buffer>(times).fill(bytes));
 
-/** RFC 7541 §5.1: an integer with a prefix of `bits` bits; `first` holds the other bits of the first byte. */
-export function encodeInteger(value: number, bits: number, first = 0): Buffer {
-  const limit = 2 ** bits - 1;
-  if (value < limit) return Buffer.from([first | value]);
-  const bytes = [first | limit];
-  let rest = value - limit;
-  for (; rest >= 128; rest = Math.floor(rest / 128)) bytes.push((rest % 128) + 128);
-  return Buffer.from([...bytes, rest]);
-}
-
-const encodeString = (text: string): Buffer =>
-  Buffer.concat([encodeInteger(text.length, 7), Buffer.from(text, 'latin1')]);
-
-export type Field = readonly [name: string, value: string];
-
-/** RFC 7541 §6.2: how a literal is represented. */
-const LITERAL = { none: [0x00, 4], incremental: [0x40, 6], never: [0x10, 4] } as const;
-
-/** A literal; `name` is the name or the index of an entry that has it. */
-export function literal(
-  name: string | number,
-  value: string,
-  indexing: keyof typeof LITERAL = 'none',
-): Buffer {
-  const [first, bits] = LITERAL[indexing];
-  return Buffer.concat([
-    typeof name === 'number'
-      ? encodeInteger(name, bits, first)
-      : Buffer.concat([Buffer.from([first]), encodeString(name)]),
-    encodeString(value),
-  ]);
-}
-
-/** RFC 7541 §6.1. */
-export const indexed = (index: number): Buffer => encodeInteger(index, 7, 0x80);
-/** RFC 7541 §6.3. */
-export const tableSizeUpdate = (size: number): Buffer => encodeInteger(size, 5, 0x20);
-/** The index of the newest entry of the dynamic table. */
-export const NEWEST_ENTRY = 62;
-
-export const headerBlock = (fields: readonly Field[]): Buffer =>
-  Buffer.concat(fields.map(([name, value]) => literal(name, value)));
-
 export const requestFields = (path: string, method = 'GET', authority = 'localhost:8443'): Field[] => [
   [':method', method],
   [':scheme', 'https'],
@@ -241,6 +201,11 @@ export interface FrameClient {
   endedCleanly(stream: number): boolean;
   /** The code of a RST_STREAM, also of one after the response. */
   resetCode(stream: number): number | undefined;
+  /** The fields of the final response, with `:status`. */
+  fields(stream: number): readonly Field[];
+  /** The statuses of interim responses. */
+  interim(stream: number): readonly number[];
+  trailers(stream: number): readonly Field[];
   body(stream: number): string;
   bodyLength(stream: number): number;
   /** DATA frames received, on one stream or on all. */
@@ -277,6 +242,7 @@ export interface FrameClientOptions {
 
 interface ReceivedStream {
   outcome: StreamOutcome | undefined;
+  readonly sections: (readonly Field[])[];
   resetCode: number | undefined;
   ended: boolean;
   readonly body: Buffer[];
@@ -316,6 +282,9 @@ export async function frameClient(port: number, options: FrameClientOptions): Pr
   let next = 1;
   let pings = 0;
   let lastPong = 0;
+  const decoder = new ReferenceDecoder();
+  const blockParts: Buffer[] = [];
+  let endsWithBlock = false;
   const send = (...parts: readonly Buffer[]): void => {
     if (!closed && socket.writable) socket.write(Buffer.concat(parts));
   };
@@ -324,6 +293,7 @@ export async function frameClient(port: number, options: FrameClientOptions): Pr
     if (stream === undefined) {
       stream = {
         outcome: undefined,
+        sections: [],
         resetCode: undefined,
         ended: false,
         body: [],
@@ -346,12 +316,16 @@ export async function frameClient(port: number, options: FrameClientOptions): Pr
           serverSettings.set(payload.readUInt16BE(at), payload.readUInt32BE(at + 2));
         if (acknowledgeSettings) send(frame(FRAME.settings, FLAG.ack, 0));
         break;
-      case FRAME.headers: {
-        const status = decodeStatus(payload);
-        if (status !== undefined && status >= 200) stream.outcome ??= { status };
-        stream.ended ||= (flags & FLAG.endStream) !== 0;
+      case FRAME.headers:
+      case FRAME.continuation:
+        blockParts.push(payload);
+        if (type === FRAME.headers) endsWithBlock = (flags & FLAG.endStream) !== 0;
+        if ((flags & FLAG.endHeaders) === 0) break;
+        stream.sections.push(decoder.decode(Buffer.concat(blockParts.splice(0))));
+        if (statusOf(stream.sections.at(-1)) >= 200)
+          stream.outcome ??= { status: statusOf(stream.sections.at(-1)) };
+        stream.ended ||= endsWithBlock;
         break;
-      }
       case FRAME.data:
         stream.body.push(payload);
         stream.bodyLength += payload.length;
@@ -395,6 +369,7 @@ export async function frameClient(port: number, options: FrameClientOptions): Pr
 
   const untilOrClosed: FrameClient['until'] = (condition, ms) => until(() => condition() || closed, ms);
   const outcome: FrameClient['outcome'] = (stream) => streams.get(stream)?.outcome;
+  const sectionsOf = (stream: number): readonly (readonly Field[])[] => streams.get(stream)?.sections ?? [];
   const request: FrameClient['request'] = (fields, { end = true, stream } = {}) => {
     const id = stream ?? next;
     next = id + 2;
@@ -432,6 +407,12 @@ export async function frameClient(port: number, options: FrameClientOptions): Pr
     },
     endedCleanly: (stream) => streams.get(stream)?.ended === true,
     resetCode: (stream) => streams.get(stream)?.resetCode,
+    fields: (stream) => sectionsOf(stream).find((section) => statusOf(section) >= 200) ?? [],
+    interim: (stream) =>
+      sectionsOf(stream)
+        .map(statusOf)
+        .filter((status) => status < 200),
+    trailers: (stream) => sectionsOf(stream).find((section) => Number.isNaN(statusOf(section))) ?? [],
     body: (stream) => Buffer.concat(streams.get(stream)?.body ?? []).toString('latin1'),
     bodyLength: (stream) => streams.get(stream)?.bodyLength ?? 0,
     dataFrames: (stream = 0) => streams.get(stream)?.dataFrames ?? 0,
@@ -445,47 +426,9 @@ export async function frameClient(port: number, options: FrameClientOptions): Pr
   };
 }
 
+/** Not a number for trailers. */
+const statusOf = (section: readonly Field[] | undefined): number =>
+  Number(section?.find(([name]) => name === ':status')?.[1]);
+
 /** Distinguishes the pings of `waitForPong` from those of a test. */
 const PONG_BASE = 0x7000_0000;
-
-const STATIC_STATUS: Readonly<Record<number, number>> = {
-  8: 200,
-  9: 204,
-  10: 206,
-  11: 304,
-  12: 400,
-  13: 404,
-  14: 500,
-};
-
-/** The status in a header block, where it is the first field. */
-function decodeStatus(block: Buffer): number | undefined {
-  let at = 0;
-  // Dynamic table size updates (RFC 7541 §6.3).
-  while (((block[at] ?? 0) & 0xe0) === 0x20) at += 1;
-  const first = block[at] ?? 0;
-  if ((first & 0x80) !== 0) return STATIC_STATUS[first & 0x7f];
-  // A literal with the name of entry 8 to 14, indexed or not.
-  const size = block[at + 1] ?? 0;
-  const value = block.subarray(at + 2, at + 2 + (size & 0x7f));
-  return Number((size & 0x80) === 0 ? value.toString('latin1') : decodeHuffmanDigits(value));
-}
-
-/** RFC 7541 appendix B, digits only: 0, 1 and 2 have five bits, the others six. */
-function decodeHuffmanDigits(bytes: Buffer): string {
-  const bits = [...bytes].map((byte) => byte.toString(2).padStart(8, '0')).join('');
-  let text = '';
-  for (let at = 0; at + 5 <= bits.length; ) {
-    const five = Number.parseInt(bits.slice(at, at + 5), 2);
-    if (five < 3) {
-      text += five;
-      at += 5;
-      continue;
-    }
-    const six = Number.parseInt(bits.slice(at, at + 6), 2);
-    if (bits.length < at + 6 || six < 0x19 || six > 0x1f) break;
-    text += six - 0x19 + 3;
-    at += 6;
-  }
-  return text;
-}
