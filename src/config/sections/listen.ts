@@ -46,10 +46,14 @@ export function listenSection(path: PathSchema) {
         description: 'Worker processes that share the port; `auto` is one per core.',
         appliesAfter: 'restart',
       }),
-    http2: z.boolean().default(true).meta({
-      description: 'Offer HTTP/2 in addition to HTTP/1.1 over TLS.',
-      appliesAfter: 'workerRestart',
-    }),
+    http2: z
+      .union([z.boolean(), z.literal('node')])
+      .default(true)
+      .meta({
+        description:
+          "Offer HTTP/2 in addition to HTTP/1.1 over TLS. `node` uses Node's HTTP/2 server, as before 0.2; it will be removed.",
+        appliesAfter: 'workerRestart',
+      }),
     fastPath: z.boolean().default(true).meta({
       description:
         'Forward ordinary HTTP/1.1 requests to plain HTTP upstreams on the fast path; all others take the full path.',

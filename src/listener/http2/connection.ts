@@ -519,7 +519,12 @@ export class Http2Connection implements DeadlineEntry {
     this.#hasServed = true;
     this.#windowUpdatesLeft += WINDOW_UPDATES.perStream;
     if (this.#state === 'open') this.deadline = Number.POSITIVE_INFINITY;
-    this.#options.onRequest(stream);
+    try {
+      this.#options.onRequest(stream);
+    } catch (error) {
+      this.#options.onInternalError(error);
+      stream.reset(ErrorCode.internalError);
+    }
     if (id >= LAST_ACCEPTED_STREAM_ID) this.close();
   }
 

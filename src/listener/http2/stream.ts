@@ -70,6 +70,11 @@ export class Http2Stream implements DeadlineEntry {
     return this.isInputEnded && this.#receivedBytes === 0;
   }
 
+  /** Bytes of the request that were not taken. */
+  get receivedBytes(): number {
+    return this.#receivedBytes;
+  }
+
   get unsentBytes(): number {
     return this.#unsentBytes;
   }
@@ -209,6 +214,8 @@ export class Http2Stream implements DeadlineEntry {
     const isLast = this.#endsAfterUnsent && this.#unsent.length === 1 && limit === part.length;
     const sent = this.#send(part, 0, limit, isLast);
     if (sent === 0) return false;
+    // It was the end of the response.
+    if (this.isClosed) return true;
     this.#unsentBytes -= sent;
     if (sent === part.length) this.#unsent.shift();
     else this.#unsent[0] = part.subarray(sent);
@@ -217,7 +224,7 @@ export class Http2Stream implements DeadlineEntry {
       return true;
     }
     this.connection.deadlines.remove(this);
-    if (!this.isClosed) this.handler.onDrain();
+    this.handler.onDrain();
     return true;
   }
 
