@@ -48,8 +48,8 @@ const CONNECTION_WINDOW = 1_048_576;
 const RESETS = { beyondStreams: 20, perSecond: 20 } as const;
 const PINGS = { burst: 100, perSecond: 5 } as const;
 const SETTINGS_FRAMES = { burst: 20, perSecond: 1 } as const;
-/** Frames that serve no request: empty DATA, PRIORITY, unknown types, frames on closed streams, needless window updates. */
-const NEEDLESS_FRAMES = { burst: 200, perSecond: 10 } as const;
+/** Frames that serve no request: empty DATA, PRIORITY, unknown types, frames on closed streams, unnecessary window updates. */
+const UNPRODUCTIVE_FRAMES = { burst: 200, perSecond: 10 } as const;
 const MAX_SETTINGS = 32;
 /** A client may update a window twice for a stream, and twenty times for each frame that it received. */
 const WINDOW_UPDATES = { initial: 200, perStream: 2, perDataFrame: 20 } as const;
@@ -111,7 +111,7 @@ export class Http2Connection implements DeadlineEntry {
   readonly #resets: Allowance;
   readonly #pings = new Allowance(PINGS.burst, PINGS.perSecond);
   readonly #settings = new Allowance(SETTINGS_FRAMES.burst, SETTINGS_FRAMES.perSecond);
-  readonly #needless = new Allowance(NEEDLESS_FRAMES.burst, NEEDLESS_FRAMES.perSecond);
+  readonly #unproductive = new Allowance(UNPRODUCTIVE_FRAMES.burst, UNPRODUCTIVE_FRAMES.perSecond);
   #windowUpdatesLeft: number = WINDOW_UPDATES.initial;
   #state: State = 'preface';
   #partialFrame: Buffer | undefined = undefined;
@@ -238,8 +238,8 @@ export class Http2Connection implements DeadlineEntry {
     this.#fail(ErrorCode.enhanceYourCalm);
   }
 
-  #countNeedless(): void {
-    if (!this.#needless.take()) this.#closeForAbuse('needless frames');
+  #countUnproductive(): void {
+    if (!this.#unproductive.take()) this.#closeForAbuse('unproductive frames');
   }
 
   /** An error of a stream (RFC 9113 §5.4.2). The client caused it, so it counts like a reset of its own (CVE-2025-8671). */
@@ -270,6 +270,8 @@ export class Http2Connection implements DeadlineEntry {
     if (end === undefined) return;
     if (end < bytes.length) this.#partialFrame = end === 0 ? bytes : bytes.subarray(end);
     if (this.#readEndWaiters.length > 0) this.#reportReadEnd();
+    // Once for all window updates: many small frames would cost more than they send.
+    if (this.#blocked.size > 0) this.#sendBlocked();
     if (this.#hasReplied && this.writer.needsDrain && this.writer.unsentBytes > MAX_UNREAD_REPLIES)
       this.#pause();
   }
@@ -364,7 +366,7 @@ export class Http2Connection implements DeadlineEntry {
       case FrameType.goaway:
         if (id !== 0) return this.#fail(ErrorCode.protocolError);
         if (end - start < 8) return this.#fail(ErrorCode.frameSizeError);
-        return this.#countNeedless();
+        return this.#countUnproductive();
       case FrameType.windowUpdate:
         return this.#readWindowUpdate(id, bytes, start, end);
       case FrameType.continuation:
@@ -374,7 +376,7 @@ export class Http2Connection implements DeadlineEntry {
         return this.#fail(ErrorCode.protocolError);
       // RFC 9113 §4.1: unknown types are ignored.
       default:
-        return this.#countNeedless();
+        return this.#countUnproductive();
     }
   }
 
@@ -394,12 +396,12 @@ export class Http2Connection implements DeadlineEntry {
     const stream = this.#streams.get(id);
     if (stream === undefined || stream.isInputEnded) {
       this.acknowledge(size);
-      if (stream === undefined && this.#resetIds.has(id)) return this.#countNeedless();
+      if (stream === undefined && this.#resetIds.has(id)) return this.#countUnproductive();
       return this.#failStream(id, ErrorCode.streamClosed);
     }
     const dataStart = (flags & Flag.padded) === 0 ? start : start + 1;
     const part = bytes.subarray(dataStart, end - padding);
-    if (part.length === 0 && !isLast) this.#countNeedless();
+    if (part.length === 0 && !isLast) this.#countUnproductive();
     this.#call(stream, () => {
       const error = stream.receive(part, size, isLast);
       if (error === undefined) return;
@@ -474,7 +476,7 @@ export class Http2Connection implements DeadlineEntry {
     if (fields === undefined) return;
     const isEnd = (flags & Flag.endStream) !== 0;
     if (stream !== undefined) return this.#readTrailers(stream, fields, isEnd);
-    if (!isNew || this.#state === 'draining') return this.#countNeedless();
+    if (!isNew || this.#state === 'draining') return this.#countUnproductive();
     this.#lastStreamId = id;
     if (dependsOnItself || !fields.isRequest || (isEnd && (fields.contentLength ?? 0) > 0))
       return this.#failStream(id, ErrorCode.protocolError);
@@ -565,7 +567,7 @@ export class Http2Connection implements DeadlineEntry {
     if (id === 0) return this.#fail(ErrorCode.protocolError);
     if (end - start !== 5) return this.#failStream(id, ErrorCode.frameSizeError);
     if (readUInt31(bytes, start) === id) return this.#failStream(id, ErrorCode.protocolError);
-    this.#countNeedless();
+    this.#countUnproductive();
   }
 
   /** RFC 9113 §6.4. */
@@ -573,7 +575,7 @@ export class Http2Connection implements DeadlineEntry {
     if (this.#isIdle(id)) return this.#fail(ErrorCode.protocolError);
     if (size !== 4) return this.#fail(ErrorCode.frameSizeError);
     const stream = this.#streams.get(id);
-    if (stream === undefined) return this.#countNeedless();
+    if (stream === undefined) return this.#countUnproductive();
     stream.closeByPeer();
     this.#resetIds.delete(id);
     if (!this.#resets.take()) this.#closeForAbuse('resets');
@@ -585,7 +587,7 @@ export class Http2Connection implements DeadlineEntry {
     if (id !== 0) return this.#fail(ErrorCode.protocolError);
     if ((flags & Flag.ack) !== 0) {
       if (size !== 0) this.#fail(ErrorCode.frameSizeError);
-      else this.#countNeedless();
+      else this.#countUnproductive();
       return;
     }
     if (size % 6 !== 0) return this.#fail(ErrorCode.frameSizeError);
@@ -596,7 +598,6 @@ export class Http2Connection implements DeadlineEntry {
     }
     this.writer.settingsAck();
     this.#hasReplied = true;
-    this.#sendBlocked();
   }
 
   #applySetting(id: number, value: number): ErrorCode | undefined {
@@ -624,7 +625,7 @@ export class Http2Connection implements DeadlineEntry {
     for (const stream of this.#streams.values()) {
       stream.sendWindow += change;
       if (stream.sendWindow > MAX_WINDOW) return ErrorCode.flowControlError;
-      if (stream.mayEverSend) this.#blocked.add(stream);
+      if (stream.canSend) this.#blocked.add(stream);
     }
     return undefined;
   }
@@ -635,7 +636,7 @@ export class Http2Connection implements DeadlineEntry {
     if (end - start !== 8) return this.#fail(ErrorCode.frameSizeError);
     if ((flags & Flag.ack) !== 0) {
       if (this.#state === 'announced' && bytes.compare(SHUTDOWN_PING, 0, 8, start, end) === 0) this.#drain();
-      else this.#countNeedless();
+      else this.#countUnproductive();
       return;
     }
     if (!this.#pings.take()) return this.#closeForAbuse('pings');
@@ -649,12 +650,12 @@ export class Http2Connection implements DeadlineEntry {
     const increment = readUInt31(bytes, start);
     if (id !== 0 && this.#isIdle(id)) return this.#fail(ErrorCode.protocolError);
     this.#windowUpdatesLeft -= 1;
-    if (this.#windowUpdatesLeft < 0) this.#countNeedless();
+    if (this.#windowUpdatesLeft < 0) this.#countUnproductive();
     if (id === 0) {
       if (increment === 0) return this.#fail(ErrorCode.protocolError);
       this.sendWindow += increment;
       if (this.sendWindow > MAX_WINDOW) return this.#fail(ErrorCode.flowControlError);
-      return this.#sendBlocked();
+      return;
     }
     const stream = this.#streams.get(id);
     // It may have been sent before the client received the end of the stream.
@@ -662,9 +663,7 @@ export class Http2Connection implements DeadlineEntry {
     if (increment === 0) return this.#failStream(id, ErrorCode.protocolError);
     stream.sendWindow += increment;
     if (stream.sendWindow > MAX_WINDOW) return this.#failStream(id, ErrorCode.flowControlError);
-    if (!stream.mayEverSend) return;
-    this.#blocked.add(stream);
-    this.#sendBlocked();
+    if (stream.canSend) this.#blocked.add(stream);
   }
 
   /** The client does not keep up with the connection. */
@@ -678,7 +677,7 @@ export class Http2Connection implements DeadlineEntry {
   }
 
   addBlocked(stream: Http2Stream): void {
-    if (stream.mayEverSend) this.#blocked.add(stream);
+    if (stream.canSend) this.#blocked.add(stream);
   }
 
   getStallDeadline(): number {
@@ -692,7 +691,7 @@ export class Http2Connection implements DeadlineEntry {
       this.#blocked.delete(stream);
       this.#call(stream, () => {
         // Added again, it comes last.
-        if (stream.sendUnsent() && stream.mayEverSend) this.#blocked.add(stream);
+        if (stream.sendUnsent() && stream.canSend) this.#blocked.add(stream);
       });
     }
   }

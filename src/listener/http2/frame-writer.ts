@@ -7,6 +7,7 @@ import { Flag, FRAME_HEADER_SIZE, FrameType, MAX_FRAME_SIZE } from './protocol.t
  * with, even if the kernel takes all of it.
  */
 const MAX_WRITE = 57_344;
+const NO_BYTES = Buffer.alloc(0);
 const outputBuffers = createBufferPool([4_096, 16_384, MAX_WRITE], 0);
 
 /** Writes a header block. */
@@ -30,6 +31,9 @@ export class FrameWriter {
   readonly #socket: Socket;
   #buffer: PooledBuffer | undefined = undefined;
   #length = 0;
+  /** The position of the last frame if it is DATA that can be extended, and its stream. */
+  #dataAt = -1;
+  #dataStreamId = 0;
   #isWaiting = false;
 
   constructor(socket: Socket) {
@@ -52,6 +56,7 @@ export class FrameWriter {
     const length = this.#length;
     this.#buffer = undefined;
     this.#length = 0;
+    this.#dataAt = -1;
     if (buffer !== undefined && this.#socket.writable)
       this.#socket.write(buffer.bytes.subarray(0, length), buffer.release);
   }
@@ -98,13 +103,34 @@ export class FrameWriter {
 
   /** At most MAX_FRAME_SIZE bytes. */
   data(streamId: number, flags: number, bytes: Buffer, start: number, end: number): void {
+    if (this.#extendData(streamId, flags, bytes, start, end)) return;
     const out = this.#startFrame(end - start, FrameType.data, flags, streamId);
+    const frameAt = this.#length - FRAME_HEADER_SIZE;
     bytes.copy(out, this.#length, start, end);
     this.#length += end - start;
+    if (flags !== 0) return;
+    this.#dataAt = frameAt;
+    this.#dataStreamId = streamId;
   }
 
   endStream(streamId: number): void {
-    this.#startFrame(0, FrameType.data, Flag.endStream, streamId);
+    this.data(streamId, Flag.endStream, NO_BYTES, 0, 0);
+  }
+
+  /** Upstreams may send many small chunks: those of one iteration share a frame. */
+  #extendData(streamId: number, flags: number, bytes: Buffer, start: number, end: number): boolean {
+    const at = this.#dataAt;
+    const out = this.#buffer?.bytes;
+    if (at < 0 || this.#dataStreamId !== streamId || out === undefined) return false;
+    const size = this.#length + (end - start) - at - FRAME_HEADER_SIZE;
+    if (size > MAX_FRAME_SIZE || this.#length + (end - start) > out.length) return false;
+    bytes.copy(out, this.#length, start, end);
+    this.#length += end - start;
+    out[at + 1] = size >> 8;
+    out[at + 2] = size;
+    out[at + 4] = flags;
+    if (flags !== 0) this.#dataAt = -1;
+    return true;
   }
 
   headers(streamId: number, isEndStream: boolean, block: HeaderBlock): void {
@@ -142,6 +168,7 @@ export class FrameWriter {
   /** Writes the header of a frame; `length` bytes of payload follow at `#length`. */
   #startFrame(length: number, type: number, flags: number, streamId: number): Buffer {
     const out = this.#reserve(FRAME_HEADER_SIZE + length);
+    this.#dataAt = -1;
     const at = this.#length;
     out[at] = length >> 16;
     out[at + 1] = length >> 8;

@@ -22,6 +22,7 @@ export interface StreamHandler {
   onInternalError(error: unknown): void;
 }
 
+const MIN_UNSENT_BUFFER = 4_096;
 /** Of a request body: as much as a client may send before the handler has taken it. */
 export const STREAM_WINDOW = 262_144;
 
@@ -51,8 +52,10 @@ export class Http2Stream implements DeadlineEntry {
   #receivedBytes = 0;
   #isPaused = true;
   #isEndReported = false;
-  /** Written, and not sent. */
+  /** Written, and not sent: from `#unsentStart` in the first to `#unsentEnd` in the last. */
   #unsent: Buffer[] = [];
+  #unsentStart = 0;
+  #unsentEnd = 0;
   #unsentBytes = 0;
   #endsAfterUnsent = false;
 
@@ -170,13 +173,31 @@ export class Http2Stream implements DeadlineEntry {
     const sentEnd =
       this.#unsentBytes > 0 || this.connection.isBlocked ? start : this.#send(bytes, start, end, isLast);
     if (sentEnd === end) return true;
-    const rest = Buffer.allocUnsafe(end - sentEnd);
-    bytes.copy(rest, 0, sentEnd, end);
-    this.#unsent.push(rest);
-    this.#unsentBytes += rest.length;
+    this.#append(bytes, sentEnd, end);
     this.#endsAfterUnsent ||= isLast;
     this.#wait();
     return false;
+  }
+
+  /** Small parts are collected, so that they are sent in one frame later. */
+  #append(bytes: Buffer, start: number, end: number): void {
+    const size = end - start;
+    let last = this.#unsent.at(-1);
+    if (last === undefined || last.length - this.#unsentEnd < size) {
+      this.#trimLast();
+      last = Buffer.allocUnsafe(Math.max(size, MIN_UNSENT_BUFFER));
+      this.#unsent.push(last);
+      this.#unsentEnd = 0;
+    }
+    bytes.copy(last, this.#unsentEnd, start, end);
+    this.#unsentEnd += size;
+    this.#unsentBytes += size;
+  }
+
+  #trimLast(): void {
+    const at = this.#unsent.length - 1;
+    const last = this.#unsent[at];
+    if (last !== undefined) this.#unsent[at] = last.subarray(0, this.#unsentEnd);
   }
 
   /** The response is complete. */
@@ -209,16 +230,21 @@ export class Http2Stream implements DeadlineEntry {
   /** Sends one frame of what is waiting. False: the windows allow nothing more now. */
   sendUnsent(): boolean {
     const part = this.#unsent[0];
-    if (part === undefined || this.isClosed) return false;
-    const limit = Math.min(part.length, MAX_FRAME_SIZE);
-    const isLast = this.#endsAfterUnsent && this.#unsent.length === 1 && limit === part.length;
-    const sent = this.#send(part, 0, limit, isLast);
-    if (sent === 0) return false;
+    if (part === undefined) return false;
+    const isLastPart = this.#unsent.length === 1;
+    const partEnd = isLastPart ? this.#unsentEnd : part.length;
+    const end = Math.min(partEnd, this.#unsentStart + MAX_FRAME_SIZE);
+    const isLast = this.#endsAfterUnsent && isLastPart && end === partEnd;
+    const sent = this.#send(part, this.#unsentStart, end, isLast) - this.#unsentStart;
     // It was the end of the response.
     if (this.isClosed) return true;
+    if (sent === 0) return false;
     this.#unsentBytes -= sent;
-    if (sent === part.length) this.#unsent.shift();
-    else this.#unsent[0] = part.subarray(sent);
+    this.#unsentStart += sent;
+    if (this.#unsentStart === partEnd) {
+      this.#unsent.shift();
+      this.#unsentStart = 0;
+    }
     if (this.#unsentBytes > 0) {
       this.deadline = this.connection.getStallDeadline();
       return true;
@@ -228,7 +254,8 @@ export class Http2Stream implements DeadlineEntry {
     return true;
   }
 
-  get mayEverSend(): boolean {
+  /** Something is waiting, and its own window allows to send it. */
+  get canSend(): boolean {
     return this.#unsentBytes > 0 && this.sendWindow > 0;
   }
 
