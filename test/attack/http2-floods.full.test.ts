@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { heapAfterCollection } from '../support/heap.ts';
+import { FRAME, frame, frameClient, uint32 } from '../support/http2-frames.ts';
 import { useAttackGateway } from './attack-gateway.ts';
-import { FRAME, frame, frameClient, uint32 } from './h2-frames.ts';
 
 const attack = useAttackGateway((settings) => ({ ...settings, log: { level: 'info' } }));
 const MiB = 1_048_576;

@@ -1,6 +1,4 @@
 import { afterEach, expect, test } from 'vitest';
-import { until } from '../support/serve-process.ts';
-import { useAttackGateway } from './attack-gateway.ts';
 import {
   FLAG,
   FRAME,
@@ -10,7 +8,9 @@ import {
   headerBlock,
   requestFields,
   uint32,
-} from './h2-frames.ts';
+} from '../support/http2-frames.ts';
+import { until } from '../support/serve-process.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 
 /**
  * Row X07: HTTP/2 floods. After each, the connection is closed, few requests have reached the upstream, little memory is

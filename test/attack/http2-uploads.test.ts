@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { FLAG, FRAME, type FrameClient, frame, frameClient, requestFields } from '../support/http2-frames.ts';
 import { rule, startProxyHarness } from '../support/proxy-harness.ts';
 import { startRecordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/until.ts';
-import { FLAG, FRAME, type FrameClient, frame, frameClient, requestFields } from './h2-frames.ts';
 
 /** X07 the limit on unproductive frames does not apply to bodies that gatehouse has not read yet. */
 
