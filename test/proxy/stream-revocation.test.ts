@@ -368,7 +368,7 @@ test('V14 while the keys of a trusted issuer are unavailable, only streams with 
       corp: {
         issuer: issuer.url,
         audience: 'files-api',
-        refreshInterval: '10s',
+        cooldown: '1s',
         maxStaleness: '1s',
         scopes: { 'files.read': 'files:read' },
       },

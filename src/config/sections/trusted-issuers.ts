@@ -147,7 +147,9 @@ export const trustedIssuerSection = (path: PathSchema) =>
       .describe('The shortest time between two fetches that unknown keys cause.'),
     maxStaleness: durationBetween(0, 604_800, 'must be from 0s to 7d')
       .prefault('1h')
-      .describe('How long the last keys are used while they cannot be fetched; afterwards 503.'),
+      .describe(
+        'How old the last keys may be while they cannot be fetched; afterwards 503. `gatehouse check` warns if it is shorter than `refreshInterval`.',
+      ),
     timeout: durationBetween(1, 60, 'must be from 1s to 60s')
       .prefault('5s')
       .describe('Time limit for fetching the keys.'),
