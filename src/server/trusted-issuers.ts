@@ -9,7 +9,7 @@ import type { Metrics } from '../observability/metrics.ts';
 import { createScopeMapping } from '../tokens/trusted-issuers/claim-mapping.ts';
 import { fetchKeys } from '../tokens/trusted-issuers/fetch-keys.ts';
 import { TokenIntrospection } from '../tokens/trusted-issuers/introspection.ts';
-import { IssuerKeys } from '../tokens/trusted-issuers/issuer-keys.ts';
+import { IssuerKeys, type IssuerKeysOptions } from '../tokens/trusted-issuers/issuer-keys.ts';
 import { type IssuerKey, parseKeySet } from '../tokens/trusted-issuers/key-set.ts';
 import { TrustedIssuer } from '../tokens/trusted-issuers/trusted-issuer.ts';
 import { TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
@@ -29,11 +29,14 @@ interface KeySource
   readonly key: string | undefined;
 }
 
-/** The keys of all trusted issuers. They survive a reload, unless what they are fetched with has changed. */
+/**
+ * The keys of all trusted issuers. They survive a reload; if what they are fetched with has changed, the last ones are used
+ * until they have been fetched again.
+ */
 export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
   readonly log: Logger;
   readonly #metrics: Pick<Metrics, 'counter'>;
-  readonly #fromFiles = new WeakSet<IssuerKeys>();
+  readonly #sources = new WeakMap<IssuerKeys, KeySource>();
 
   constructor(log: Logger, metrics: Pick<Metrics, 'counter'>) {
     super();
@@ -46,7 +49,7 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
     // During a reload, the later entry of a name is the one in use.
     return new Map(
       this.list()
-        .filter((keys) => !this.#fromFiles.has(keys))
+        .filter((keys) => this.#sources.get(keys)?.keySet === undefined)
         .map(({ name, age }) => [name, age]),
     );
   }
@@ -54,6 +57,19 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
   /** Each call needs a `release`. */
   acquire(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined): IssuerKeys {
     return this.share(JSON.stringify(source), () => this.#open(source, fixedKeys));
+  }
+
+  /** An entry with the same keys. Those of another issuer or URL, or in a file, are not the same. */
+  #findPrevious({ name, issuer, jwksUri }: KeySource): IssuerKeys | undefined {
+    return this.list().findLast((keys) => {
+      const source = this.#sources.get(keys);
+      return (
+        source?.keySet === undefined &&
+        source?.name === name &&
+        source.issuer === issuer &&
+        source.jwksUri === jwksUri
+      );
+    });
   }
 
   #open(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined): OpenedResource<IssuerKeys> {
@@ -71,7 +87,8 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
             failure: this.#metrics.counter('gatehouse_issuer_key_fetches_total', name, 'failure'),
           }
         : undefined;
-    const keys = new IssuerKeys({
+    const previous = fixedKeys === undefined ? this.#findPrevious(source) : undefined;
+    const options: IssuerKeysOptions = {
       name,
       fetch: async () =>
         fixedKeys ??
@@ -93,8 +110,9 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
         if (error === undefined) this.log.info('issuer_available', { issuer: name });
         else this.log.warn('issuer_unavailable', { issuer: name, ...errorFields(error), stack: undefined });
       },
-    });
-    if (fixedKeys !== undefined) this.#fromFiles.add(keys);
+    };
+    const keys = new IssuerKeys(options, previous);
+    this.#sources.set(keys, source);
     // Start-up does not wait for an issuer.
     void keys.start();
     return {

@@ -40,10 +40,16 @@ export class IssuerKeys {
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
-  constructor(options: IssuerKeysOptions) {
+  /** `previous`: the same keys, fetched in another way. They stay in use until they are fetched again or too old. */
+  constructor(options: IssuerKeysOptions, previous?: IssuerKeys) {
     this.name = options.name;
     this.#options = options;
     this.#now = options.now ?? (() => performance.now() / 1_000);
+    if (previous === undefined) return;
+    this.#keys = previous.#keys;
+    this.#ids = previous.#ids;
+    this.#fetchedAt = previous.#fetchedAt;
+    this.#failures = previous.#failures;
   }
 
   /** Fetches the keys for the first time; resolves when that has succeeded or failed. */
