@@ -11,9 +11,9 @@ import { readConfirmation } from '../confirmation.ts';
 import { isOpaqueToken } from '../opaque-token.ts';
 import {
   type ClaimMapping,
+  isTrustedClaim,
   mapProfile,
   mapScope,
-  readText,
   readTrustedClaim,
   readTrustedText,
   type ScopeMapping,
@@ -191,8 +191,10 @@ export class TrustedIssuer {
   }
 
   #findClaimMismatch(claims: JsonObject): RejectedToken | undefined {
-    for (const [name, value] of this.#options.requiredClaims)
-      if (value !== undefined && claims[name] !== value) return this.#reject('claim_mismatch', name);
+    const { requiredClaims, claims: mapping } = this.#options;
+    for (const [name, value] of requiredClaims)
+      if (!isTrustedClaim(claims, name, mapping) || (value !== undefined && claims[name] !== value))
+        return this.#reject('claim_mismatch', name);
     return undefined;
   }
 
@@ -278,7 +280,9 @@ export class TrustedIssuer {
   #map(claims: JsonObject, keyId: string): TokenReading {
     const { name, label, clockTolerance, claims: mapping, scope, logout } = this.#options;
     const subject = readTrustedText(claims, mapping.identity, mapping);
-    const clientId = mapping.clientId.map((path) => readText(claims, path)).find((id) => id !== undefined);
+    const clientId = mapping.clientId
+      .map((path) => readTrustedText(claims, path, mapping))
+      .find((id) => id !== undefined);
     const binding = readConfirmation(claims['cnf']);
     if (subject === undefined) return this.#reject('claim_missing', mapping.identity);
     if (binding === undefined) return this.#reject('claim_missing', 'cnf');
@@ -294,7 +298,7 @@ export class TrustedIssuer {
       generation: 0,
       clientId: `${name}/${clientId ?? ''}`,
       identity: `${label}:${subject}`,
-      scope: mapScope(claims, mapping.scope, scope),
+      scope: mapScope(claims, mapping, scope),
       // A clock that is ahead must not let a token survive a revocation.
       issuedAt: Number(iat) - clockTolerance,
       expires: Math.min(Number(exp), latest) + clockTolerance,
