@@ -41,6 +41,9 @@ interface Result {
 
 const MAX_RESPONSE_BYTES = 64 * 1_024;
 const MAX_INACTIVE = 10_000;
+const MAX_FAILED = 10_000;
+/** For how long a failure applies to a token: the fast path falls back, and the full path must not ask again. */
+const FAILURE_MS = 1_000;
 /** Concurrent requests: of tokens that were never active here, and of all tokens. Unknown ones cannot displace known ones. */
 const MAX_REQUESTS = { unknown: 64, all: 128 };
 
@@ -50,6 +53,8 @@ export class TokenIntrospection {
   readonly #active;
   /** By digest, so that long tokens do not fill the memory: until when they are known to be inactive. */
   readonly #inactive = createBoundedCache<string, Rejection>(MAX_INACTIVE);
+  /** By digest: until when they are not introspected again (monotonic). */
+  readonly #failed = createBoundedCache<string, number>(MAX_FAILED);
   readonly #inFlight = new Map<string, Promise<Reading>>();
   #isFailing = false;
 
@@ -60,7 +65,7 @@ export class TokenIntrospection {
 
   /** Results in memory. */
   get size(): number {
-    return this.#active.size + this.#inactive.size + this.#inFlight.size;
+    return this.#active.size + this.#inactive.size + this.#failed.size + this.#inFlight.size;
   }
 
   /** Throws or rejects with a `Fault` if it cannot be found out whether the token is active. */
@@ -72,6 +77,7 @@ export class TokenIntrospection {
     const digest = hash('sha256', token, 'base64url');
     const rejection = this.#inactive.get(digest);
     if (rejection !== undefined && now < rejection.until) return rejection.rejected;
+    if (performance.now() < (this.#failed.get(digest) ?? 0)) throw this.#createFault();
     const limit = cached === undefined ? MAX_REQUESTS.unknown : MAX_REQUESTS.all;
     if (this.#inFlight.size >= limit)
       throw new Fault(
@@ -86,7 +92,7 @@ export class TokenIntrospection {
 
   async #introspect(token: string, digest: string, now: Epoch, mapClaims: MapClaims): Promise<Reading> {
     const { cacheLifetime } = this.#options;
-    const verified = mapClaims(await this.#send(token), now);
+    const verified = mapClaims(await this.#send(token, digest), now);
     if (verified.rejection !== undefined) {
       this.#active.delete(token);
       this.#inactive.set(digest, { rejected: verified, until: now + cacheLifetime });
@@ -95,8 +101,8 @@ export class TokenIntrospection {
     return verified;
   }
 
-  async #send(token: string): Promise<JsonObject> {
-    const { name, onStateChange } = this.#options;
+  async #send(token: string, digest: string): Promise<JsonObject> {
+    const { onStateChange } = this.#options;
     try {
       const claims = await requestIntrospection(this.#options, token);
       if (this.#isFailing) onStateChange?.(undefined);
@@ -105,9 +111,15 @@ export class TokenIntrospection {
     } catch (error) {
       if (!this.#isFailing) onStateChange?.(error as Error);
       this.#isFailing = true;
-      // Without the cause: it could contain the request.
-      throw new Fault('introspection_unavailable', `tokens of the issuer ${name} cannot be introspected`);
+      this.#failed.set(digest, performance.now() + FAILURE_MS);
+      throw this.#createFault();
     }
+  }
+
+  /** Without the cause: it could contain the request. */
+  #createFault(): Fault {
+    const { name } = this.#options;
+    return new Fault('introspection_unavailable', `tokens of the issuer ${name} cannot be introspected`);
   }
 }
 

@@ -172,8 +172,10 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
     const reply = await gateway.api('/files/1', token);
     expect(reply.status).toBe(503);
     expect(Number(reply.headers['retry-after'])).toBeGreaterThan(0);
+    expect(countRequests(token), 'one request, although the fast path falls back').toBe(1);
     server.respond = undefined;
-    expect(await call(token)).toBe(200);
+    await until('it is introspected again', async () => (await call(token)) === 200);
+    expect(countRequests(token)).toBe(2);
     expect(gateway.log.some(({ event }) => event === 'introspection_failed')).toBe(true);
     expect(
       server.requests.some((request) => request.token === null),
