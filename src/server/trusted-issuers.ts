@@ -169,7 +169,7 @@ function openIntrospection(
   log: Logger,
 ): { readonly client: TokenIntrospection; readonly close: () => void } | undefined {
   if (introspection === undefined) return undefined;
-  const { url, clientId, clientSecret, cacheLifetime, timeout } = introspection;
+  const { url, clientId, clientSecret, cacheLifetime, maxStaleness, timeout } = introspection;
   const httpClient = createHttpClient({
     timeoutMs: timeout * 1_000,
     ca,
@@ -183,6 +183,7 @@ function openIntrospection(
       clientId,
       clientSecret: clientSecret ?? '',
       cacheLifetime,
+      maxStaleness,
       cacheSize,
       httpClient,
       onStateChange(error) {

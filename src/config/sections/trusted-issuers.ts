@@ -131,6 +131,11 @@ export const trustedIssuerSection = (path: PathSchema) =>
         cacheLifetime: durationBetween(1, 300, 'must be from 1s to 5m')
           .prefault('30s')
           .describe('How long a result is used: a token that the issuer revokes is accepted for this long.'),
+        maxStaleness: durationBetween(0, 300, 'must be from 0s to 5m')
+          .prefault('30s')
+          .describe(
+            'How much longer an active result is used while the introspection endpoint fails; afterwards 503. Revocations at gatehouse apply immediately.',
+          ),
         timeout: durationBetween(1, 60, 'must be from 1s to 60s')
           .prefault('5s')
           .describe('Time limit for an introspection; afterwards 503.'),

@@ -17,6 +17,8 @@ export interface IntrospectionOptions {
   readonly clientSecret: string;
   /** Seconds for which a result is used. */
   readonly cacheLifetime: number;
+  /** Seconds for which an active result is used beyond that while the endpoint fails. */
+  readonly maxStaleness: number;
   readonly cacheSize: number;
   readonly httpClient: Pick<HttpClient, 'send'>;
   /** Called when requests begin to fail (with the error) and when they succeed again (without). */
@@ -37,6 +39,8 @@ interface Result {
   readonly token: VerifiedToken;
   /** When the token must be introspected again. */
   readonly until: Epoch;
+  /** The same while the endpoint fails. */
+  readonly staleUntil: Epoch;
 }
 
 const MAX_RESPONSE_BYTES = 64 * 1_024;
@@ -71,15 +75,43 @@ export class TokenIntrospection {
   /** Throws or rejects with a `Fault` if it cannot be found out whether the token is active. */
   read(token: string, now: Epoch, mapClaims: MapClaims): Reading | Promise<Reading> {
     const cached = this.#active.get(token);
-    if (cached !== undefined && now < cached.until) return cached.token;
+    if (cached === undefined) return this.#request(token, now, mapClaims, MAX_REQUESTS.unknown);
+    if (now < cached.until) return cached.token;
+    return now < cached.staleUntil
+      ? this.#readStale(cached.token, token, now, mapClaims)
+      : this.#request(token, now, mapClaims, MAX_REQUESTS.all);
+  }
+
+  /** While the endpoint fails, a token that was active is used a little longer. Known failures are not waited for. */
+  #readStale(
+    stale: VerifiedToken,
+    token: string,
+    now: Epoch,
+    mapClaims: MapClaims,
+  ): Reading | Promise<Reading> {
+    const useStale = (error: unknown): VerifiedToken => {
+      if (error instanceof Fault && error.code === 'introspection_unavailable') return stale;
+      throw error;
+    };
+    try {
+      const request = this.#request(token, now, mapClaims, MAX_REQUESTS.all);
+      if (!(request instanceof Promise)) return request;
+      if (!this.#isFailing) return request.catch(useStale);
+      request.catch(() => {});
+      return stale;
+    } catch (error) {
+      return useStale(error);
+    }
+  }
+
+  #request(token: string, now: Epoch, mapClaims: MapClaims, maxRequests: number): Reading | Promise<Reading> {
     const shared = this.#inFlight.get(token);
     if (shared !== undefined) return shared;
     const digest = hash('sha256', token, 'base64url');
     const rejection = this.#inactive.get(digest);
     if (rejection !== undefined && now < rejection.until) return rejection.rejected;
     if (performance.now() < (this.#failed.get(digest) ?? 0)) throw this.#createFault();
-    const limit = cached === undefined ? MAX_REQUESTS.unknown : MAX_REQUESTS.all;
-    if (this.#inFlight.size >= limit)
+    if (this.#inFlight.size >= maxRequests)
       throw new Fault(
         'overloaded',
         `too many tokens of ${this.#options.name} are being introspected at once`,
@@ -91,13 +123,16 @@ export class TokenIntrospection {
   }
 
   async #introspect(token: string, digest: string, now: Epoch, mapClaims: MapClaims): Promise<Reading> {
-    const { cacheLifetime } = this.#options;
+    const { cacheLifetime, maxStaleness } = this.#options;
     const verified = mapClaims(await this.#send(token, digest), now);
     if (verified.rejection !== undefined) {
       this.#active.delete(token);
       this.#inactive.set(digest, { rejected: verified, until: now + cacheLifetime });
-    } else
-      this.#active.set(token, { token: verified, until: Math.min(now + cacheLifetime, verified.expires) });
+    } else {
+      const until = Math.min(now + cacheLifetime, verified.expires);
+      const staleUntil = Math.min(now + cacheLifetime + maxStaleness, verified.expires);
+      this.#active.set(token, { token: verified, until, staleUntil });
+    }
     return verified;
   }
 
