@@ -74,12 +74,12 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
 
   #open(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined): OpenedResource<IssuerKeys> {
     const { name, issuer, jwksUri, timeout, ca, certificate, key, bearerTokenFile } = source;
-    const httpClient = createHttpClient({
-      timeoutMs: timeout * 1_000,
-      ca,
-      ...(certificate !== undefined && key !== undefined && { certificate: { cert: certificate, key } }),
-      maxConnections: 2,
-    });
+    const clientOptions = { timeoutMs: timeout * 1_000, ca, maxConnections: 2 };
+    const anonymousHttpClient = createHttpClient(clientOptions);
+    const httpClient =
+      certificate === undefined || key === undefined
+        ? anonymousHttpClient
+        : createHttpClient({ ...clientOptions, certificate: { cert: certificate, key } });
     const count =
       fixedKeys === undefined
         ? {
@@ -96,6 +96,7 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
           issuer,
           jwksUri,
           httpClient,
+          anonymousHttpClient,
           ...(bearerTokenFile !== undefined && {
             readBearerToken: () => readFileSync(bearerTokenFile, 'utf8').trim(),
           }),
@@ -119,7 +120,7 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
       resource: keys,
       close() {
         keys.close();
-        void httpClient.destroy();
+        for (const client of new Set([httpClient, anonymousHttpClient])) void client.destroy();
       },
     };
   }

@@ -159,12 +159,16 @@ export const trustedIssuerSection = (path: PathSchema) =>
       .prefault('5s')
       .describe('Time limit for fetching the keys.'),
     ca: path.exactOptional().describe('CA certificates of the issuer, PEM.'),
-    certificate: path.exactOptional().describe('Client certificate for fetching, PEM.'),
+    certificate: path
+      .exactOptional()
+      .describe(
+        'Client certificate for fetching, PEM. Sent to the host of `jwksUri` or, without it, of `issuer`.',
+      ),
     key: path.exactOptional().describe('Private key of that certificate, PEM.'),
     bearerTokenFile: path
       .exactOptional()
       .describe(
-        'A file with a bearer token for fetching, read before each request: for a Kubernetes API server, the token of the pod.',
+        'A file with a bearer token for fetching, read before each request: for a Kubernetes API server, the token of the pod. Sent to the host of `jwksUri` or, without it, of `issuer`.',
       ),
   });
 
