@@ -10,7 +10,6 @@ import { createForeignKey, type ForeignKey, formatKeySet, signForeign } from '..
 import { type ForeignIssuerServer, startForeignIssuer } from '../support/foreign-issuer-server.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
 import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts';
-import { createCrl } from '../support/pki.ts';
 import { withIntegration, withSettings } from '../support/reconfigure.ts';
 import { type Reply, startGateway, type TestGateway, type TestRequest } from '../support/test-gateway.ts';
 
@@ -219,27 +218,6 @@ describe('client secrets', () => {
     expect(await device.exchange(String(codes.json['device_code']), 'billing')).toMatchObject({
       status: 400,
       json: { Error: 'invalid_grant' },
-    });
-  });
-
-  test('a revoked certificate does not replace the secret at a refresh, and does not revoke the grant', async () => {
-    const { alice } = gateway.users;
-    const { refresh_token } = await gateway.grant({ clientId: 'billing' });
-    const refreshed = await oauth.refresh(refresh_token, post('billing', SECRET));
-    const current = String(refreshed.json['refresh_token']);
-    writeFileSync(join(gateway.folder, 'ca.crl'), (await createCrl(gateway.ca, { revoked: [alice] })).pem);
-    const withCrl = (settings: SettingsInput): SettingsInput => ({
-      ...settings,
-      certificates: { ...settings.certificates, crls: ['ca.crl'] },
-    });
-    await withSettings(gateway, withCrl, async () => {
-      gateway.clock.advance(60);
-      // The first one is spent: its reuse would revoke the grant.
-      for (const token of [refresh_token, current]) {
-        const body = { client_id: 'billing', refresh_token: token };
-        expect((await gateway.post('/Authorize/Token', body, { as: alice })).status).toBe(400);
-      }
-      expect((await oauth.refresh(current, post('billing', SECRET))).status).toBe(200);
     });
   });
 
