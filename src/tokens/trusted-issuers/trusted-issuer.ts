@@ -18,6 +18,7 @@ import {
   readTrustedText,
   type ScopeMapping,
 } from './claim-mapping.ts';
+import { isIdToken } from './id-token.ts';
 import type { TokenIntrospection } from './introspection.ts';
 import type { IssuerKeys } from './issuer-keys.ts';
 import { type IssuerKey, isSignatureAlgorithm, type SignatureAlgorithm } from './key-set.ts';
@@ -125,11 +126,17 @@ export class TrustedIssuer {
   }
 
   /** Rejected by its header before any key is looked up, or the function that completes the verification. */
-  prepare(token: string, decoded: DecodedToken, now: Epoch): (() => Promise<TokenReading>) | RejectedToken {
+  prepare(
+    token: string,
+    decoded: DecodedToken,
+    now: Epoch,
+    acceptsIdTokens: boolean,
+  ): (() => Promise<TokenReading>) | RejectedToken {
     const signature = this.#readHeader(decoded, this.#options.tokenTypes);
     if (typeof signature === 'string') return this.#reject(signature);
     // A logout token without a type of its own looks like an access token.
     if (isLogoutToken(decoded.claims)) return this.#reject('logout_token');
+    if (!acceptsIdTokens && isIdToken(decoded.header, decoded.claims)) return this.#reject('id_token');
     return () => this.#verifyAccessToken(token, decoded.claims, signature, now);
   }
 

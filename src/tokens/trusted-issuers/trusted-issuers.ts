@@ -62,14 +62,18 @@ export class TrustedIssuers {
   }
 
   /** The function completes the verification. Undefined: not a JWT. Otherwise rejected by its issuer or its header. */
-  prepare(token: string, now: Epoch): (() => Promise<TokenReading>) | RejectedToken | undefined {
+  prepare(
+    token: string,
+    now: Epoch,
+    acceptsIdTokens = false,
+  ): (() => Promise<TokenReading>) | RejectedToken | undefined {
     if (token.length > MAX_LENGTH) return undefined;
     const decoded = decodeToken(token);
     if (decoded === undefined) return undefined;
     const { iss } = decoded.claims;
     // Not verified yet: it only selects the issuer, whose keys and name the token must then match.
     const issuer = typeof iss === 'string' ? this.#byIssuer.get(iss) : undefined;
-    return issuer?.prepare(token, decoded, now) ?? UNKNOWN_ISSUER;
+    return issuer?.prepare(token, decoded, now, acceptsIdTokens) ?? UNKNOWN_ISSUER;
   }
 }
 

@@ -204,6 +204,24 @@ describe('a token of a trusted issuer', () => {
     },
   );
 
+  test('that is an ID token is refused, unless it is exchanged or its header declares an access token', async () => {
+    const reader = createSubjectTokenReader(new TrustedIssuers([createIssuer()]));
+    for (const claims of [
+      { typ: 'ID' },
+      { token_use: 'id' },
+      { at_hash: 'x' },
+      { c_hash: '' },
+      { nonce: 'x', scope: undefined },
+    ]) {
+      const token = await sign(claims);
+      expect(await read(token)).toBeUndefined();
+      expect(await reader.read(token, 'id_token', NOW)).toMatchObject({ subject: 'f3c1' });
+      expect(await read(await sign(claims, { typ: 'at+jwt' }))).toBeDefined();
+    }
+    for (const claims of [{ nonce: 'x' }, { nonce: 'x', scope: undefined, scp: ['a'] }, { typ: 'Bearer' }])
+      expect(await read(await sign(claims))).toBeDefined();
+  });
+
   test('that is exchanged has an e-mail address only if it is verified', async () => {
     const reader = createSubjectTokenReader(new TrustedIssuers([createIssuer()]));
     const readEmail = async (claims: Readonly<Record<string, unknown>>): Promise<unknown> => {
@@ -398,6 +416,7 @@ describe('the reason for the log', () => {
     ['not_yet_valid', { nbf: NOW + 60 }, {}],
     ['unknown_key', {}, { kid: 'k9' }],
     ['type_not_accepted', {}, { typ: 'secevent+jwt' }],
+    ['id_token', { at_hash: 'x' }, {}],
     ['logout_token', { events: { 'http://schemas.openid.net/event/backchannel-logout': {} } }, {}],
   ])('is %s', async (fault, claims, header) => {
     expect(await explain(await sign(claims, header))).toEqual({ fault, issuer: 'corp' });
