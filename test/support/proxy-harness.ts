@@ -132,7 +132,10 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
       void proxy.handle(context);
     },
     ...(proxyPath === 'fast' && {
-      interceptor: { intercept: (connection) => fastPath.intercept(connection) },
+      interceptor: {
+        intercept: (connection) => fastPath.intercept(connection),
+        interceptHttp2: (connection) => fastPath.interceptHttp2(connection),
+      },
     }),
     log: logger,
     now,

@@ -46,13 +46,16 @@ export function listenSection(path: PathSchema) {
         description: 'Worker processes that share the port; `auto` is one per core.',
         appliesAfter: 'restart',
       }),
-    http2: z.boolean().default(true).meta({
-      description: 'Offer HTTP/2 in addition to HTTP/1.1 over TLS.',
-      appliesAfter: 'workerRestart',
-    }),
+    http2: z
+      .union([z.boolean(), z.literal('node')])
+      .default(true)
+      .meta({
+        description:
+          "Offer HTTP/2 in addition to HTTP/1.1 over TLS. `node` uses Node's HTTP/2 server instead of gatehouse's own: slower, with fewer limits, and only for one release.",
+        appliesAfter: 'workerRestart',
+      }),
     fastPath: z.boolean().default(true).meta({
-      description:
-        'Forward ordinary HTTP/1.1 requests to plain HTTP upstreams on the fast path; all others take the full path.',
+      description: 'Forward ordinary requests on the fast path; all others take the full path.',
       formerName: 'fastLane',
     }),
     proxyProtocol: peers.prefault([]).meta({
