@@ -226,8 +226,12 @@ export class Http2Connection implements DeadlineEntry {
     this.#closeStreams();
   };
 
+  get #isClosed(): boolean {
+    return this.#state === 'closed';
+  }
+
   #closeStreams(): void {
-    for (const stream of [...this.#streams.values()]) stream.closeByPeer();
+    for (const stream of this.#streams.values()) stream.closeByPeer();
   }
 
   /** An error of the connection (RFC 9113 §5.4.1). */
@@ -364,7 +368,7 @@ export class Http2Connection implements DeadlineEntry {
       const streamId = readUInt31(bytes, at + 5);
       at = payload + length;
       this.#readFrame(type, flags, streamId, bytes, payload, at);
-      if ((this.#state as State) === 'closed') return undefined;
+      if (this.#isClosed) return undefined;
     }
     return at;
   }
