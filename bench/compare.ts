@@ -11,12 +11,13 @@ import { createCase, createLoadRun, toCandidate } from './support/candidates.ts'
 import { type BenchFolder, createBenchFolder } from './support/folder.ts';
 import { startBenchGateway } from './support/gateway.ts';
 import { loadAverage } from './support/linux.ts';
+import type { LoadEnvironment } from './support/load-run.ts';
 import { startUpstream } from './support/nginx.ts';
 import { figure, table } from './support/report.ts';
 import { runRounds } from './support/rounds.ts';
+import { runLoad } from './support/run-load.ts';
 import type { BenchEnvironment } from './support/servers.ts';
 import { findTools } from './support/tools.ts';
-import { type LoadEnvironment, runLoad } from './support/wrk.ts';
 
 const { values: given } = parseArgs({
   options: {

@@ -46,6 +46,7 @@ export function createTokenRequestProofs(
 ): TokenRequestProofs | undefined {
   if (proofPolicy === undefined) return undefined;
   const { verifier, getOrigin } = proofPolicy;
+  const window = dpop.lifetime + PROOF_CLOCK_TOLERANCE;
   return {
     algorithms: verifier.algorithms,
     async verify(context) {
@@ -58,16 +59,16 @@ export function createTokenRequestProofs(
       const [host = ''] = getHeaderValues(rawHeaders, 'host');
       const origin = getOrigin(forwardedHost ?? authority ?? host);
       const checked = await verifier.verify({ proofs: values, method, origin, path, now: now() });
+      if (!checked.ok) return checked;
       // Checked and reserved in one step: concurrent requests with the same proof must not all succeed.
-      return checked.ok && !tokenRequests.reserve(checked.proofKey, checked.proofId, checked.issuedAt)
-        ? { ok: false, detail: 'it was used before' }
-        : checked;
+      return tokenRequests.reserve(checked.proofKey, checked.proofId, checked.issuedAt, now(), window)
+        ? checked
+        : { ok: false, detail: 'it was used before' };
     },
     complete({ proofKey, proofId, issuedAt }, wasIssued) {
-      tokenRequests.release(proofKey, proofId);
       // Anyone can make proofs, but only clients with a valid credential can fill the memory.
-      if (wasIssued)
-        tokenRequests.use(proofKey, proofId, issuedAt, now(), dpop.lifetime + PROOF_CLOCK_TOLERANCE);
+      if (wasIssued) tokenRequests.useReserved(proofKey, proofId, issuedAt, now(), window);
+      else tokenRequests.release(proofKey, proofId);
     },
   };
 }

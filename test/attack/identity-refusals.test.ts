@@ -14,7 +14,7 @@ import { createDpopKey, type DpopKey, type ProofInput, signProof } from '../supp
 import { createForeignKey, type ForeignKey, signForeign } from '../support/foreign-issuer.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { parseJson } from '../support/https-client.ts';
-import { createOAuthClient } from '../support/oauth-client.ts';
+import { createOAuthClient, exchangeFields, JWT_BEARER } from '../support/oauth-client.ts';
 import { withSettings } from '../support/reconfigure.ts';
 import type { SettingsChange } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
@@ -34,8 +34,6 @@ import {
  */
 const ORIGIN = 'https://localhost:8443';
 const TOKEN_PATH = '/authsvc/oauth2/token';
-const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
-const JWT_BEARER = 'urn:ietf:params:oauth:grant-type:jwt-bearer';
 const ASSERTION_TYPE = 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer';
 const LOGOUT_EVENT = 'http://schemas.openid.net/event/backchannel-logout';
 
@@ -140,13 +138,7 @@ const post = (path: string, fields: Fields, more: Partial<DataPathRequest> = {})
 const requestToken = (fields: Fields, more?: Partial<DataPathRequest>): DataPathRequest =>
   post(TOKEN_PATH, fields, more);
 const exchange = (token: string, more: Fields = {}): DataPathRequest =>
-  requestToken({
-    grant_type: EXCHANGE,
-    client_id: 'jobs',
-    subject_token: token,
-    subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-    ...more,
-  });
+  requestToken({ ...exchangeFields(token), client_id: 'jobs', ...more });
 const requestByJwtBearer = (token: string, more: Fields = {}): DataPathRequest =>
   requestToken({ grant_type: JWT_BEARER, client_id: 'jobs', assertion: token, ...more });
 const authenticate = (fields: Fields, headers: Fields = {}): DataPathRequest =>

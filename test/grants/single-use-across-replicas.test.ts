@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { createForeignKey, signForeign } from '../support/foreign-issuer.ts';
 import { startForeignIssuer } from '../support/foreign-issuer-server.ts';
 import { gatewaysOnRedis } from '../support/gateways-on-redis.ts';
-import { createOAuthClient } from '../support/oauth-client.ts';
+import { createOAuthClient, JWT_BEARER } from '../support/oauth-client.ts';
 import type { Reply, TestGateway } from '../support/test-gateway.ts';
 
 /** What is accepted once is accepted once by all replicas together. */
@@ -54,7 +54,7 @@ test('a token that is exchanged once, on Redis', async () => {
     routes: [],
   }));
   const replies = await sendToBoth(gateways, {
-    grant_type: 'urn:ietf:params:oauth:grant-type:jwt-bearer',
+    grant_type: JWT_BEARER,
     client_id: 'jobs',
     // A new Redis may have lost revocations, so it accepts no token that was issued before it.
     assertion: await issuer.sign({ iat: Math.floor(Date.now() / 1_000) + 2 }),

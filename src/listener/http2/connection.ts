@@ -53,6 +53,8 @@ const UNPRODUCTIVE_FRAMES = { burst: 200, perSecond: 10 } as const;
 const MAX_SETTINGS = 32;
 /** A client may update a window twice for a stream, and twenty times for each frame that it received. */
 const WINDOW_UPDATES = { initial: 200, perStream: 2, perDataFrame: 20 } as const;
+/** Smaller DATA frames on streams that were reset count as unproductive. */
+const MIN_PRODUCTIVE_DATA = 256;
 /** CVE-2024-27316. */
 const MAX_CONTINUATIONS = 8;
 const MAX_HEADER_BLOCK = 16_384;
@@ -71,11 +73,10 @@ const SHUTDOWN_NOTICE_SECONDS = 1;
 const SHUTDOWN_PING = Buffer.from('shutdown', 'latin1');
 
 /**
- * - `preface`, `settings`: these are awaited first.
  * - `open`; `announced`: the shutdown was announced; `draining`: later streams are not served.
  * - `closed`: GOAWAY was sent, or the socket is closed; what arrives is discarded.
  */
-type State = 'preface' | 'settings' | 'open' | 'announced' | 'draining' | 'closed';
+type State = 'open' | 'announced' | 'draining' | 'closed';
 
 /** A header section that continues in CONTINUATION frames. */
 interface PartialSection {
@@ -113,11 +114,16 @@ export class Http2Connection implements DeadlineEntry {
   readonly #settings = new Allowance(SETTINGS_FRAMES.burst, SETTINGS_FRAMES.perSecond);
   readonly #unproductive = new Allowance(UNPRODUCTIVE_FRAMES.burst, UNPRODUCTIVE_FRAMES.perSecond);
   #windowUpdatesLeft: number = WINDOW_UPDATES.initial;
-  #state: State = 'preface';
-  #partialFrame: Buffer | undefined = undefined;
+  #state: State = 'open';
+  #expected: 'preface' | 'settings' | 'frame' = 'preface';
+  /** The beginning of a frame, and how many bytes it needs. */
+  #partialFrame: Buffer[] = [];
+  #partialBytes = 0;
+  #neededBytes = 0;
   #partialSection: PartialSection | undefined = undefined;
   #lastStreamId = 0;
   #hasServed = false;
+  readonly #firstRequestDeadline: number;
   /** Requests whose stream is closed, and which are still being processed (CVE-2025-8671). */
   #detached = 0;
   #receiveWindow = CONNECTION_WINDOW;
@@ -136,7 +142,8 @@ export class Http2Connection implements DeadlineEntry {
     this.#fieldLimits = { size: limits.headers, count: MAX_FIELDS + 4 };
     this.#resets = new Allowance(limits.streams + RESETS.beyondStreams, RESETS.perSecond);
     this.writer = new FrameWriter(socket);
-    this.deadline = performance.now() + limits.headerTimeout * 1_000;
+    this.#firstRequestDeadline = performance.now() + limits.headerTimeout * 1_000;
+    this.deadline = this.#firstRequestDeadline;
     deadlines.add(this);
     socket.on('data', this.#onData).on('drain', this.#onDrain);
     socket.on('end', this.#onEnd).on('close', this.#onClose);
@@ -150,7 +157,7 @@ export class Http2Connection implements DeadlineEntry {
 
   /** Announces the end, and closes the connection after the streams that the client has begun by then (RFC 9113 §6.8). */
   close(): void {
-    if (this.#state !== 'preface' && this.#state !== 'settings' && this.#state !== 'open') return;
+    if (this.#state !== 'open') return;
     this.#state = 'announced';
     this.writer.goaway(MAX_STREAM_ID, ErrorCode.noError);
     this.writer.ping(SHUTDOWN_PING, 0, false);
@@ -253,27 +260,49 @@ export class Http2Connection implements DeadlineEntry {
   }
 
   #rememberReset(id: number): void {
-    if (this.#resetIds.size >= MAX_REMEMBERED_RESETS) this.#resetIds.clear();
     this.#resetIds.add(id);
+    if (this.#resetIds.size <= MAX_REMEMBERED_RESETS) return;
+    for (const oldest of this.#resetIds) {
+      this.#resetIds.delete(oldest);
+      return;
+    }
   }
 
   #read(part: Buffer): void {
     if (this.#state === 'closed') return;
-    let bytes = part;
-    if (this.#partialFrame !== undefined) {
-      bytes = Buffer.concat([this.#partialFrame, part]);
-      this.#partialFrame = undefined;
-    }
-    const start = this.#state === 'preface' ? this.#readPreface(bytes) : 0;
+    const bytes = this.#joinPartialFrame(part);
+    if (bytes === undefined) return;
+    const start = this.#expected === 'preface' ? this.#readPreface(bytes) : 0;
     if (start === undefined) return;
     const end = this.#readFrames(bytes, start);
     if (end === undefined) return;
-    if (end < bytes.length) this.#partialFrame = end === 0 ? bytes : bytes.subarray(end);
+    if (end < bytes.length) this.#keepPartialFrame(end === 0 ? bytes : bytes.subarray(end));
     if (this.#readEndWaiters.length > 0) this.#reportReadEnd();
     // Once for all window updates: many small frames would cost more than they send.
     if (this.#blocked.size > 0) this.#sendBlocked();
     if (this.#hasReplied && this.writer.needsDrain && this.writer.unsentBytes > MAX_UNREAD_REPLIES)
       this.#pause();
+  }
+
+  /** Undefined: the frame is still incomplete. Its parts are joined once, however many there are. */
+  #joinPartialFrame(part: Buffer): Buffer | undefined {
+    if (this.#partialBytes === 0) return part;
+    this.#partialFrame.push(part);
+    this.#partialBytes += part.length;
+    if (this.#partialBytes < this.#neededBytes) return undefined;
+    const bytes = Buffer.concat(this.#partialFrame);
+    this.#partialFrame = [];
+    this.#partialBytes = 0;
+    return bytes;
+  }
+
+  #keepPartialFrame(bytes: Buffer): void {
+    this.#partialFrame = [bytes];
+    this.#partialBytes = bytes.length;
+    this.#neededBytes =
+      this.#expected === 'preface'
+        ? PREFACE.length
+        : FRAME_HEADER_SIZE + (bytes.length < FRAME_HEADER_SIZE ? 0 : readUInt24(bytes, 0));
   }
 
   #reportReadEnd(): void {
@@ -312,10 +341,10 @@ export class Http2Connection implements DeadlineEntry {
       return undefined;
     }
     if (length < PREFACE.length) {
-      this.#partialFrame = bytes;
+      this.#keepPartialFrame(bytes);
       return undefined;
     }
-    this.#state = 'settings';
+    this.#expected = 'settings';
     return PREFACE.length;
   }
 
@@ -323,8 +352,7 @@ export class Http2Connection implements DeadlineEntry {
   #readFrames(bytes: Buffer, start: number): number | undefined {
     let at = start;
     while (bytes.length - at >= FRAME_HEADER_SIZE) {
-      const length =
-        ((bytes[at] as number) << 16) | ((bytes[at + 1] as number) << 8) | (bytes[at + 2] as number);
+      const length = readUInt24(bytes, at);
       if (length > MAX_FRAME_SIZE) {
         this.#fail(ErrorCode.frameSizeError);
         return undefined;
@@ -342,10 +370,10 @@ export class Http2Connection implements DeadlineEntry {
   }
 
   #readFrame(type: number, flags: number, id: number, bytes: Buffer, start: number, end: number): void {
-    if (this.#state === 'settings') {
+    if (this.#expected === 'settings') {
       // RFC 9113 §3.4.
       if (type !== FrameType.settings || (flags & Flag.ack) !== 0) return this.#fail(ErrorCode.protocolError);
-      this.#state = 'open';
+      this.#expected = 'frame';
     }
     const section = this.#partialSection;
     if (section !== undefined && (type !== FrameType.continuation || id !== section.streamId))
@@ -396,7 +424,11 @@ export class Http2Connection implements DeadlineEntry {
     const stream = this.#streams.get(id);
     if (stream === undefined || stream.isInputEnded) {
       this.acknowledge(size);
-      if (stream === undefined && this.#resetIds.has(id)) return this.#countUnproductive();
+      if (stream === undefined && this.#resetIds.has(id)) {
+        // In flight when the stream was reset: its window limits how much that can be.
+        if (size < MIN_PRODUCTIVE_DATA) this.#countUnproductive();
+        return;
+      }
       return this.#failStream(id, ErrorCode.streamClosed);
     }
     const dataStart = (flags & Flag.padded) === 0 ? start : start + 1;
@@ -548,9 +580,9 @@ export class Http2Connection implements DeadlineEntry {
 
   #setDeadline(): void {
     if (this.#state !== 'open' || this.#partialSection !== undefined) return;
-    const { idleSeconds } = this.#options;
-    const isIdle = this.#streams.size === 0 && this.#hasServed;
-    this.deadline = isIdle ? this.deadlines.deadlineIn(idleSeconds) : Number.POSITIVE_INFINITY;
+    if (this.#streams.size > 0) this.deadline = Number.POSITIVE_INFINITY;
+    else if (this.#hasServed) this.deadline = this.deadlines.deadlineIn(this.#options.idleSeconds);
+    else this.deadline = this.#firstRequestDeadline;
   }
 
   /** A closed stream whose request is still being processed counts as open until `release`. */
@@ -715,6 +747,9 @@ export class Http2Connection implements DeadlineEntry {
     this.writer.data(streamId, flags, bytes, start, end);
   }
 }
+
+const readUInt24 = (bytes: Buffer, at: number): number =>
+  ((bytes[at] as number) << 16) | ((bytes[at + 1] as number) << 8) | (bytes[at + 2] as number);
 
 const readUInt31 = (bytes: Buffer, at: number): number =>
   (((bytes[at] as number) & 0x7f) << 24) |

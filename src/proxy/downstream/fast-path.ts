@@ -81,18 +81,23 @@ export function createFastPath(options: FastPathOptions): FastPath {
   };
 }
 
-/** Handlers of streams that have ended, kept for the next streams of the same connection. */
-const MAX_IDLE_HANDLERS = 8;
+/** Handlers of streams that have ended, kept for later streams of the same connection. */
+const MAX_IDLE_HANDLERS = 16;
 
 function interceptStreams(fastPath: FastPathContext, connection: ClientConnection): Http2StreamInterceptor {
   const peer = new FastPeer(connection);
   const idle: FastStream[] = [];
+  let active = 0;
   const onIdle = (handler: FastStream): void => {
+    active -= 1;
+    // An idle connection keeps one.
+    if (active === 0) idle.length = 0;
     if (idle.length < MAX_IDLE_HANDLERS) idle.push(handler);
   };
   return {
     serve(stream, fallBack) {
       const handler = idle.pop() ?? new FastStream(fastPath, peer, onIdle);
+      active += 1;
       if (handler.serve(stream, fallBack)) return true;
       onIdle(handler);
       return false;

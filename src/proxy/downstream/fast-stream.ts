@@ -313,6 +313,8 @@ export class FastStream implements StreamHandler, Downstream, FastRequestOwner, 
   }
 
   #finish(isAborted: boolean): void {
+    // Nothing is read ahead for this client any more.
+    this.#exchange.clientDrained();
     this.#request.finish(isAborted);
     this.#release();
   }

@@ -205,19 +205,20 @@ export class TrustedIssuer {
     token: string,
     decoded: DecodedToken,
     now: Epoch,
-  ): Promise<LogoutRequest | undefined> {
+  ): Promise<LogoutRequest | RejectedToken> {
     const { name, label, logout, claims: mapping, clockTolerance } = this.#options;
+    if (logout === undefined) return this.#reject('logout_not_accepted');
     const signature = this.#readHeader(decoded, LOGOUT_TOKEN_TYPES);
-    if (logout === undefined || typeof signature === 'string') return undefined;
+    if (typeof signature === 'string') return this.#reject(signature);
     const key = await this.#verifySignature(token, signature, {
       audience: [...logout.audience],
       requiredClaims: ['exp', 'iat', 'jti'],
       maxTokenAge: MAX_LOGOUT_TOKEN_AGE,
       currentDate: new Date(now * 1_000),
     });
-    if (isRejected(key)) return undefined;
+    if (isRejected(key)) return key;
     const found = readLogoutClaims(decoded.claims, mapping.identity);
-    if (found === undefined) return undefined;
+    if (!('subject' in found)) return this.#reject(...found);
     const { subject, session } = found;
     return {
       issuer: name,
@@ -319,7 +320,9 @@ function classifyError(error: Error): [RejectionFault, claim?: string] {
   const { claim, reason } = error;
   if (reason === 'missing' || reason === 'invalid') return ['claim_missing', claim];
   if (claim === 'aud') return ['wrong_audience'];
-  return claim === 'nbf' && reason === 'check_failed' ? ['not_yet_valid'] : ['claim_mismatch', claim];
+  return (claim === 'nbf' || claim === 'iat') && reason === 'check_failed'
+    ? ['not_yet_valid']
+    : ['claim_mismatch', claim];
 }
 
 /**

@@ -4,7 +4,7 @@ import type { VerifiedToken } from '../../domain/verified-token.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import type { LogoutRequest, LogoutTokenReader } from '../../ports/logout-token-reader.ts';
 import { createTokenCache } from '../token-cache.ts';
-import { decodeToken, type TokenReading, type TrustedIssuer } from './trusted-issuer.ts';
+import { type DecodedToken, decodeToken, type TokenReading, type TrustedIssuer } from './trusted-issuer.ts';
 
 /** Identity providers put groups and roles into their tokens. */
 const MAX_LENGTH = 16_384;
@@ -53,12 +53,10 @@ export class TrustedIssuers {
     return [...this.#byIssuer.values()].some(({ acceptsLogout }) => acceptsLogout);
   }
 
-  async readLogoutToken(token: string, now: Epoch): Promise<LogoutRequest | undefined> {
+  async readLogoutToken(token: string, now: Epoch): Promise<LogoutRequest | RejectedToken> {
     const decoded = token.length > MAX_LENGTH ? undefined : decodeToken(token);
-    const issuer = decoded?.claims['iss'];
-    return decoded !== undefined && typeof issuer === 'string'
-      ? this.#byIssuer.get(issuer)?.readLogoutToken(token, decoded, now)
-      : undefined;
+    if (decoded === undefined) return reject('malformed');
+    return this.#findIssuer(decoded)?.readLogoutToken(token, decoded, now) ?? UNKNOWN_ISSUER;
   }
 
   /** The function completes the verification. Undefined: not a JWT. Otherwise rejected by its issuer or its header. */
@@ -66,10 +64,12 @@ export class TrustedIssuers {
     if (token.length > MAX_LENGTH) return undefined;
     const decoded = decodeToken(token);
     if (decoded === undefined) return undefined;
-    const { iss } = decoded.claims;
-    // Not verified yet: it only selects the issuer, whose keys and name the token must then match.
-    const issuer = typeof iss === 'string' ? this.#byIssuer.get(iss) : undefined;
-    return issuer?.prepare(token, decoded, now) ?? UNKNOWN_ISSUER;
+    return this.#findIssuer(decoded)?.prepare(token, decoded, now) ?? UNKNOWN_ISSUER;
+  }
+
+  /** `iss` is not verified yet: it only selects the issuer, whose keys and name the token must then match. */
+  #findIssuer({ claims: { iss } }: DecodedToken): TrustedIssuer | undefined {
+    return typeof iss === 'string' ? this.#byIssuer.get(iss) : undefined;
   }
 }
 

@@ -1,7 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { type ForeignIssuerServer, startForeignIssuer } from '../../support/foreign-issuer-server.ts';
+import {
+  type ForeignIssuerServer,
+  startForeignIssuer,
+  withTrustedIssuer,
+} from '../../support/foreign-issuer-server.ts';
 import { type IntrospectionServer, startIntrospectionServer } from '../../support/introspection-server.ts';
 import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
 import { until } from '../../support/until.ts';
@@ -15,21 +19,15 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
   beforeAll(async () => {
     [issuer, server] = await Promise.all([startForeignIssuer(), startIntrospectionServer()]);
     gateway = await startGateway((settings) => ({
-      ...settings,
-      listen: { ...settings.listen, fastPath },
-      trustedIssuers: {
-        corp: {
-          issuer: issuer.url,
-          audience: 'files-api',
-          scopes: { 'files.read': 'files:read' },
-          introspection: {
-            url: server.url,
-            clientId: 'gate:house',
-            clientSecret: 'a secret',
-            timeout: '60s',
-          },
+      ...withTrustedIssuer(issuer, {
+        introspection: {
+          url: server.url,
+          clientId: 'gate:house',
+          clientSecret: 'a secret',
+          timeout: '60s',
         },
-      },
+      })(settings),
+      listen: { ...settings.listen, fastPath },
       routes: [
         { path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] },
         { path: '/own/**', requires: 'files:read' },

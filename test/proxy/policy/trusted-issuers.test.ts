@@ -2,7 +2,11 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createForeignKey } from '../../support/foreign-issuer.ts';
-import { type ForeignIssuerServer, startForeignIssuer } from '../../support/foreign-issuer-server.ts';
+import {
+  type ForeignIssuerServer,
+  startForeignIssuer,
+  withTrustedIssuer,
+} from '../../support/foreign-issuer-server.ts';
 import { scrape } from '../../support/scrape.ts';
 import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
 import { until } from '../../support/until.ts';
@@ -13,16 +17,8 @@ describe.each([true, false])('tokens of a trusted issuer, fast path %s', (fastPa
   beforeAll(async () => {
     issuer = await startForeignIssuer();
     gateway = await startGateway((settings) => ({
-      ...settings,
+      ...withTrustedIssuer(issuer, { cooldown: '1s' })(settings),
       listen: { ...settings.listen, fastPath },
-      trustedIssuers: {
-        corp: {
-          issuer: issuer.url,
-          audience: 'files-api',
-          cooldown: '1s',
-          scopes: { 'files.read': 'files:read' },
-        },
-      },
       routes: [
         { path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] },
         { path: '/own/**', requires: 'files:read' },
@@ -180,13 +176,7 @@ test('an issuer that is unreachable: own tokens work, its tokens get 503 until i
   const issuer = await startForeignIssuer();
   onTestFinished(() => issuer.close());
   issuer.isUp = false;
-  const gateway = await startGateway((settings) => ({
-    ...settings,
-    trustedIssuers: {
-      corp: { issuer: issuer.url, audience: 'files-api', scopes: { 'files.read': 'files:read' } },
-    },
-    routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
-  }));
+  const gateway = await startGateway(withTrustedIssuer(issuer));
   onTestFinished(() => gateway.close());
   const { access_token: own } = await gateway.grant();
   const token = await issuer.sign();
@@ -225,13 +215,7 @@ test('an issuer that is unreachable: own tokens work, its tokens get 503 until i
 test('a reload without changes keeps the keys, and one that removes the issuer refuses its tokens', async () => {
   const issuer = await startForeignIssuer();
   onTestFinished(() => issuer.close());
-  const gateway = await startGateway((settings) => ({
-    ...settings,
-    trustedIssuers: {
-      corp: { issuer: issuer.url, audience: 'files-api', scopes: { 'files.read': 'files:read' } },
-    },
-    routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
-  }));
+  const gateway = await startGateway(withTrustedIssuer(issuer));
   onTestFinished(() => gateway.close());
   const token = await issuer.sign();
   expect((await gateway.api('/files/1', token)).status).toBe(200);
