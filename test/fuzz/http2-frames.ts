@@ -33,7 +33,7 @@ export interface FramesResult {
   connections: number;
   /** Frames sent. */
   frames: number;
-  /** Connections of valid frames only. */
+  /** Sequences of valid frames only. */
   valid: number;
   /** Connections that the gateway closed. */
   closed: number;
@@ -58,7 +58,8 @@ export interface FrameSequence {
 type Below = (limit: number) => number;
 
 const PARALLEL = 12;
-const ROUND = 400;
+/** Sequences. */
+const ROUND = 1_000;
 const MAX_ACTIONS = 24;
 const METHODS = ['GET', 'GET', 'GET', 'HEAD', 'DELETE', 'OPTIONS', 'POST', 'PUT'];
 const FIELDS = [
@@ -99,7 +100,8 @@ function splitHead(below: Below, stream: number, block: Buffer, end: boolean): B
   ];
 }
 
-export function createSequence(seed: number, token: string): FrameSequence {
+/** `firstStream`: the lowest id that was not used on the connection. */
+export function createSequence(seed: number, token: string, firstStream = 1): FrameSequence {
   const below = randomBelow(seed);
   for (let skipped = 0; skipped < 8; skipped += 1) below(2);
   const pick = <T>(list: readonly T[]): T => list[below(list.length)] as T;
@@ -108,7 +110,7 @@ export function createSequence(seed: number, token: string): FrameSequence {
   const complete = new Map<number, string>();
   const targets = new Map<number, string>();
   const uploading = new Set<number>();
-  let nextStream = 1;
+  let nextStream = firstStream;
   for (let actions = 1 + below(MAX_ACTIONS); actions > 0; actions -= 1)
     switch (below(14)) {
       case 0:
@@ -118,8 +120,10 @@ export function createSequence(seed: number, token: string): FrameSequence {
         groups.push([windowUpdateFrame(0, 1 + below(100_000))]);
         break;
       case 2:
-        if (nextStream > 1)
-          groups.push([windowUpdateFrame(1 + 2 * below((nextStream - 1) / 2), 1 + below(50_000))]);
+        if (nextStream > firstStream)
+          groups.push([
+            windowUpdateFrame(firstStream + 2 * below((nextStream - firstStream) / 2), 1 + below(50_000)),
+          ]);
         break;
       case 3:
         groups.push([priorityFrame(1 + 2 * below(20), 0)]);
@@ -184,7 +188,9 @@ function damage(original: readonly Buffer[], below: Below): Buffer[] {
   let frames = [...original];
   for (let left = 1 + below(3); left > 0; left -= 1) {
     const at = below(frames.length + 1);
-    const chosen = frames[at] ?? pingFrame(1);
+    const found = frames[at];
+    // An earlier change may have truncated it.
+    const chosen = found !== undefined && found.length >= 9 ? found : pingFrame(1);
     const head = Buffer.from(chosen);
     switch (below(9)) {
       case 0:
@@ -327,13 +333,20 @@ async function startTarget(): Promise<Target> {
   };
 }
 
-async function send({ gateway }: Target, sequence: FrameSequence): Promise<FrameClient> {
-  const client = await frameClient(gateway.port, {
-    ca: gateway.ca.pem,
-    settings: [[SETTING.enablePush, 0]],
-    // It would be sent within a frame that is split.
-    acknowledgeSettings: false,
-  });
+/** A client that uses its connection for several sequences, as long as the gateway does not close it. */
+interface Lane {
+  client: FrameClient | undefined;
+  /** The sequences sent on the connection. */
+  seeds: number[];
+  /** One of them was damaged: it may have changed windows, so that valid requests may get no response. */
+  isDamaged: boolean;
+}
+
+const SEQUENCES_PER_CONNECTION = 8;
+/** More streams than a sequence opens, and higher than the ids of damaged frames. */
+const STREAMS_PER_SEQUENCE = 200;
+
+async function send(client: FrameClient, sequence: FrameSequence): Promise<void> {
   const bytes = Buffer.concat(sequence.frames);
   let from = 0;
   for (const end of [...sequence.cuts, bytes.length]) {
@@ -344,33 +357,52 @@ async function send({ gateway }: Target, sequence: FrameSequence): Promise<Frame
       client.socket.write(piece, () => resolve());
     });
   }
-  if (sequence.isValid) {
-    const streams = [...sequence.complete.keys()];
+  const streams = [...sequence.complete.keys()];
+  if (sequence.isValid)
     await client.until(() =>
       streams.every((stream) => client.endedCleanly(stream) || client.resetCode(stream) !== undefined),
     );
-  }
-  return client;
 }
 
-async function runOne(target: Target, seed: number, result: FramesResult): Promise<string[]> {
-  const sequence = createSequence(seed, target.token);
-  const client = await send(target, sequence);
-  try {
-    // The last damaged frame may announce more bytes than follow.
-    const isComplete = sequence.isValid || hasCompleteFrames(Buffer.concat(sequence.frames));
-    if (isComplete) await client.waitForPong();
+async function runOne(target: Target, lane: Lane, seed: number, result: FramesResult): Promise<string[]> {
+  const { gateway, token } = target;
+  if (lane.client === undefined) {
+    lane.client = await frameClient(gateway.port, {
+      ca: gateway.ca.pem,
+      settings: [[SETTING.enablePush, 0]],
+      // It would be sent within a frame that is split.
+      acknowledgeSettings: false,
+    });
+    lane.seeds = [];
+    lane.isDamaged = false;
     result.connections += 1;
+  }
+  const { client, seeds } = lane;
+  const created = createSequence(seed, token, 1 + seeds.length * STREAMS_PER_SEQUENCE);
+  lane.isDamaged ||= !created.isValid;
+  const sequence: FrameSequence = { ...created, isValid: !lane.isDamaged };
+  seeds.push(seed);
+  let isOver = true;
+  try {
+    await send(client, sequence);
+    // Otherwise the last frame announces more bytes than follow.
+    const isComplete = hasCompleteFrames(Buffer.concat(sequence.frames));
+    if (isComplete) await client.waitForPong();
+    isOver = !isComplete || client.isOver() || seeds.length === SEQUENCES_PER_CONNECTION;
     result.frames += sequence.frames.length;
     result.valid += sequence.isValid ? 1 : 0;
     result.closed += client.isOver() ? 1 : 0;
     for (const stream of sequence.targets.keys())
       result.responses += client.outcome(stream)?.status === undefined ? 0 : 1;
-    return checkReceived(client, sequence).map((problem) => `connection ${seed}: ${problem}`);
+    return checkReceived(client, sequence).map((problem) => `sequences ${seeds.join()}: ${problem}`);
   } catch (error) {
-    return [`connection ${seed}: ${(error as Error).message}`];
+    isOver = true;
+    return [`sequences ${seeds.join()}: ${(error as Error).message}`];
   } finally {
-    client.destroy();
+    if (isOver) {
+      client.destroy();
+      lane.client = undefined;
+    }
   }
 }
 
@@ -404,7 +436,10 @@ export async function fuzzFrames({ count, seed, log = () => {} }: FramesOptions)
       const end = next + ROUND;
       const problems: string[] = [];
       const run = async (): Promise<void> => {
-        while (next < end && result.frames < count) problems.push(...(await runOne(target, next++, result)));
+        const lane: Lane = { client: undefined, seeds: [], isDamaged: false };
+        while (next < end && result.frames < count)
+          problems.push(...(await runOne(target, lane, next++, result)));
+        lane.client?.destroy();
       };
       await Promise.all(Array.from({ length: PARALLEL }, run));
       await until('no request is active', async () => {
