@@ -8,6 +8,7 @@ export const REJECTION_FAULTS = {
   type_not_accepted: 'Its `typ` is not accepted: see `trustedIssuers.<name>.tokenType`.',
   header_not_accepted: 'Its header has `crit`, or a `kid` that is not text.',
   logout_token: 'It is a logout token.',
+  id_token: 'It is an ID token, which states who signed in. Send the access token.',
   unknown_key: 'The issuer has no key with its `kid` and `alg`.',
   invalid_signature: 'It is not signed with the key that it names.',
   expired: 'Its `exp` has passed. Of a logout token, also: its `iat` is more than five minutes ago.',

@@ -4,7 +4,7 @@ import { getHeaderValues } from '../http/raw-headers.ts';
 import type { TokenRequestProofs } from '../oauth/service.ts';
 import type { ProofVerifier } from '../ports/proof-verifier.ts';
 import type { Sealer } from '../ports/sealer.ts';
-import type { PolicyContext } from '../proxy/policy/authorize.ts';
+import { AMBIGUOUS_HOST, type PolicyContext } from '../proxy/policy/authorize.ts';
 import { readPresentedProof } from '../proxy/policy/presented-proof.ts';
 import { ProofMemory } from '../tokens/proof-memory.ts';
 import { createProofNonces } from '../tokens/proof-nonce.ts';
@@ -51,8 +51,9 @@ export function createTokenRequestProofs(
     algorithms: verifier.algorithms,
     async verify(context) {
       const { method = '', url = '', rawHeaders } = context.request;
-      const { values, forwardedHost } = readPresentedProof(context, trustedProxies.includes);
+      const { values, forwardedHost, isHostAmbiguous } = readPresentedProof(context, trustedProxies.includes);
       if (values.length === 0) return undefined;
+      if (isHostAmbiguous) return { ok: false, detail: AMBIGUOUS_HOST };
       const parsed = parseTarget(url, { method, isServedAuthority: isOwnAuthority, encodedSlash: true });
       if (parsed.kind !== 'target') return { ok: false, detail: 'htu is not the URL of the request' };
       const { path, authority } = parsed.target;

@@ -19,7 +19,8 @@ import { getPagesOrigin } from '../../server/pages-origin.ts';
 import type { Check } from '../check.ts';
 import { checkKeyFileMode } from './files.ts';
 
-export const checkLikelyMistakes: Check = ({ hosts, integrations, routes, upstreams, tokens }) => {
+export const checkLikelyMistakes: Check = (settings) => {
+  const { hosts, integrations, routes, upstreams, tokens, trustedIssuers } = settings;
   const usedUpstreams = new Set(routes.map(({ upstream }) => upstream));
   return {
     warnings: [
@@ -43,6 +44,13 @@ export const checkLikelyMistakes: Check = ({ hosts, integrations, routes, upstre
       ...(tokens.accessLifetime > tokens.grantLifetime
         ? ['tokens.accessLifetime: is longer than tokens.grantLifetime, which ends every token sooner']
         : []),
+      ...Object.entries(trustedIssuers).flatMap(([name, { maxStaleness, refreshInterval, jwksFile }]) =>
+        jwksFile === undefined && maxStaleness < refreshInterval
+          ? [
+              `trustedIssuers.${name}.maxStaleness: is shorter than refreshInterval, so its tokens get 503 as soon as one fetch of its keys fails`,
+            ]
+          : [],
+      ),
     ],
   };
 };

@@ -57,7 +57,7 @@ const WINDOW_UPDATES = { initial: 200, perStream: 2, perDataFrame: 20 } as const
 const MIN_PRODUCTIVE_DATA = 256;
 /** CVE-2024-27316. */
 const MAX_CONTINUATIONS = 8;
-const MAX_HEADER_BLOCK = 16_384;
+const MIN_HEADER_BLOCK_LIMIT = 16_384;
 /** Replies that the client does not read: beyond this nothing more is read from it. */
 const MAX_UNREAD_REPLIES = 65_536;
 /** Streams that were reset here: the client may still send frames on them. */
@@ -100,6 +100,7 @@ export class Http2Connection implements DeadlineEntry {
   sendWindow = DEFAULT_WINDOW;
   readonly #options: Http2ConnectionOptions;
   readonly #fieldLimits: FieldLimits;
+  readonly #maxHeaderBlock: number;
   readonly #decoder = new HpackDecoder();
   readonly #sections = new Map<string, RequestFields>();
   #sectionsVersion = 0;
@@ -121,7 +122,9 @@ export class Http2Connection implements DeadlineEntry {
   #partialBytes = 0;
   #neededBytes = 0;
   #partialSection: PartialSection | undefined = undefined;
+  /** The last stream that was accepted, and the last that the client has begun. */
   #lastStreamId = 0;
+  #lastSeenId = 0;
   #hasServed = false;
   readonly #firstRequestDeadline: number;
   /** Requests whose stream is closed, and which are still being processed (CVE-2025-8671). */
@@ -140,6 +143,7 @@ export class Http2Connection implements DeadlineEntry {
     this.deadlines = deadlines;
     // Pseudo-header fields are counted, too; one more field than allowed is decoded, so that it gets a 431.
     this.#fieldLimits = { size: limits.headers, count: MAX_FIELDS + 4 };
+    this.#maxHeaderBlock = Math.max(MIN_HEADER_BLOCK_LIMIT, limits.headers);
     this.#resets = new Allowance(limits.streams + RESETS.beyondStreams, RESETS.perSecond);
     this.writer = new FrameWriter(socket);
     this.#firstRequestDeadline = performance.now() + limits.headerTimeout * 1_000;
@@ -226,8 +230,12 @@ export class Http2Connection implements DeadlineEntry {
     this.#closeStreams();
   };
 
+  get #isClosed(): boolean {
+    return this.#state === 'closed';
+  }
+
   #closeStreams(): void {
-    for (const stream of [...this.#streams.values()]) stream.closeByPeer();
+    for (const stream of this.#streams.values()) stream.closeByPeer();
   }
 
   /** An error of the connection (RFC 9113 §5.4.1). */
@@ -364,7 +372,7 @@ export class Http2Connection implements DeadlineEntry {
       const streamId = readUInt31(bytes, at + 5);
       at = payload + length;
       this.#readFrame(type, flags, streamId, bytes, payload, at);
-      if ((this.#state as State) === 'closed') return undefined;
+      if (this.#isClosed) return undefined;
     }
     return at;
   }
@@ -409,7 +417,7 @@ export class Http2Connection implements DeadlineEntry {
   }
 
   #isIdle(id: number): boolean {
-    return id > this.#lastStreamId || (id & 1) === 0;
+    return id > this.#lastSeenId || (id & 1) === 0;
   }
 
   /** RFC 9113 §6.1. */
@@ -481,7 +489,7 @@ export class Http2Connection implements DeadlineEntry {
     const section = this.#partialSection;
     if (section === undefined) return this.#fail(ErrorCode.protocolError);
     section.size += end - start;
-    if (section.parts.length > MAX_CONTINUATIONS || section.size > MAX_HEADER_BLOCK)
+    if (section.parts.length > MAX_CONTINUATIONS || section.size > this.#maxHeaderBlock)
       return this.#closeForAbuse('CONTINUATION frames');
     section.parts.push(Buffer.from(bytes.subarray(start, end)));
     if ((flags & Flag.endHeaders) === 0) return;
@@ -499,7 +507,7 @@ export class Http2Connection implements DeadlineEntry {
     start: number,
     end: number,
   ): void {
-    const isNew = id > this.#lastStreamId;
+    const isNew = id > this.#lastSeenId;
     const stream = isNew ? undefined : this.#streams.get(id);
     // RFC 9113 §5.1.1: ids only increase.
     if (!isNew && stream === undefined && !this.#resetIds.has(id)) return this.#fail(ErrorCode.streamClosed);
@@ -508,7 +516,13 @@ export class Http2Connection implements DeadlineEntry {
     if (fields === undefined) return;
     const isEnd = (flags & Flag.endStream) !== 0;
     if (stream !== undefined) return this.#readTrailers(stream, fields, isEnd);
-    if (!isNew || this.#state === 'draining') return this.#countUnproductive();
+    if (!isNew) return this.#countUnproductive();
+    this.#lastSeenId = id;
+    if (this.#state === 'draining') {
+      // RFC 9113 §6.8: it was begun before the client received GOAWAY, and is not processed.
+      this.#rememberReset(id);
+      return this.#countUnproductive();
+    }
     this.#lastStreamId = id;
     if (dependsOnItself || !fields.isRequest || (isEnd && (fields.contentLength ?? 0) > 0))
       return this.#failStream(id, ErrorCode.protocolError);

@@ -32,9 +32,7 @@ export class HpackDecoder {
   /** Changes with the dynamic table: the same bytes give the same fields as long as it stays the same. */
   version = 0;
   /** The dynamic table; the newest entry is at `#newest`. */
-  readonly #entries: (HeaderField | undefined)[] = new Array<HeaderField | undefined>(RING_SIZE).fill(
-    undefined,
-  );
+  readonly #entries: (HeaderField | undefined)[] = Array.from({ length: RING_SIZE });
   #newest = 0;
   #count = 0;
   #size = 0;

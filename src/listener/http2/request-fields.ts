@@ -41,32 +41,24 @@ export class RequestFields implements FieldSink {
     const total = this.#fields.length + this.#pseudoFields + 1;
     this.isTooLarge = this.size > size || total > count;
     if (this.size > size * EXCESS || total > count * EXCESS) return false;
-    switch (field.kind) {
-      case 'invalid':
-        this.#isMalformed = true;
-        break;
-      case ':method':
-        this.#addPseudo(this.method === '' && field.value !== '');
-        this.method = field.value;
-        return true;
-      case ':scheme':
-        this.#addPseudo(this.scheme === '' && field.value !== '');
-        this.scheme = field.value;
-        return true;
-      case ':path':
-        this.#addPseudo(this.path === '' && field.value !== '');
-        this.path = field.value;
-        return true;
-      case ':authority':
-        this.#addPseudo(this.authority === undefined);
-        this.authority = field.value;
-        return true;
-      case 'content-length':
-        this.#addContentLength(field.value);
-        break;
-      default:
+    const { kind, value } = field;
+    if (kind === ':method') {
+      this.#addPseudo(this.method === '' && value !== '');
+      this.method = value;
+    } else if (kind === ':scheme') {
+      this.#addPseudo(this.scheme === '' && value !== '');
+      this.scheme = value;
+    } else if (kind === ':path') {
+      this.#addPseudo(this.path === '' && value !== '');
+      this.path = value;
+    } else if (kind === ':authority') {
+      this.#addPseudo(this.authority === undefined);
+      this.authority = value;
+    } else {
+      if (kind === 'invalid') this.#isMalformed = true;
+      else if (kind === 'content-length') this.#addContentLength(value);
+      this.#fields.push(field);
     }
-    this.#fields.push(field);
     return true;
   }
 

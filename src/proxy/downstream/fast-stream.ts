@@ -298,17 +298,15 @@ export class FastStream implements StreamHandler, Downstream, FastRequestOwner, 
   }
 
   onClose(): void {
-    switch (this.#state) {
-      case 'authorizing':
-        // It occupies the process until the token is verified.
-        this.#state = 'abandoned';
-        return this.#stream.connection.retain();
-      case 'busy':
-        this.#exchange.clientClosed();
-        return this.#finish(true);
-      case 'receiving':
-        return this.#release();
-      default:
+    const state = this.#state;
+    if (state === 'receiving') this.#release();
+    else if (state === 'authorizing') {
+      // It occupies the process until the token is verified.
+      this.#state = 'abandoned';
+      this.#stream.connection.retain();
+    } else if (state === 'busy') {
+      this.#exchange.clientClosed();
+      this.#finish(true);
     }
   }
 

@@ -55,7 +55,11 @@ export interface PresentedProof {
   readonly values: readonly string[];
   /** The host that a trusted proxy forwards. */
   readonly forwardedHost?: string | undefined;
+  /** It forwards several, of which the client may have sent the first: the proof is refused. */
+  readonly isHostAmbiguous?: true;
 }
+
+export const AMBIGUOUS_HOST = 'X-Forwarded-Host has several values';
 
 export interface AccessRequest {
   readonly method: string;
@@ -185,7 +189,9 @@ async function decideWithProof(
       fault: 'not_proof_bound',
       scheme: 'dpop',
     });
-  const { values, forwardedHost } = request.proof?.() ?? NO_PROOF;
+  const { values, forwardedHost, isHostAmbiguous } = request.proof?.() ?? NO_PROOF;
+  if (isHostAmbiguous)
+    return refuseOrReport(rule, target, { reason: 'proof_invalid', detail: AMBIGUOUS_HOST });
   const checked = await policy.proofs.verifier.verify({
     proofs: values,
     method,

@@ -67,15 +67,23 @@ function isEmailTrusted(claims: JsonObject, path: string, trustsEmail: boolean):
     : isVerified === true && (trustsEmail || STANDARD_EMAIL.has(path));
 }
 
-/** A claim that an identity or an access decision may depend on: an e-mail address only if it is trusted. */
-export function readTrustedClaim(
+/** May an identity or an access decision depend on this claim? An e-mail address only if it is trusted. */
+export const isTrustedClaim = (
   claims: JsonObject,
   path: string,
   { email, trustsEmail }: ClaimMapping,
-): Json | undefined {
-  const isEmail = path === email || STANDARD_EMAIL.has(path);
-  return isEmail && !isEmailTrusted(claims, path, trustsEmail) ? undefined : readClaim(claims, path);
-}
+): boolean =>
+  !(isSameClaim(path, email) || STANDARD_EMAIL.has(path)) || isEmailTrusted(claims, path, trustsEmail);
+
+/** A top-level claim has two notations. */
+const isSameClaim = (path: string, other: string): boolean =>
+  path === other || path === `/${other}` || other === `/${path}`;
+
+export const readTrustedClaim = (
+  claims: JsonObject,
+  path: string,
+  mapping: ClaimMapping,
+): Json | undefined => (isTrustedClaim(claims, path, mapping) ? readClaim(claims, path) : undefined);
 
 export function readTrustedText(claims: JsonObject, path: string, mapping: ClaimMapping): string | undefined {
   const value = readTrustedClaim(claims, path, mapping);
@@ -83,9 +91,9 @@ export function readTrustedText(claims: JsonObject, path: string, mapping: Claim
 }
 
 export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile | undefined {
-  const name = readText(claims, mapping.name);
+  const name = readTrustedText(claims, mapping.name, mapping);
   const email = readTrustedText(claims, mapping.email, mapping);
-  const groupClaim = readClaim(claims, mapping.groups);
+  const groupClaim = readTrustedClaim(claims, mapping.groups, mapping);
   const groups = Array.isArray(groupClaim) ? groupClaim.filter(isUsableText) : [];
   return createProfile({
     ...(name !== undefined && { name }),
@@ -94,8 +102,8 @@ export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile |
   });
 }
 
-export function mapScope(claims: JsonObject, paths: readonly string[], { map, always }: ScopeMapping): Scope {
-  const words = paths.flatMap((path) => readWords(readClaim(claims, path)));
+export function mapScope(claims: JsonObject, mapping: ClaimMapping, { map, always }: ScopeMapping): Scope {
+  const words = mapping.scope.flatMap((path) => readWords(readTrustedClaim(claims, path, mapping)));
   return unionScopes([always, ...words.map((word) => map.get(word))].filter((scope) => scope !== undefined));
 }
 

@@ -11,13 +11,14 @@ import { readConfirmation } from '../confirmation.ts';
 import { isOpaqueToken } from '../opaque-token.ts';
 import {
   type ClaimMapping,
+  isTrustedClaim,
   mapProfile,
   mapScope,
-  readText,
   readTrustedClaim,
   readTrustedText,
   type ScopeMapping,
 } from './claim-mapping.ts';
+import { isIdToken } from './id-token.ts';
 import type { TokenIntrospection } from './introspection.ts';
 import type { IssuerKeys } from './issuer-keys.ts';
 import { type IssuerKey, isSignatureAlgorithm, type SignatureAlgorithm } from './key-set.ts';
@@ -125,11 +126,17 @@ export class TrustedIssuer {
   }
 
   /** Rejected by its header before any key is looked up, or the function that completes the verification. */
-  prepare(token: string, decoded: DecodedToken, now: Epoch): (() => Promise<TokenReading>) | RejectedToken {
+  prepare(
+    token: string,
+    decoded: DecodedToken,
+    now: Epoch,
+    acceptsIdTokens: boolean,
+  ): (() => Promise<TokenReading>) | RejectedToken {
     const signature = this.#readHeader(decoded, this.#options.tokenTypes);
     if (typeof signature === 'string') return this.#reject(signature);
     // A logout token without a type of its own looks like an access token.
     if (isLogoutToken(decoded.claims)) return this.#reject('logout_token');
+    if (!acceptsIdTokens && isIdToken(decoded.header, decoded.claims)) return this.#reject('id_token');
     return () => this.#verifyAccessToken(token, decoded.claims, signature, now);
   }
 
@@ -191,8 +198,10 @@ export class TrustedIssuer {
   }
 
   #findClaimMismatch(claims: JsonObject): RejectedToken | undefined {
-    for (const [name, value] of this.#options.requiredClaims)
-      if (value !== undefined && claims[name] !== value) return this.#reject('claim_mismatch', name);
+    const { requiredClaims, claims: mapping } = this.#options;
+    for (const [name, value] of requiredClaims)
+      if (!isTrustedClaim(claims, name, mapping) || (value !== undefined && claims[name] !== value))
+        return this.#reject('claim_mismatch', name);
     return undefined;
   }
 
@@ -279,7 +288,9 @@ export class TrustedIssuer {
   #map(claims: JsonObject, keyId: string): TokenReading {
     const { name, label, clockTolerance, claims: mapping, scope, logout } = this.#options;
     const subject = readTrustedText(claims, mapping.identity, mapping);
-    const clientId = mapping.clientId.map((path) => readText(claims, path)).find((id) => id !== undefined);
+    const clientId = mapping.clientId
+      .map((path) => readTrustedText(claims, path, mapping))
+      .find((id) => id !== undefined);
     const binding = readConfirmation(claims['cnf']);
     if (subject === undefined) return this.#reject('claim_missing', mapping.identity);
     if (binding === undefined) return this.#reject('claim_missing', 'cnf');
@@ -295,7 +306,7 @@ export class TrustedIssuer {
       generation: 0,
       clientId: `${name}/${clientId ?? ''}`,
       identity: `${label}:${subject}`,
-      scope: mapScope(claims, mapping.scope, scope),
+      scope: mapScope(claims, mapping, scope),
       // A clock that is ahead must not let a token survive a revocation.
       issuedAt: Number(iat) - clockTolerance,
       expires: Math.min(Number(exp), latest) + clockTolerance,

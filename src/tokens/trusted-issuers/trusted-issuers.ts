@@ -60,11 +60,15 @@ export class TrustedIssuers {
   }
 
   /** The function completes the verification. Undefined: not a JWT. Otherwise rejected by its issuer or its header. */
-  prepare(token: string, now: Epoch): (() => Promise<TokenReading>) | RejectedToken | undefined {
+  prepare(
+    token: string,
+    now: Epoch,
+    acceptsIdTokens = false,
+  ): (() => Promise<TokenReading>) | RejectedToken | undefined {
     if (token.length > MAX_LENGTH) return undefined;
     const decoded = decodeToken(token);
     if (decoded === undefined) return undefined;
-    return this.#findIssuer(decoded)?.prepare(token, decoded, now) ?? UNKNOWN_ISSUER;
+    return this.#findIssuer(decoded)?.prepare(token, decoded, now, acceptsIdTokens) ?? UNKNOWN_ISSUER;
   }
 
   /** `iss` is not verified yet: it only selects the issuer, whose keys and name the token must then match. */
