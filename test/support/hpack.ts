@@ -32,34 +32,46 @@ const HUFFMAN_CODES = (
 ).split(' ');
 const EOS_LENGTH = 30;
 
-const toBits = (code: string): string => {
-  const [value = '', length = ''] = code.split('/');
-  return Number.parseInt(value, 16).toString(2).padStart(Number(length), '0');
-};
-const BITS = HUFFMAN_CODES.map(toBits);
-const BYTES = new Map(BITS.map((bits, byte) => [bits, byte]));
+interface Code {
+  readonly value: number;
+  readonly length: number;
+}
+
+const CODES = HUFFMAN_CODES.map((text): Code => {
+  const [value = '', length = ''] = text.split('/');
+  return { value: Number.parseInt(value, 16), length: Number(length) };
+});
+/** By length and value. */
+const BYTES: readonly Map<number, number>[] = Array.from({ length: EOS_LENGTH + 1 }, () => new Map());
+CODES.forEach(({ value, length }, byte) => BYTES[length]?.set(value, byte));
 
 export function encodeHuffman(text: string): Buffer {
-  let bits = '';
-  for (const byte of Buffer.from(text, 'latin1')) bits += BITS[byte];
-  bits += '1'.repeat((8 - (bits.length % 8)) % 8);
-  return Buffer.from(bits.match(/.{8}/g)?.map((octet) => Number.parseInt(octet, 2)) ?? []);
+  const bits = [...Buffer.from(text, 'latin1')]
+    .map((byte) => CODES[byte] as Code)
+    .map(({ value, length }) => value.toString(2).padStart(length, '0'))
+    .join('');
+  const octets = `${bits}${'1'.repeat((8 - (bits.length % 8)) % 8)}`.match(/.{8}/g) ?? [];
+  return Buffer.from(octets.map((octet) => Number.parseInt(octet, 2)));
 }
 
 /** Undefined: not a valid encoding (§5.2). */
 export function decodeHuffman(bytes: Buffer): string | undefined {
   const decoded: number[] = [];
-  let bits = '';
+  let value = 0;
+  let length = 0;
   for (const byte of bytes)
     for (let bit = 7; bit >= 0; bit -= 1) {
-      bits += (byte >> bit) & 1;
-      const found = BYTES.get(bits);
+      value = (value << 1) | ((byte >> bit) & 1);
+      length += 1;
+      const found = BYTES[length]?.get(value);
       if (found !== undefined) {
         decoded.push(found);
-        bits = '';
-      } else if (bits.length === EOS_LENGTH) return undefined;
+        value = 0;
+        length = 0;
+      } else if (length === EOS_LENGTH) return undefined;
     }
-  return bits.length < 8 && !bits.includes('0') ? Buffer.from(decoded).toString('latin1') : undefined;
+  const isPadding = length < 8 && value === 2 ** length - 1;
+  return isPadding ? Buffer.from(decoded).toString('latin1') : undefined;
 }
 
 /** §5.1: an integer with a prefix of `bits` bits; `first` holds the other bits of the first byte. */
@@ -183,10 +195,15 @@ const MAX_INTEGER_BYTES = 4;
 /** §4.2: the smallest and the last of several changes. */
 const MAX_SIZE_UPDATES = 2;
 
+export class MalformedBlock extends Error {}
+/** One for all: the fuzzers cause millions. */
+const MALFORMED = new MalformedBlock('a malformed header block');
+
 /** Decodes the header blocks of a connection. Throws `MalformedBlock` where the RFC requires a decoding error. */
 export class ReferenceDecoder {
   readonly #dynamicTable: Field[] = [];
   readonly #limit: number;
+  #size = 0;
   #maxSize: number;
   #bytes: Buffer = Buffer.alloc(0);
   #at = 0;
@@ -210,7 +227,7 @@ export class ReferenceDecoder {
       if (first >> 5 === 1) {
         updates += 1;
         const size = this.#readInteger(5);
-        if (fields.length > 0 || updates > MAX_SIZE_UPDATES || size > this.#limit) throw new MalformedBlock();
+        if (fields.length > 0 || updates > MAX_SIZE_UPDATES || size > this.#limit) throw MALFORMED;
         this.#maxSize = size;
         this.#evict(size);
       } else if (first >= 128) fields.push(this.#get(this.#readInteger(7)));
@@ -225,22 +242,25 @@ export class ReferenceDecoder {
     const field: Field = [name, this.#readString()];
     if (isIndexed) {
       this.#evict(this.#maxSize - sizeOf(field));
-      if (sizeOf(field) <= this.#maxSize) this.#dynamicTable.unshift(field);
+      if (sizeOf(field) <= this.#maxSize) {
+        this.#dynamicTable.unshift(field);
+        this.#size += sizeOf(field);
+      }
     }
     return field;
   }
 
   #evict(size: number): void {
-    while (
-      this.#dynamicTable.length > 0 &&
-      this.#dynamicTable.reduce((sum, entry) => sum + sizeOf(entry), 0) > size
-    )
-      this.#dynamicTable.pop();
+    while (this.#size > size) {
+      const oldest = this.#dynamicTable.pop();
+      if (oldest === undefined) return;
+      this.#size -= sizeOf(oldest);
+    }
   }
 
   #get(index: number): Field {
     const entry = STATIC_TABLE[index - 1] ?? this.#dynamicTable[index - NEWEST_ENTRY];
-    if (entry === undefined) throw new MalformedBlock();
+    if (entry === undefined) throw MALFORMED;
     return entry;
   }
 
@@ -254,29 +274,27 @@ export class ReferenceDecoder {
       value += (byte & 0x7f) * 128 ** count;
       if (byte < 128) return value;
     }
-    throw new MalformedBlock();
+    throw MALFORMED;
   }
 
   #readString(): string {
     const isHuffman = (this.#bytes[this.#at] ?? 0) >= 128;
     const length = this.#readInteger(7);
     const bytes = this.#bytes.subarray(this.#at, this.#at + length);
-    if (bytes.length < length) throw new MalformedBlock();
+    if (bytes.length < length) throw MALFORMED;
     this.#at += length;
     const text = isHuffman ? decodeHuffman(bytes) : bytes.toString('latin1');
-    if (text === undefined) throw new MalformedBlock();
+    if (text === undefined) throw MALFORMED;
     return text;
   }
 
   #readByte(): number {
     const byte = this.#bytes[this.#at];
-    if (byte === undefined) throw new MalformedBlock();
+    if (byte === undefined) throw MALFORMED;
     this.#at += 1;
     return byte;
   }
 }
-
-export class MalformedBlock extends Error {}
 
 /** §4.1. */
 const sizeOf = ([name, value]: Field): number => name.length + value.length + 32;
