@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
 import { createHttpClient } from '../lib/http-client.ts';
+import type { RateLimiter } from '../lib/rate-limiter.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { type OpenedResource, SharedResources } from '../lib/shared-resources.ts';
 import { StartError } from '../lib/start-error.ts';
@@ -136,6 +137,7 @@ export interface OpenTrustedIssuers {
 export async function openTrustedIssuers(
   { trustedIssuers, tokens }: Settings,
   registry: IssuerKeysRegistry,
+  tokenGuesses: RateLimiter,
 ): Promise<OpenTrustedIssuers> {
   const sources = await Promise.all(
     Object.entries(trustedIssuers).map(async ([name, settings]) => {
@@ -145,7 +147,7 @@ export async function openTrustedIssuers(
   );
   const opened = sources.map(({ settings, source, fixedKeys }) => {
     const keys = registry.acquire(source, fixedKeys);
-    const introspection = openIntrospection(source, settings, tokens.cacheSize, registry.log);
+    const introspection = openIntrospection(source, settings, tokens.cacheSize, registry.log, tokenGuesses);
     return {
       keys,
       issuer: createTrustedIssuer(source.name, settings, keys, introspection?.client),
@@ -168,6 +170,7 @@ function openIntrospection(
   { introspection }: IssuerSettings,
   cacheSize: number,
   log: Logger,
+  guesses: RateLimiter,
 ): { readonly client: TokenIntrospection; readonly close: () => void } | undefined {
   if (introspection === undefined) return undefined;
   const { url, clientId, clientSecret, cacheLifetime, maxStaleness, timeout } = introspection;
@@ -187,6 +190,7 @@ function openIntrospection(
       maxStaleness,
       cacheSize,
       httpClient,
+      guesses,
       onStateChange(error) {
         if (error === undefined) log.info('introspection_recovered', { issuer: name });
         else log.warn('introspection_failed', { issuer: name, ...errorFields(error), stack: undefined });

@@ -530,7 +530,8 @@ describe('memory', () => {
 
 describe('uploads that no upstream takes', () => {
   const MiB = 1_048_576;
-  const STREAM_WINDOW = 262_144;
+  /** As long as the upstream takes nothing. */
+  const STREAM_WINDOW = 65_535;
 
   /** A proxy whose only upstream connection is in use, and a client that uploads as much as its windows allow. */
   async function startBusyProxy() {
@@ -566,7 +567,7 @@ describe('uploads that no upstream takes', () => {
       end: false,
     });
 
-  test('X07 the gateway takes at most 256 KiB of each and 1 MiB of all, and the rest once the upstream takes it', async () => {
+  test('X07 the gateway takes at most 128 KiB of each, and the rest once the upstream takes it', async () => {
     const { upstream, client, first, release } = await startBusyProxy();
     const length = 900_000;
     const part = Buffer.alloc(10_000, 'x');
@@ -596,10 +597,9 @@ describe('uploads that no upstream takes', () => {
       sendMore();
       await client.waitForPong();
     }
-    expect(sent).toBeGreaterThanOrEqual(MiB);
-    // 64 KiB of each may have been read ahead.
-    expect(sent).toBeLessThanOrEqual(MiB + 6 * 65_536);
-    expect(Math.max(...sentOn.values())).toBeLessThanOrEqual(STREAM_WINDOW + 65_536);
+    // 64 KiB of each, and a part that was not split, may have been read ahead.
+    expect(Math.min(...sentOn.values())).toBeGreaterThanOrEqual(STREAM_WINDOW);
+    expect(Math.max(...sentOn.values())).toBeLessThanOrEqual(STREAM_WINDOW + 65_536 + part.length);
     expect(upstream.requests.length).toBe(1);
 
     client.socket.on('data', sendMore);
@@ -613,7 +613,7 @@ describe('uploads that no upstream takes', () => {
     expect(65_535 + client.credit(0) - sent).toBeGreaterThanOrEqual(MiB / 2);
   });
 
-  test('X07 DATA beyond the window of a stream resets it; beyond that of the connection, closes the connection', async () => {
+  test('X07 DATA beyond the window of a stream resets it, and the connection stays open', async () => {
     const { client, release, first } = await startBusyProxy();
     const part = Buffer.alloc(16_384, 'x');
     const [excessive, modest] = [upload(client, MiB), upload(client, 5)];
@@ -624,14 +624,6 @@ describe('uploads that no upstream takes', () => {
     release();
     expect(await client.waitForEnd(first)).toEqual({ status: 200 });
     expect(client.isOver()).toBe(false);
-
-    const other = await startBusyProxy();
-    const uploads = Array.from({ length: 8 }, () => upload(other.client, MiB));
-    for (const stream of uploads)
-      for (let sent = 0; sent < STREAM_WINDOW; sent += part.length)
-        other.client.send(dataFrame(stream, part));
-    await other.client.until(() => other.client.isOver());
-    expect(other.client.goAway()).toBe(CODE.flowControlError);
   });
 
   test('X07 bodies of refused requests are credited to the connection', async () => {
@@ -639,9 +631,9 @@ describe('uploads that no upstream takes', () => {
     const part = Buffer.alloc(16_000);
     // More than the window of the connection.
     let sent = 0;
-    for (let count = 0; count < 6; count += 1) {
+    for (let count = 0; count < 20; count += 1) {
       const refused = client.request(requestFields('/files/1', 'POST'), { end: false });
-      for (let frames = 0; frames < 15; frames += 1) {
+      for (let frames = 0; frames < 4; frames += 1) {
         client.send(dataFrame(refused, part));
         sent += part.length;
       }

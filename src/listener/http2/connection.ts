@@ -19,7 +19,7 @@ import {
   Setting,
 } from './protocol.ts';
 import { type FieldLimits, RequestFields } from './request-fields.ts';
-import { Http2Stream, STREAM_WINDOW } from './stream.ts';
+import { Http2Stream } from './stream.ts';
 
 export interface Http2ConnectionOptions {
   readonly limits: {
@@ -42,7 +42,10 @@ export interface Http2ConnectionOptions {
   readonly onInternalError: (error: unknown) => void;
 }
 
-/** Of request bodies on all streams. */
+/**
+ * Of request bodies on all streams. What arrives is acknowledged at once: only the windows of the streams limit what waits,
+ * since requests that wait for an upstream connection must not take the window from those that have one.
+ */
 const CONNECTION_WINDOW = 1_048_576;
 /** Leaving a page may reset a hundred streams at once; resets at a steady rate are an attack (CVE-2023-44487). */
 const RESETS = { beyondStreams: 20, perSecond: 20 } as const;
@@ -58,7 +61,7 @@ const MIN_PRODUCTIVE_DATA = 256;
 /** CVE-2024-27316. */
 const MAX_CONTINUATIONS = 8;
 const MIN_HEADER_BLOCK_LIMIT = 16_384;
-/** Replies that the client does not read: beyond this nothing more is read from it. */
+/** Replies and header sections that the client does not read: beyond this nothing more is read from it. */
 const MAX_UNREAD_REPLIES = 65_536;
 /** Streams that were reset here: the client may still send frames on them. */
 const MAX_REMEMBERED_RESETS = 256;
@@ -153,7 +156,6 @@ export class Http2Connection implements DeadlineEntry {
     socket.on('end', this.#onEnd).on('close', this.#onClose);
     this.writer.settings([
       [Setting.maxConcurrentStreams, limits.streams],
-      [Setting.initialWindowSize, STREAM_WINDOW],
       [Setting.maxHeaderListSize, limits.headers],
     ]);
     this.writer.windowUpdate(0, CONNECTION_WINDOW - DEFAULT_WINDOW);
@@ -426,12 +428,12 @@ export class Http2Connection implements DeadlineEntry {
     if (this.#isIdle(id)) return this.#fail(ErrorCode.protocolError);
     if (size > this.#receiveWindow) return this.#fail(ErrorCode.flowControlError);
     this.#receiveWindow -= size;
+    this.#acknowledge(size);
     const padding = getPadding(flags, bytes, start, end);
     if (padding === undefined) return this.#fail(ErrorCode.protocolError);
     const isLast = (flags & Flag.endStream) !== 0;
     const stream = this.#streams.get(id);
     if (stream === undefined || stream.isInputEnded) {
-      this.acknowledge(size);
       if (stream === undefined && this.#resetIds.has(id)) {
         // In flight when the stream was reset: its window limits how much that can be.
         if (size < MIN_PRODUCTIVE_DATA) this.#countUnproductive();
@@ -444,14 +446,11 @@ export class Http2Connection implements DeadlineEntry {
     if (part.length === 0 && !isLast) this.#countUnproductive();
     this.#call(stream, () => {
       const error = stream.receive(part, size, isLast);
-      if (error === undefined) return;
-      this.acknowledge(size);
-      this.#failStream(id, error);
+      if (error !== undefined) this.#failStream(id, error);
     });
   }
 
-  /** This many bytes of request bodies were taken or discarded. */
-  acknowledge(size: number): void {
+  #acknowledge(size: number): void {
     this.#unacknowledged += size;
     if (this.#unacknowledged < CONNECTION_WINDOW / 2) return;
     this.writer.windowUpdate(0, this.#unacknowledged);
@@ -581,12 +580,10 @@ export class Http2Connection implements DeadlineEntry {
     this.#readEndWaiters.push(stream);
   }
 
-  /** `discarded`: bytes of its request that were not taken. */
-  removeStream(stream: Http2Stream, discarded: number): void {
+  removeStream(stream: Http2Stream): void {
     this.#streams.delete(stream.id);
     this.#blocked.delete(stream);
     if (!stream.isInputEnded) this.#rememberReset(stream.id);
-    if (discarded > 0) this.acknowledge(discarded);
     if (this.#streams.size > 0) return;
     this.#setDeadline();
     this.#endIfDrained();
@@ -743,6 +740,8 @@ export class Http2Connection implements DeadlineEntry {
   }
 
   writeHeaders(streamId: number, isEnd: boolean, block: HeaderBlock): void {
+    // No window limits header sections.
+    this.#hasReplied = true;
     if (!this.#mustUpdateTable) return this.writer.headers(streamId, isEnd, block);
     this.#mustUpdateTable = false;
     this.#hasUpdatedTable = true;

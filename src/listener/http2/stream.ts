@@ -1,7 +1,7 @@
 import type { DeadlineEntry } from '../../lib/deadlines.ts';
 import type { Http2Connection } from './connection.ts';
 import type { HeaderBlock } from './frame-writer.ts';
-import { ErrorCode, Flag, MAX_FRAME_SIZE } from './protocol.ts';
+import { DEFAULT_WINDOW, ErrorCode, Flag, MAX_FRAME_SIZE } from './protocol.ts';
 import type { RequestFields } from './request-fields.ts';
 
 /** Serves the request of a stream. */
@@ -23,8 +23,14 @@ export interface StreamHandler {
 }
 
 const MIN_UNSENT_BUFFER = 4_096;
-/** Of a request body: as much as a client may send before the handler has taken it. */
-export const STREAM_WINDOW = 262_144;
+/**
+ * Of a request body: as much as a client may send before the handler takes it. The first is for requests that wait for an
+ * upstream connection, perhaps a hundred on each client connection; the second, for those whose body is being forwarded.
+ */
+const WAITING_WINDOW = DEFAULT_WINDOW;
+const FORWARDING_WINDOW = 262_144;
+/** More than is buffered for a request that waits. */
+const FORWARDING_BYTES = 131_072;
 
 /** One request and its response (RFC 9113 §5). */
 export class Http2Stream implements DeadlineEntry {
@@ -43,7 +49,9 @@ export class Http2Stream implements DeadlineEntry {
   isOutputEnded = false;
   /** Bytes that may still be sent, as far as this stream is concerned; negative after the client has reduced it. */
   sendWindow: number;
-  #receiveWindow = STREAM_WINDOW;
+  #maxReceiveWindow: number = WAITING_WINDOW;
+  #receiveWindow: number = WAITING_WINDOW;
+  #takenBytes = 0;
   /** Bytes that were taken, and not added to the window again. */
   #unacknowledged = 0;
   #bodyBytes = 0;
@@ -149,12 +157,18 @@ export class Http2Stream implements DeadlineEntry {
     this.handler.onInputEnd();
   }
 
-  /** RFC 9113 §6.9: only what the handler took is added to the windows. */
+  /** RFC 9113 §6.9: only what the handler took is added to the window. */
   #acknowledge(size: number): void {
-    this.connection.acknowledge(size);
-    if (this.isInputEnded || this.isClosed) return;
+    const { contentLength } = this.fields;
+    this.#takenBytes += size;
     this.#unacknowledged += size;
-    if (this.#unacknowledged < STREAM_WINDOW / 2) return;
+    const needsNoCredit = contentLength !== undefined && contentLength <= WAITING_WINDOW;
+    if (this.isInputEnded || this.isClosed || needsNoCredit) return;
+    if (this.#maxReceiveWindow < FORWARDING_WINDOW && this.#takenBytes >= FORWARDING_BYTES) {
+      this.#unacknowledged += FORWARDING_WINDOW - this.#maxReceiveWindow;
+      this.#maxReceiveWindow = FORWARDING_WINDOW;
+    }
+    if (this.#unacknowledged < this.#maxReceiveWindow / 2) return;
     this.connection.writer.windowUpdate(this.id, this.#unacknowledged);
     this.#receiveWindow += this.#unacknowledged;
     this.#unacknowledged = 0;
@@ -298,10 +312,9 @@ export class Http2Stream implements DeadlineEntry {
     this.connection.deadlines.remove(this);
     this.#unsent = [];
     this.#unsentBytes = 0;
-    const discarded = this.#receivedBytes;
     this.#received = [];
     this.#receivedBytes = 0;
-    this.connection.removeStream(this, discarded);
+    this.connection.removeStream(this);
   }
 
   /** The client has read nothing of the response for too long. */

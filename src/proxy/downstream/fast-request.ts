@@ -78,6 +78,7 @@ export class FastRequest implements CompletedRequest, CertificateContext {
       host: '',
       credentials: { kind: 'none' },
       certificate: () => this.#config.getCertificate(this),
+      clientAddress: () => this.#resolveClientAddress(),
       now: 0,
     };
     this.#forwarded = {

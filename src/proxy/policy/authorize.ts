@@ -29,6 +29,7 @@ export interface PolicyContext {
     now: Epoch,
     /** Of the rule: an opaque token is only sent to an issuer that the rule accepts. */
     issuers: AccessRule['issuers'],
+    getClientAddress: AccessRequest['clientAddress'],
   ) => TokenReading | Promise<TokenReading>;
   readonly revocations: Pick<RevocationLog, 'isRevoked'>;
   readonly getIntegration: (clientId: string) => Integration | undefined;
@@ -70,6 +71,8 @@ export interface AccessRequest {
   readonly certificate: () => PresentedCertificate | undefined | Promise<PresentedCertificate | undefined>;
   /** Called only for the DPoP scheme. Omitted: the request has no proof. */
   readonly proof?: () => PresentedProof;
+  /** Called only for unknown opaque tokens, which are limited by address. Omitted: they are not. */
+  readonly clientAddress?: () => string;
   readonly now: Epoch;
 }
 
@@ -142,7 +145,7 @@ export function authorize(
     return refuseOrReport(rule, target, { reason: 'token_invalid', fault: 'malformed' });
   if (credentials.kind === 'dpop')
     return decideWithProof(policy, request, host, target, rule, credentials.token);
-  const read = policy.readAccessToken(credentials.token, now, rule?.issuers);
+  const read = policy.readAccessToken(credentials.token, now, rule?.issuers, request.clientAddress);
   const certificate = read instanceof Promise ? undefined : readBoundCertificate(request, read);
   return read instanceof Promise || certificate instanceof Promise
     ? decideLater(policy, request, host, target, rule, read, certificate)
@@ -177,7 +180,7 @@ async function decideWithProof(
   accessToken: string,
 ): Promise<AccessDecision> {
   const { method, now } = request;
-  const bearer = await policy.readAccessToken(accessToken, now, rule?.issuers);
+  const bearer = await policy.readAccessToken(accessToken, now, rule?.issuers, request.clientAddress);
   const certificate = await readBoundCertificate(request, bearer);
   const proofKey = getVerified(bearer)?.proofKey;
   // The proof of a token that is not valid is not verified: that costs more.

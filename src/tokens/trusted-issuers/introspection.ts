@@ -6,6 +6,7 @@ import { IDENTITY_ENCODING, readResponseText } from '../../http/read-response.ts
 import { createBoundedCache } from '../../lib/bounded-cache.ts';
 import { flattenString } from '../../lib/flat-string.ts';
 import type { HttpClient } from '../../lib/http-client.ts';
+import { getRateLimitKey, type RateLimiter } from '../../lib/rate-limiter.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
 import { Fault } from '../../ports/fault.ts';
 
@@ -21,6 +22,8 @@ export interface IntrospectionOptions {
   readonly maxStaleness: number;
   readonly cacheSize: number;
   readonly httpClient: Pick<HttpClient, 'send'>;
+  /** Tokens that were not active, by client address. Above the limit, unknown tokens of the address are not introspected. */
+  readonly guesses?: Pick<RateLimiter, 'take' | 'refund'> | undefined;
   /** Called when requests begin to fail (with the error) and when they succeed again (without). */
   readonly onStateChange?: (error: Error | undefined) => void;
 }
@@ -29,6 +32,9 @@ type Reading = VerifiedToken | RejectedToken;
 
 /** The claims of an introspection response as a token of the issuer, if it is active. */
 type MapClaims = (claims: JsonObject, now: Epoch) => Reading;
+
+/** Of the client of the request; called only if an unknown token is to be introspected. */
+export type GetClientAddress = () => string;
 
 interface Rejection {
   readonly rejected: RejectedToken;
@@ -73,9 +79,15 @@ export class TokenIntrospection {
   }
 
   /** Throws or rejects with a `Fault` if it cannot be found out whether the token is active. */
-  read(token: string, now: Epoch, mapClaims: MapClaims): Reading | Promise<Reading> {
+  read(
+    token: string,
+    now: Epoch,
+    mapClaims: MapClaims,
+    getClientAddress?: GetClientAddress,
+  ): Reading | Promise<Reading> {
     const cached = this.#active.get(token);
-    if (cached === undefined) return this.#request(token, now, mapClaims, MAX_REQUESTS.unknown);
+    if (cached === undefined)
+      return this.#request(token, now, mapClaims, MAX_REQUESTS.unknown, getClientAddress);
     if (now < cached.until) return cached.token;
     return now < cached.staleUntil
       ? this.#readStale(cached.token, token, now, mapClaims)
@@ -104,7 +116,13 @@ export class TokenIntrospection {
     }
   }
 
-  #request(token: string, now: Epoch, mapClaims: MapClaims, maxRequests: number): Reading | Promise<Reading> {
+  #request(
+    token: string,
+    now: Epoch,
+    mapClaims: MapClaims,
+    maxRequests: number,
+    getClientAddress?: GetClientAddress,
+  ): Reading | Promise<Reading> {
     const shared = this.#inFlight.get(token);
     if (shared !== undefined) return shared;
     const digest = hash('sha256', token, 'base64url');
@@ -117,9 +135,24 @@ export class TokenIntrospection {
         `too many tokens of ${this.#options.name} are being introspected at once`,
       );
     const key = flattenString(token);
-    const request = this.#introspect(key, digest, now, mapClaims).finally(() => this.#inFlight.delete(key));
+    const introspect = (): Promise<Reading> => this.#introspect(key, digest, now, mapClaims);
+    const request = (
+      getClientAddress === undefined ? introspect() : this.#countGuess(getClientAddress(), introspect)
+    ).finally(() => this.#inFlight.delete(key));
     this.#inFlight.set(key, request);
     return request;
+  }
+
+  /** Only active tokens do not count: while the endpoint fails, unknown ones must not be sent without limit either. */
+  async #countGuess(address: string, introspect: () => Promise<Reading>): Promise<Reading> {
+    const { guesses, name } = this.#options;
+    const key = getRateLimitKey(address);
+    const retryAfter = (await guesses?.take(key)) ?? 0;
+    if (retryAfter > 0)
+      throw new Fault('overloaded', `too many unknown tokens of ${name} from one address`, { retryAfter });
+    const reading = await introspect();
+    if (reading.rejection === undefined) await guesses?.refund(key);
+    return reading;
   }
 
   async #introspect(token: string, digest: string, now: Epoch, mapClaims: MapClaims): Promise<Reading> {

@@ -19,7 +19,7 @@ import {
   type ScopeMapping,
 } from './claim-mapping.ts';
 import { isIdToken } from './id-token.ts';
-import type { TokenIntrospection } from './introspection.ts';
+import type { GetClientAddress, TokenIntrospection } from './introspection.ts';
 import type { IssuerKeys } from './issuer-keys.ts';
 import { type IssuerKey, isSignatureAlgorithm, type SignatureAlgorithm } from './key-set.ts';
 import { isLogoutToken, LOGOUT_TOKEN_TYPES, MAX_LOGOUT_TOKEN_AGE, readLogoutClaims } from './logout-token.ts';
@@ -161,9 +161,16 @@ export class TrustedIssuer {
   }
 
   /** Throws or rejects with a `Fault` if the issuer cannot be asked. */
-  introspect(token: string, now: Epoch): TokenReading | undefined | Promise<TokenReading | undefined> {
-    return this.#options.introspection?.client.read(token, now, (claims, at) =>
-      this.#readIntrospection(claims, at),
+  introspect(
+    token: string,
+    now: Epoch,
+    getClientAddress?: GetClientAddress,
+  ): TokenReading | undefined | Promise<TokenReading | undefined> {
+    return this.#options.introspection?.client.read(
+      token,
+      now,
+      (claims, at) => this.#readIntrospection(claims, at),
+      getClientAddress,
     );
   }
 

@@ -4,6 +4,7 @@ import type { VerifiedToken } from '../../domain/verified-token.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import type { LogoutRequest, LogoutTokenReader } from '../../ports/logout-token-reader.ts';
 import { createTokenCache } from '../token-cache.ts';
+import type { GetClientAddress } from './introspection.ts';
 import { type DecodedToken, decodeToken, type TokenReading, type TrustedIssuer } from './trusted-issuer.ts';
 
 /** Identity providers put groups and roles into their tokens. */
@@ -42,11 +43,14 @@ export class TrustedIssuers {
     token: string,
     now: Epoch,
     accepted: ReadonlySet<string> | undefined,
+    getClientAddress?: GetClientAddress,
   ): TokenReading | undefined | Promise<TokenReading | undefined> {
     if (accepted === undefined) return undefined;
     // The configuration ensures that there is at most one.
     const issuer = this.#introspecting.find((candidate) => candidate.mayIntrospect(token));
-    return issuer !== undefined && accepted.has(issuer.name) ? issuer.introspect(token, now) : undefined;
+    return issuer !== undefined && accepted.has(issuer.name)
+      ? issuer.introspect(token, now, getClientAddress)
+      : undefined;
   }
 
   get acceptsLogout(): boolean {

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import {
   type ForeignIssuerServer,
   startForeignIssuer,
@@ -267,3 +267,52 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
     expect(text).not.toContain(btoa('gate%3Ahouse:a+secret'));
   });
 });
+
+test.each([true, false])(
+  'inactive tokens of one address are limited, and active ones of any address are not; fast path %s',
+  async (fastPath) => {
+    const [issuer, server] = await Promise.all([startForeignIssuer(), startIntrospectionServer()]);
+    onTestFinished(() => {
+      issuer.close();
+      server.close();
+    });
+    const gateway = await startGateway((settings) => ({
+      ...settings,
+      listen: { ...settings.listen, fastPath },
+      trustedProxies: ['127.0.0.1'],
+      limits: { rates: { ...settings.limits?.rates, tokenGuesses: '5/h' } },
+      trustedIssuers: {
+        corp: {
+          issuer: issuer.url,
+          audience: 'files-api',
+          introspection: { url: server.url, clientId: 'gatehouse', clientSecret: 'a secret' },
+        },
+      },
+      routes: [{ path: '/files/**', requires: 'any-token', issuers: ['corp'] }],
+    }));
+    onTestFinished(() => gateway.close());
+    const now = Math.floor(gateway.clock.now());
+    const issue = (name: string): string => {
+      server.active.set(name, { aud: 'files-api', sub: name, iat: now - 1, exp: now + 300 });
+      return name;
+    };
+    const send = (token: string, address: string) =>
+      gateway.api('/files/1', token, { headers: { 'x-forwarded-for': address } });
+    const call = async (token: string, address = '203.0.113.1'): Promise<number> =>
+      (await send(token, address)).status;
+
+    const known = issue('known');
+    for (let count = 0; count < 12; count += 1) expect(await call(issue(`active-${count}`))).toBe(200);
+    expect(await call(known)).toBe(200);
+    for (let count = 0; count < 5; count += 1) expect(await call(`junk-${count}`)).toBe(401);
+    const { length } = server.requests;
+    const refused = await send('junk', '203.0.113.1');
+    expect([refused.status, Number(refused.headers['retry-after']) > 60]).toEqual([503, true]);
+    expect(await call(issue('not-known-yet'))).toBe(503);
+    expect(await call('junk-0'), 'a result that is cached').toBe(401);
+    expect(await call(known)).toBe(200);
+    expect(server.requests).toHaveLength(length);
+    expect(await call('not-known-yet', '203.0.113.2')).toBe(200);
+    expect(await call('junk', '203.0.113.2')).toBe(401);
+  },
+);
