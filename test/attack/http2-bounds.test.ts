@@ -626,6 +626,23 @@ describe('uploads that no upstream takes', () => {
     expect(client.isOver()).toBe(false);
   });
 
+  test('X07 DATA for a refused request, far beyond the window of its stream, closes the connection', async () => {
+    const client = await openClient();
+    const refused = client.request(requestFields('/files/1', 'POST'), { end: false });
+    await client.until(() => client.resetCode(refused) !== undefined);
+    // Frames of a usual size, within the window of the connection.
+    const part = Buffer.alloc(16_000);
+    let sent = 0;
+    while (!client.isOver() && sent < 8 * MiB) {
+      await client.until(() => 65_535 + client.credit(0) - sent >= part.length || client.isOver());
+      client.send(dataFrame(refused, part));
+      sent += part.length;
+    }
+    await client.waitForPong();
+    expect(client.isOver()).toBe(true);
+    await attack.expectHealthy();
+  });
+
   test('X07 bodies of refused requests are credited to the connection', async () => {
     const client = await openClient();
     const part = Buffer.alloc(16_000);
