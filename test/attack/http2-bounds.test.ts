@@ -94,6 +94,13 @@ async function closedStream(client: FrameClient): Promise<number> {
   return stream;
 }
 
+/** The stream of an upload that was refused and reset before its end. */
+async function refusedStream(client: FrameClient): Promise<number> {
+  const stream = client.request(requestFields('/files/1', 'POST'), { end: false });
+  await client.until(() => client.resetCode(stream) !== undefined);
+  return stream;
+}
+
 interface Allowance {
   /** Frames of an attack: more than the burst and what is refilled in ten seconds. */
   readonly above: number;
@@ -176,6 +183,22 @@ const ALLOWANCES: Readonly<Record<string, Allowance>> = {
     ...USELESS,
     open: closedStream,
     unit: (_, stream) => resetFrame(stream),
+  },
+  'PING frames that acknowledge nothing': {
+    ...USELESS,
+    unit: () => frame(FRAME.ping, FLAG.ack, 0, Buffer.alloc(8)),
+  },
+  'SETTINGS frames that acknowledge nothing': { ...USELESS, unit: () => frame(FRAME.settings, FLAG.ack, 0) },
+  'GOAWAY frames': { ...USELESS, unit: () => frame(FRAME.goAway, 0, 0, Buffer.alloc(8)) },
+  'small DATA frames of a refused request': {
+    ...USELESS,
+    open: refusedStream,
+    unit: (_, stream) => dataFrame(stream, 'x'),
+  },
+  'header sections of a refused request': {
+    ...USELESS,
+    open: refusedStream,
+    unit: (_, stream) => headersFrame(stream, [['x-a', 'b']]),
   },
   'useless frames of different types, which share one allowance': {
     ...USELESS,
