@@ -349,13 +349,16 @@ describe('header blocks', () => {
     );
   });
 
-  test('X07 a header block of more than 16 KiB closes the connection; a smaller one is decoded', async () => {
+  test('X07 a header block above the limit gets a 431, and one of twice that closes the connection', async () => {
     const withLarge = (size: number): Buffer =>
       Buffer.concat([GET, literal('x-large', 'a'.repeat(size)), literal('x-kept', 'kept', 'incremental')]);
     const below = await openClient();
     below.send(inContinuations(1, withLarge(15_800), 3));
     expect(await below.waitForEnd(1)).toEqual({ status: 200 });
-    await expectClosedForAbuse(await openClient(), inContinuations(1, withLarge(17_000), 3));
+    const above = await openClient();
+    above.send(inContinuations(1, withLarge(17_000), 3));
+    expect(await above.waitForEnd(1)).toEqual({ status: 431 });
+    await expectClosedForAbuse(await openClient(), inContinuations(1, withLarge(33_000), 3));
   });
 
   const entry = (size: number): Buffer => literal('x-a', 'a'.repeat(size), 'incremental');

@@ -51,7 +51,7 @@ export function listenSection(path: PathSchema) {
       .default(true)
       .meta({
         description:
-          "Offer HTTP/2 in addition to HTTP/1.1 over TLS. `node` uses Node's HTTP/2 server instead of gatehouse's own: slower, with fewer limits, and only for one release.",
+          "Offer HTTP/2 in addition to HTTP/1.1 over TLS. `node` uses Node's HTTP/2 server instead of gatehouse's own: slower, and with fewer limits. Choose it only if the own server causes trouble, and report that: it will be removed.",
         appliesAfter: 'workerRestart',
       }),
     fastPath: z.boolean().default(true).meta({

@@ -146,7 +146,8 @@ export class Http2Connection implements DeadlineEntry {
     this.deadlines = deadlines;
     // Pseudo-header fields are counted, too; one more field than allowed is decoded, so that it gets a 431.
     this.#fieldLimits = { size: limits.headers, count: MAX_FIELDS + 4 };
-    this.#maxHeaderBlock = Math.max(MIN_HEADER_BLOCK_LIMIT, limits.headers);
+    // Twice as much, so that a section that is too large gets a 431.
+    this.#maxHeaderBlock = 2 * Math.max(MIN_HEADER_BLOCK_LIMIT, limits.headers);
     this.#resets = new Allowance(limits.streams + RESETS.beyondStreams, RESETS.perSecond);
     this.writer = new FrameWriter(socket);
     this.#firstRequestDeadline = performance.now() + limits.headerTimeout * 1_000;
@@ -488,8 +489,8 @@ export class Http2Connection implements DeadlineEntry {
     const section = this.#partialSection;
     if (section === undefined) return this.#fail(ErrorCode.protocolError);
     section.size += end - start;
-    if (section.parts.length > MAX_CONTINUATIONS || section.size > this.#maxHeaderBlock)
-      return this.#closeForAbuse('CONTINUATION frames');
+    if (section.parts.length > MAX_CONTINUATIONS) return this.#closeForAbuse('CONTINUATION frames');
+    if (section.size > this.#maxHeaderBlock) return this.#closeForAbuse('bytes in a header section');
     section.parts.push(Buffer.from(bytes.subarray(start, end)));
     if ((flags & Flag.endHeaders) === 0) return;
     this.#partialSection = undefined;
