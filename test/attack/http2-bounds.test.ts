@@ -1,5 +1,7 @@
+import { createServer } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { waitUntilStable } from '../support/event-loop-turns.ts';
+import { buffersAfterCollection, heapAfterCollection } from '../support/heap.ts';
 import { indexed, literal, NEWEST_ENTRY } from '../support/hpack.ts';
 import {
   CODE,
@@ -24,6 +26,7 @@ import {
 } from '../support/http2-frames.ts';
 import { rule, startProxyHarness } from '../support/proxy-harness.ts';
 import { startRecordingUpstream } from '../support/recording-upstream.ts';
+import { listenTcp } from '../support/tcp-server.ts';
 import { until } from '../support/until.ts';
 import { useAttackGateway } from './attack-gateway.ts';
 
@@ -91,6 +94,13 @@ async function openStream(client: FrameClient): Promise<number> {
 async function closedStream(client: FrameClient): Promise<number> {
   const stream = client.request(GET);
   await client.waitForEnd(stream);
+  return stream;
+}
+
+/** The stream of an upload that was refused and reset before its end. */
+async function refusedStream(client: FrameClient): Promise<number> {
+  const stream = client.request(requestFields('/files/1', 'POST'), { end: false });
+  await client.until(() => client.resetCode(stream) !== undefined);
   return stream;
 }
 
@@ -176,6 +186,22 @@ const ALLOWANCES: Readonly<Record<string, Allowance>> = {
     ...USELESS,
     open: closedStream,
     unit: (_, stream) => resetFrame(stream),
+  },
+  'PING frames that acknowledge nothing': {
+    ...USELESS,
+    unit: () => frame(FRAME.ping, FLAG.ack, 0, Buffer.alloc(8)),
+  },
+  'SETTINGS frames that acknowledge nothing': { ...USELESS, unit: () => frame(FRAME.settings, FLAG.ack, 0) },
+  'GOAWAY frames': { ...USELESS, unit: () => frame(FRAME.goAway, 0, 0, Buffer.alloc(8)) },
+  'small DATA frames of a refused request': {
+    ...USELESS,
+    open: refusedStream,
+    unit: (_, stream) => dataFrame(stream, 'x'),
+  },
+  'header sections of a refused request': {
+    ...USELESS,
+    open: refusedStream,
+    unit: (_, stream) => headersFrame(stream, [['x-a', 'b']]),
   },
   'useless frames of different types, which share one allowance': {
     ...USELESS,
@@ -540,16 +566,22 @@ describe('uploads that no upstream takes', () => {
   async function startBusyProxy() {
     const upstream = await startRecordingUpstream();
     openClients.push({ destroy: () => void upstream.close() });
+    const taking = await listenTcp(createServer((socket) => socket.resume()));
+    openClients.push({ destroy: () => void taking.close() });
+    const timeouts = { connect: 60, headers: 60, idle: 60 };
     const proxy = await startProxyHarness({
       upstream: upstream.url,
+      extraUpstreams: {
+        taking: { targets: [`http://127.0.0.1:${taking.port}`], connections: 8, bodyBuffer: 0, timeouts },
+      },
       upstreamSettings: {
         connections: 1,
         maxPending: 100,
         bodyBuffer: 0,
-        timeouts: { connect: 60, headers: 60, idle: 60 },
+        timeouts,
       },
       maxBodyBytes: 64 * MiB,
-      rules: [rule('/public/**', 'public')],
+      rules: [rule('/public/**', 'public'), rule('/taken/**', 'public', { upstream: 'taking' })],
       tls: true,
       http2: true,
     });
@@ -627,6 +659,69 @@ describe('uploads that no upstream takes', () => {
     release();
     expect(await client.waitForEnd(first)).toEqual({ status: 200 });
     expect(client.isOver()).toBe(false);
+  });
+
+  test('X04 uploads in frames of one byte use little more memory than their bytes', async () => {
+    const { client } = await startBusyProxy();
+    const uploads = Array.from({ length: 3 }, () => upload(client, 65_000));
+    await client.waitForPong();
+    const before = heapAfterCollection();
+    for (const stream of uploads)
+      for (let sent = 0; sent < 60_000; sent += 1_000) client.send(repeat(dataFrame(stream, 'x'), 1_000));
+    await client.waitForPong();
+    expect(client.isOver()).toBe(false);
+    expect(heapAfterCollection() - before).toBeLessThan(3 * MiB);
+  });
+
+  test('X04 a byte that waits does not keep the bytes in memory that arrived together with it', async () => {
+    const { client } = await startBusyProxy();
+    const waiting = upload(client, 65_000);
+    // An upstream that takes everything.
+    const forwarded = client.request(requestFields('/taken/1', 'POST'), { end: false });
+    const filler = Buffer.alloc(5_000);
+    let sentForwarded = 0;
+    let sentWaiting = 0;
+    const sendRecord = async (): Promise<void> => {
+      await client.until(
+        () =>
+          65_535 + client.credit(forwarded) - sentForwarded >= 15_000 &&
+          65_535 + client.credit(0) - sentForwarded - sentWaiting >= 15_001,
+      );
+      sentForwarded += 15_000;
+      sentWaiting += 1;
+      client.send(
+        dataFrame(forwarded, filler),
+        dataFrame(waiting, 'x'),
+        dataFrame(forwarded, filler),
+        dataFrame(forwarded, filler),
+      );
+    };
+    // Buffers are pooled meanwhile.
+    for (let count = 0; count < 100; count += 1) await sendRecord();
+    await client.waitForPong();
+    const before = buffersAfterCollection();
+    for (let count = 0; count < 800; count += 1) await sendRecord();
+    await client.waitForPong();
+    expect(client.isOver()).toBe(false);
+    // 12 MB have arrived, and 800 bytes wait.
+    expect(buffersAfterCollection() - before).toBeLessThan(4 * MiB);
+  });
+
+  test('X07 DATA for a refused request, far beyond the window of its stream, closes the connection', async () => {
+    const client = await openClient();
+    const refused = client.request(requestFields('/files/1', 'POST'), { end: false });
+    await client.until(() => client.resetCode(refused) !== undefined);
+    // Frames of a usual size, within the window of the connection.
+    const part = Buffer.alloc(16_000);
+    let sent = 0;
+    while (!client.isOver() && sent < 8 * MiB) {
+      await client.until(() => 65_535 + client.credit(0) - sent >= part.length || client.isOver());
+      client.send(dataFrame(refused, part));
+      sent += part.length;
+    }
+    await client.waitForPong();
+    expect(client.isOver()).toBe(true);
+    await attack.expectHealthy();
   });
 
   test('X07 bodies of refused requests are credited to the connection', async () => {
