@@ -106,7 +106,7 @@ export function testNonces(requests: number): void {
     };
     const check = (client: FrameClient, stream: number, { nonce, body, isCancelled }: Sent): void => {
       if (isCancelled) return;
-      const expected = `<${`/files/n${nonce}n`}|${nonce}|${body}>`;
+      const expected = `</files/n${nonce}n|${nonce}|${body}>`;
       const fields = client.fields(stream);
       if (
         client.outcome(stream)?.status === 200 &&
@@ -119,13 +119,14 @@ export function testNonces(requests: number): void {
           `${nonce} got ${JSON.stringify(client.outcome(stream))} ${JSON.stringify(fields)} ${client.body(stream).slice(0, 200)}`,
         );
     };
+    const hasMore = (): boolean => next < requests;
     const runClient = async (): Promise<void> => {
       const client = await frameClient(gateway.port, { ca: gateway.ca.pem, updateWindows: true });
       const running = new Map<number, Sent>();
       let stream = 1;
       try {
-        while (next < requests || running.size > 0) {
-          for (; running.size < STREAMS && next < requests; stream += 2) begin(client, running, stream);
+        while (hasMore() || running.size > 0) {
+          for (; running.size < STREAMS && hasMore(); stream += 2) begin(client, running, stream);
           for (const [id, { isCancelled }] of running)
             if (isCancelled) {
               cancelled += 1;
