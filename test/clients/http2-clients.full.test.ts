@@ -21,7 +21,7 @@ beforeAll(async () => {
 afterAll(() => at?.close());
 
 test.each(CLIENTS.filter((client) => client !== goClient || missingGo === undefined))(
-  '$name: a token, calls, an upload, a download and 10,000 requests over HTTP/2',
+  '$name: the walkthrough and 10,000 requests over HTTP/2',
   async (client) => {
     await at.check(client, ITEMS);
   },

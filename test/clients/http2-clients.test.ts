@@ -10,9 +10,6 @@ beforeAll(async () => {
 });
 afterAll(() => at?.close());
 
-test.each([curl, undici])(
-  '$name: a token, calls, an upload, a download and 300 requests over HTTP/2',
-  async (client) => {
-    await at.check(client, 300);
-  },
-);
+test.each([curl, undici])('$name: the walkthrough and 300 requests over HTTP/2', async (client) => {
+  await at.check(client, 300);
+});
