@@ -361,6 +361,16 @@ describe('header blocks', () => {
     await expectClosedForAbuse(await openClient(), inContinuations(1, withLarge(33_000), 3));
   });
 
+  test('X07 the bytes of a header block are limited, whatever they decode to', async () => {
+    // The Huffman code of this character has 28 bits.
+    const withLongCodes = (length: number): Buffer =>
+      Buffer.concat([GET, literal('x-large', '\xf9'.repeat(length), 'none', true)]);
+    const below = await openClient();
+    below.send(inContinuations(1, withLongCodes(9_000), 3));
+    expect(await below.waitForEnd(1)).toEqual({ status: 200 });
+    await expectClosedForAbuse(await openClient(), inContinuations(1, withLongCodes(10_000), 3));
+  });
+
   const entry = (size: number): Buffer => literal('x-a', 'a'.repeat(size), 'incremental');
 
   test('X07 a header list above the limit gets a 431, and the connection stays in step', async () => {

@@ -19,6 +19,8 @@ const STRICT_CASES = 1;
 /** How long a case waits for a reaction; generous for a busy machine. */
 const CASE_SECONDS = 10;
 
+const OPTIONS = ['--tls', '--insecure', '--timeout', String(CASE_SECONDS), '--junit-report'];
+
 if (h2spec.missing !== undefined)
   console.log(`test/conformance/http2-h2spec.full.test.ts is skipped. ${h2spec.missing}`);
 
@@ -67,8 +69,10 @@ describe.skipIf(h2spec.missing !== undefined)('h2spec', () => {
       spawnChild(
         [
           program,
-          ...['--host', 'localhost', '--port', String(port), '--tls', '--insecure'],
-          ...['--path', '/health', '--timeout', String(CASE_SECONDS), '--junit-report', report, ...options],
+          ...`--host localhost --port ${port} --path /health`.split(' '),
+          ...OPTIONS,
+          report,
+          ...options,
         ],
         { env: { PATH: process.env['PATH'], TEST_RUN_FOLDER: process.env['TEST_RUN_FOLDER'] } },
       ),
@@ -93,9 +97,9 @@ describe.skipIf(h2spec.missing !== undefined)('h2spec', () => {
   });
 
   test('no error was logged, and other clients are served', async () => {
-    for (const { log, request } of [gateway, fullPath]) {
-      expect(log.filter(({ level }) => level === 'error')).toEqual([]);
-      expect((await request({ path: '/health' })).status).toBe(200);
+    for (const tested of [gateway, fullPath]) {
+      expect(tested.log.filter(({ level }) => level === 'error')).toEqual([]);
+      expect((await tested.request({ path: '/health' })).status).toBe(200);
     }
   });
 });

@@ -443,8 +443,8 @@ export async function fuzzFrames({ count, seed, log = () => {} }: FramesOptions)
       };
       await Promise.all(Array.from({ length: PARALLEL }, run));
       await until('no request is active', async () => {
-        const { value } = await scrape(gateway.adminPort);
-        return value('gatehouse_http_requests_in_flight') === 0;
+        const metrics = await scrape(gateway.adminPort);
+        return metrics.value('gatehouse_http_requests_in_flight') === 0;
       });
       problems.push(...upstream.requests.flatMap(checkForwarded));
       for (const line of gateway.log)

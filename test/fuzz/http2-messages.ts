@@ -346,14 +346,14 @@ async function openSide(http2: true | 'node'): Promise<Side> {
 }
 
 /** Sends messages on one HTTP/2 connection, and opens another when it was closed. */
-function http2Lane({ proxy, takeSeen }: Side) {
+function http2Lane(side: Side) {
   let client: FrameClient | undefined;
   let sent = 0;
   return {
     async send({ seed, fields, body }: Message): Promise<Outcome> {
       if (client === undefined || client.isOver() || sent > 60) {
         client?.destroy();
-        client = await frameClient(proxy.port, { ca: proxy.ca.pem });
+        client = await frameClient(side.proxy.port, { ca: side.proxy.ca.pem });
         sent = 0;
       }
       sent += 1;
@@ -365,22 +365,22 @@ function http2Lane({ proxy, takeSeen }: Side) {
         client.send(dataFrame(stream, body.slice(half), { end: true }));
       }
       const { status, reset } = (await client.waitForEnd(stream)) ?? {};
-      return { status, reset, seen: takeSeen(seed) };
+      return { status, reset, seen: side.takeSeen(seed) };
     },
     close: () => client?.destroy(),
   };
 }
 
-function http1Lane({ proxy, takeSeen }: Side) {
+function http1Lane(side: Side) {
   let socket: TLSSocket | undefined;
   let received = '';
   const { wake, until } = createEventWaiter(() => `received ${JSON.stringify(received.slice(0, 400))}`);
   const open = (): TLSSocket => {
     const opened = connect({
-      port: proxy.port,
+      port: side.proxy.port,
       host: '127.0.0.1',
       servername: 'localhost',
-      ca: proxy.ca.pem,
+      ca: side.proxy.ca.pem,
       ALPNProtocols: ['http/1.1'],
     });
     opened.setEncoding('latin1').on('data', (text: string) => {
@@ -403,7 +403,7 @@ function http1Lane({ proxy, takeSeen }: Side) {
         socket = undefined;
       }
       const status = isComplete ? parseRawResponse(received).status : undefined;
-      return { status, seen: takeSeen(seed) };
+      return { status, seen: side.takeSeen(seed) };
     },
     close: () => socket?.destroy(),
   };
@@ -468,9 +468,9 @@ export async function fuzzMessages({
   };
   try {
     await Promise.all(Array.from({ length: PARALLEL }, runLane));
-    for (const { unexpected, proxy } of [own, node, http1]) {
-      problems.push(...unexpected().map((request) => `no message is ${request}`));
-      problems.push(...proxy.log.filter((line) => line.includes('"level":"error"')));
+    for (const side of [own, node, http1]) {
+      problems.push(...side.unexpected().map((request) => `no message is ${request}`));
+      problems.push(...side.proxy.log.filter((line) => line.includes('"level":"error"')));
     }
     if (problems.length > 0) throw new Error(`seed ${seed}:\n${problems.slice(0, 10).join('\n')}`);
     return result;
