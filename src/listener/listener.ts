@@ -232,8 +232,10 @@ export class PublicListener {
           awaitsContinue: expectsContinue(request),
         }),
       onConnection: (socket: TLSSocket, close: () => void) => this.#tracker.addHttp2(socket, close),
-      onAbuse: (peer: string, reason: string) =>
-        log.warn('http2_connection_closed', { peer, why: `too many ${reason}` }),
+      onAbuse: (socket: TLSSocket, reason: string) => {
+        const { peer } = this.#registry.get(socket, certificateRequested);
+        log.warn('http2_connection_closed', { peer, why: `too many ${reason}` });
+      },
     };
     if (kind === 'node') return createNodeHttp2Server(options);
     return createHttp2Server({

@@ -17,7 +17,7 @@ interface Http2ServerOptions {
   /** `close` sends GOAWAY and lets active streams end. */
   readonly onConnection: (socket: TLSSocket, close: () => void) => void;
   /** A connection was closed because its client exceeded a limit. */
-  readonly onAbuse: (peer: string, reason: string) => void;
+  readonly onAbuse: (socket: TLSSocket, reason: string) => void;
 }
 
 /** Header fields and pseudo-header fields; one more than allowed, so that the request gets a 431. */
@@ -151,7 +151,7 @@ class Http2Connection {
   #closeForAbuse(reason: string): void {
     if (this.#isClosedForAbuse) return;
     this.#isClosedForAbuse = true;
-    this.#options.onAbuse(this.#socket.remoteAddress ?? '', reason);
+    this.#options.onAbuse(this.#socket, reason);
     if (!this.#session.destroyed) this.#session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
     // Destroying the session closes the socket before the frame is sent.
     setTimeout(() => {

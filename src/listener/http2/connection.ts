@@ -56,8 +56,6 @@ const UNPRODUCTIVE_FRAMES = { burst: 200, perSecond: 10 } as const;
 const MAX_SETTINGS = 32;
 /** A client may update a window twice for a stream, and twenty times for each frame that it received. */
 const WINDOW_UPDATES = { initial: 200, perStream: 2, perDataFrame: 20 } as const;
-/** Smaller DATA frames on streams that were reset count as unproductive. */
-const MIN_PRODUCTIVE_DATA = 256;
 /** CVE-2024-27316. */
 const MAX_CONTINUATIONS = 8;
 const MIN_HEADER_BLOCK_LIMIT = 16_384;
@@ -65,9 +63,20 @@ const MIN_HEADER_BLOCK_LIMIT = 16_384;
 const MAX_UNREAD_REPLIES = 65_536;
 /** Streams that were reset here: the client may still send frames on them. */
 const MAX_REMEMBERED_RESETS = 256;
-/** Header sections are cached as long as the dynamic table does not change. */
+/** DATA on such a stream: as much as the largest window of a stream. */
+const MAX_DATA_IN_FLIGHT = 262_144;
+/** Smaller frames among them count as unproductive. */
+const MIN_PRODUCTIVE_DATA = 64;
+/** Header sections are cached as long as the dynamic table does not change, and the connection is not idle. */
 const MAX_CACHED_SECTIONS = 16;
 const MAX_CACHED_SECTION_LENGTH = 1_024;
+/** Decoded: a few bytes can stand for kilobytes of the dynamic table. */
+const MAX_CACHED_SECTION_SIZE = 4_096;
+/** An idle connection keeps no more: clients have one or two sections that they repeat. */
+const MAX_IDLE_CACHE_SIZE = 4_096;
+/** What one connection may have processed before others have their turn. */
+const MAX_TURN_FRAMES = 1_000;
+const MAX_TURN_STREAMS = 100;
 /** New connections must be opened well before stream ids run out. */
 const LAST_ACCEPTED_STREAM_ID = 0x3fffffff;
 const LINGER_MS = 1_000;
@@ -107,12 +116,14 @@ export class Http2Connection implements DeadlineEntry {
   readonly #decoder = new HpackDecoder();
   readonly #sections = new Map<string, RequestFields>();
   #sectionsVersion = 0;
+  #cachedSize = 0;
   readonly #streams = new Map<number, Http2Stream>();
   /** Streams with data that the window of the connection, or the socket, does not take; each sends a frame in turn. */
   readonly #blocked = new Set<Http2Stream>();
   /** Streams whose handler waits for the end of the current read. */
   #readEndWaiters: Http2Stream[] = [];
-  readonly #resetIds = new Set<number>();
+  /** Streams that were reset here, and how many bytes of DATA may still arrive on each. */
+  readonly #resetIds = new Map<number, number>();
   readonly #resets: Allowance;
   readonly #pings = new Allowance(PINGS.burst, PINGS.perSecond);
   readonly #settings = new Allowance(SETTINGS_FRAMES.burst, SETTINGS_FRAMES.perSecond);
@@ -136,6 +147,11 @@ export class Http2Connection implements DeadlineEntry {
   #unacknowledged = 0;
   #hasReplied = false;
   #isPaused = false;
+  /** Of the current read. */
+  #turnFrames = 0;
+  #turnStreams = 0;
+  /** The rest of what has arrived is processed in the next iteration of the event loop. */
+  #isTurnAwaited = false;
   #mustUpdateTable = false;
   #hasUpdatedTable = false;
 
@@ -181,14 +197,16 @@ export class Http2Connection implements DeadlineEntry {
   #endIfDrained(): void {
     if (this.#state !== 'draining' || this.#streams.size > 0) return;
     this.#state = 'closed';
-    this.#end();
+    // The client may still read the last responses.
+    this.socket.once('finish', () => destroyAfter(LINGER_MS, this.socket, this.socket));
+    this.#end(this.#options.stalledSeconds * 1_000);
   }
 
-  #end(): void {
+  #end(lingerMs: number): void {
     this.deadlines.remove(this);
     this.writer.end();
     this.#resume();
-    destroyAfter(LINGER_MS, this.socket, this.socket);
+    destroyAfter(lingerMs, this.socket, this.socket);
   }
 
   onTimeout(): void {
@@ -220,11 +238,11 @@ export class Http2Connection implements DeadlineEntry {
     });
 
   readonly #onEnd = (): void => {
-    if (this.#state === 'closed') return;
+    if (this.#isClosed) return;
     // Without the client's window updates and resets, streams cannot be served.
     this.#state = 'closed';
     this.#closeStreams();
-    this.#end();
+    this.#end(LINGER_MS);
   };
 
   readonly #onClose = (): void => {
@@ -247,7 +265,7 @@ export class Http2Connection implements DeadlineEntry {
     this.#state = 'closed';
     this.writer.goaway(this.#lastStreamId, code);
     this.#closeStreams();
-    this.#end();
+    this.#end(LINGER_MS);
   }
 
   #closeForAbuse(reason: string): void {
@@ -265,29 +283,34 @@ export class Http2Connection implements DeadlineEntry {
     const stream = this.#streams.get(id);
     this.writer.reset(id, code);
     this.#hasReplied = true;
-    this.#rememberReset(id);
-    stream?.closeByPeer();
+    if (stream === undefined) this.#rememberReset(id, MAX_DATA_IN_FLIGHT);
+    else stream.closeByPeer();
     if (!this.#resets.take()) this.#closeForAbuse('resets');
   }
 
-  #rememberReset(id: number): void {
-    this.#resetIds.add(id);
+  #rememberReset(id: number, window: number): void {
+    this.#resetIds.set(id, window);
     if (this.#resetIds.size <= MAX_REMEMBERED_RESETS) return;
-    for (const oldest of this.#resetIds) {
+    for (const oldest of this.#resetIds.keys()) {
       this.#resetIds.delete(oldest);
       return;
     }
   }
 
   #read(part: Buffer): void {
-    if (this.#state === 'closed') return;
+    if (this.#isClosed) return;
     const bytes = this.#joinPartialFrame(part);
     if (bytes === undefined) return;
     const start = this.#expected === 'preface' ? this.#readPreface(bytes) : 0;
     if (start === undefined) return;
+    this.#turnFrames = 0;
+    this.#turnStreams = 0;
     const end = this.#readFrames(bytes, start);
     if (end === undefined) return;
-    if (end < bytes.length) this.#keepPartialFrame(end === 0 ? bytes : bytes.subarray(end));
+    if (end < bytes.length) {
+      this.#keepPartialFrame(end === 0 ? bytes : bytes.subarray(end));
+      if (this.#isTurnOver) this.#continueLater();
+    }
     if (this.#readEndWaiters.length > 0) this.#reportReadEnd();
     // Once for all window updates: many small frames would cost more than they send.
     if (this.#blocked.size > 0) this.#sendBlocked();
@@ -295,16 +318,37 @@ export class Http2Connection implements DeadlineEntry {
       this.#pause();
   }
 
+  /** Other connections have their turn before the rest is processed. */
+  get #isTurnOver(): boolean {
+    return this.#turnFrames >= MAX_TURN_FRAMES || this.#turnStreams >= MAX_TURN_STREAMS;
+  }
+
+  #continueLater(): void {
+    this.#isTurnAwaited = true;
+    this.#pause();
+    setImmediate(() => {
+      this.#isTurnAwaited = false;
+      const rest = this.#takePartialFrame();
+      this.#guard(() => this.#read(rest));
+      if (!this.writer.needsDrain) this.#resume();
+    });
+  }
+
+  #takePartialFrame(): Buffer {
+    const parts = this.#partialFrame;
+    this.#partialFrame = [];
+    this.#partialBytes = 0;
+    return parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts);
+  }
+
   /** Undefined: the frame is still incomplete. Its parts are joined once, however many there are. */
   #joinPartialFrame(part: Buffer): Buffer | undefined {
     if (this.#partialBytes === 0) return part;
     this.#partialFrame.push(part);
     this.#partialBytes += part.length;
-    if (this.#partialBytes < this.#neededBytes) return undefined;
-    const bytes = Buffer.concat(this.#partialFrame);
-    this.#partialFrame = [];
-    this.#partialBytes = 0;
-    return bytes;
+    return this.#partialBytes < this.#neededBytes || this.#isTurnAwaited
+      ? undefined
+      : this.#takePartialFrame();
   }
 
   #keepPartialFrame(bytes: Buffer): void {
@@ -319,7 +363,7 @@ export class Http2Connection implements DeadlineEntry {
   #reportReadEnd(): void {
     const streams = this.#readEndWaiters;
     this.#readEndWaiters = [];
-    for (const stream of streams) this.#call(stream, () => stream.handler.onReadEnd());
+    for (const stream of streams) this.#call(stream, () => stream.endRead());
   }
 
   /** Calls the handler of a stream; an error in it ends that stream only. */
@@ -339,7 +383,7 @@ export class Http2Connection implements DeadlineEntry {
   }
 
   #resume(): void {
-    if (!this.#isPaused) return;
+    if (!this.#isPaused || this.#isTurnAwaited) return;
     this.#isPaused = false;
     this.socket.resume();
   }
@@ -362,7 +406,8 @@ export class Http2Connection implements DeadlineEntry {
   /** Where the first incomplete frame begins; undefined: the connection was closed. */
   #readFrames(bytes: Buffer, start: number): number | undefined {
     let at = start;
-    while (bytes.length - at >= FRAME_HEADER_SIZE) {
+    while (bytes.length - at >= FRAME_HEADER_SIZE && !this.#isTurnOver) {
+      this.#turnFrames += 1;
       const length = readUInt24(bytes, at);
       if (length > MAX_FRAME_SIZE) {
         this.#fail(ErrorCode.frameSizeError);
@@ -435,11 +480,8 @@ export class Http2Connection implements DeadlineEntry {
     const isLast = (flags & Flag.endStream) !== 0;
     const stream = this.#streams.get(id);
     if (stream === undefined || stream.isInputEnded) {
-      if (stream === undefined && this.#resetIds.has(id)) {
-        // In flight when the stream was reset: its window limits how much that can be.
-        if (size < MIN_PRODUCTIVE_DATA) this.#countUnproductive();
-        return;
-      }
+      const inFlight = stream === undefined ? this.#resetIds.get(id) : undefined;
+      if (inFlight !== undefined) return this.#discardData(id, size, inFlight);
       return this.#failStream(id, ErrorCode.streamClosed);
     }
     const dataStart = (flags & Flag.padded) === 0 ? start : start + 1;
@@ -449,6 +491,13 @@ export class Http2Connection implements DeadlineEntry {
       const error = stream.receive(part, size, isLast);
       if (error !== undefined) this.#failStream(id, error);
     });
+  }
+
+  /** DATA on a stream that was reset here, sent before the client knew. */
+  #discardData(id: number, size: number, inFlight: number): void {
+    if (size > inFlight) return this.#fail(ErrorCode.flowControlError);
+    this.#resetIds.set(id, inFlight - size);
+    if (size < MIN_PRODUCTIVE_DATA) this.#countUnproductive();
   }
 
   #acknowledge(size: number): void {
@@ -520,7 +569,7 @@ export class Http2Connection implements DeadlineEntry {
     this.#lastSeenId = id;
     if (this.#state === 'draining') {
       // RFC 9113 §6.8: it was begun before the client received GOAWAY, and is not processed.
-      this.#rememberReset(id);
+      this.#rememberReset(id, MAX_DATA_IN_FLIGHT);
       return this.#countUnproductive();
     }
     this.#lastStreamId = id;
@@ -534,7 +583,7 @@ export class Http2Connection implements DeadlineEntry {
   #decode(bytes: Buffer, start: number, end: number): RequestFields | undefined {
     const decoder = this.#decoder;
     if (this.#sectionsVersion !== decoder.version) {
-      this.#sections.clear();
+      this.#clearSections();
       this.#sectionsVersion = decoder.version;
     }
     const key = end - start <= MAX_CACHED_SECTION_LENGTH ? bytes.toString('latin1', start, end) : undefined;
@@ -543,15 +592,22 @@ export class Http2Connection implements DeadlineEntry {
     const fields = new RequestFields(this.#fieldLimits);
     const outcome = decoder.decode(bytes, start, end, fields);
     if (outcome === 'complete') {
-      if (key !== undefined && decoder.version === this.#sectionsVersion && fields.isRequest) {
-        if (this.#sections.size >= MAX_CACHED_SECTIONS) this.#sections.clear();
+      const isCacheable = decoder.version === this.#sectionsVersion && fields.isRequest;
+      if (key !== undefined && isCacheable && fields.size <= MAX_CACHED_SECTION_SIZE) {
+        if (this.#sections.size >= MAX_CACHED_SECTIONS) this.#clearSections();
         this.#sections.set(key, fields);
+        this.#cachedSize += fields.size;
       }
       return fields;
     }
     if (outcome === 'malformed') this.#fail(ErrorCode.compressionError);
     else this.#closeForAbuse('header fields');
     return undefined;
+  }
+
+  #clearSections(): void {
+    if (this.#sections.size > 0) this.#sections.clear();
+    this.#cachedSize = 0;
   }
 
   #readTrailers(stream: Http2Stream, fields: RequestFields, isEnd: boolean): void {
@@ -565,6 +621,7 @@ export class Http2Connection implements DeadlineEntry {
     const stream = new Http2Stream(this, id, fields, isEnd);
     this.#streams.set(id, stream);
     this.#hasServed = true;
+    this.#turnStreams += 1;
     this.#windowUpdatesLeft += WINDOW_UPDATES.perStream;
     if (this.#state === 'open') this.deadline = Number.POSITIVE_INFINITY;
     try {
@@ -576,16 +633,16 @@ export class Http2Connection implements DeadlineEntry {
     if (id >= LAST_ACCEPTED_STREAM_ID) this.close();
   }
 
-  /** The handler of the stream is told when everything that has arrived was processed. */
-  awaitReadEnd(stream: Http2Stream): void {
+  addReadEndWaiter(stream: Http2Stream): void {
     this.#readEndWaiters.push(stream);
   }
 
   removeStream(stream: Http2Stream): void {
     this.#streams.delete(stream.id);
     this.#blocked.delete(stream);
-    if (!stream.isInputEnded) this.#rememberReset(stream.id);
+    if (!stream.isInputEnded) this.#rememberReset(stream.id, MAX_DATA_IN_FLIGHT);
     if (this.#streams.size > 0) return;
+    if (this.#cachedSize > MAX_IDLE_CACHE_SIZE) this.#clearSections();
     this.#setDeadline();
     this.#endIfDrained();
   }

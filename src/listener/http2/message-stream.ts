@@ -24,7 +24,7 @@ export class MessageStream extends Duplex implements StreamHandler, Http2Message
     super({ autoDestroy: false });
     this.#stream = stream;
     this.#log = onInternalError;
-    this.endAfterHeaders = stream.isInputEnded;
+    this.endAfterHeaders = stream.isInputTaken;
   }
 
   /** As in Node: whether END_STREAM was sent. */
@@ -51,6 +51,8 @@ export class MessageStream extends Duplex implements StreamHandler, Http2Message
   }
 
   close(code: number): void {
+    // The rest of the response is sent first; then the stream is reset anyway, because the request is not complete.
+    if (code === ErrorCode.noError && this.writableEnded && !this.#stream.isClosed) return;
     this.#stream.reset(code as ErrorCode);
     this.destroy();
   }

@@ -16,7 +16,7 @@ interface Http2ServerOptions
   /** `close` sends GOAWAY and lets active streams end. */
   readonly onConnection: (socket: TLSSocket, close: () => void) => void;
   /** A connection was closed because its client exceeded a limit. */
-  readonly onAbuse: (peer: string, reason: string) => void;
+  readonly onAbuse: (socket: TLSSocket, reason: string) => void;
   readonly onInternalError: (error: unknown) => void;
 }
 
@@ -41,7 +41,7 @@ export function createHttp2Server(options: Http2ServerOptions): (socket: TLSSock
       onRequest(stream) {
         if (interceptor?.serve(stream, serveMessage) !== true) serveMessage(stream);
       },
-      onAbuse: (_connection, reason) => options.onAbuse(socket.remoteAddress ?? '', reason),
+      onAbuse: (_connection, reason) => options.onAbuse(socket, reason),
       onInternalError,
     });
     options.onConnection(socket, () => connection.close());

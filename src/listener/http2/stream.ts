@@ -1,4 +1,5 @@
 import type { DeadlineEntry } from '../../lib/deadlines.ts';
+import { ByteQueue } from './byte-queue.ts';
 import type { Http2Connection } from './connection.ts';
 import type { HeaderBlock } from './frame-writer.ts';
 import { DEFAULT_WINDOW, ErrorCode, Flag, MAX_FRAME_SIZE } from './protocol.ts';
@@ -22,12 +23,13 @@ export interface StreamHandler {
   onInternalError(error: unknown): void;
 }
 
-const MIN_UNSENT_BUFFER = 4_096;
+/** Smaller parts of a body are collected until everything that has arrived was processed. */
+const MIN_DELIVERED_BYTES = 1_024;
 /**
  * Of a request body: as much as a client may send before the handler takes it. The first is for requests that wait for an
  * upstream connection, perhaps a hundred on each client connection; the second, for those whose body is being forwarded.
  */
-const WAITING_WINDOW = DEFAULT_WINDOW;
+const WAITING_WINDOW: number = DEFAULT_WINDOW;
 const FORWARDING_WINDOW = 262_144;
 /** More than is buffered for a request that waits. */
 const FORWARDING_BYTES = 131_072;
@@ -56,15 +58,12 @@ export class Http2Stream implements DeadlineEntry {
   #unacknowledged = 0;
   #bodyBytes = 0;
   /** Received, and not taken by the handler. */
-  #received: Buffer[] = [];
-  #receivedBytes = 0;
+  readonly #received = new ByteQueue();
   #isPaused = true;
+  #awaitsReadEnd = false;
   #isEndReported = false;
-  /** Written, and not sent: from `#unsentStart` in the first to `#unsentEnd` in the last. */
-  #unsent: Buffer[] = [];
-  #unsentStart = 0;
-  #unsentEnd = 0;
-  #unsentBytes = 0;
+  /** Written, and not sent. */
+  readonly #unsent = new ByteQueue();
   #endsAfterUnsent = false;
 
   constructor(connection: Http2Connection, id: number, fields: RequestFields, isInputEnded: boolean) {
@@ -78,16 +77,16 @@ export class Http2Stream implements DeadlineEntry {
 
   /** All of the request was received and taken. */
   get isInputTaken(): boolean {
-    return this.isInputEnded && this.#receivedBytes === 0;
+    return this.isInputEnded && this.#received.length === 0;
   }
 
   /** Bytes of the request that were not taken. */
   get receivedBytes(): number {
-    return this.#receivedBytes;
+    return this.#received.length;
   }
 
   get unsentBytes(): number {
-    return this.#unsentBytes;
+    return this.#unsent.length;
   }
 
   /** DATA has arrived. `size`: with its padding. Returns the error of the stream. */
@@ -100,16 +99,26 @@ export class Http2Stream implements DeadlineEntry {
     if (isLast && !this.endInput()) return ErrorCode.protocolError;
     this.#receiveWindow -= size;
     if (size > part.length) this.#acknowledge(size - part.length);
-    if (part.length === 0) this.#deliver();
-    else if (this.#isPaused || this.#receivedBytes > 0) {
-      this.#received.push(part);
-      this.#receivedBytes += part.length;
-    } else {
+    if (!this.#isPaused && this.#received.length === 0 && part.length >= MIN_DELIVERED_BYTES) {
       this.#acknowledge(part.length);
       this.handler.onData(part);
-      this.#deliver();
-    }
+    } else this.#received.add(part);
+    if (isLast) this.#deliver();
+    else if (!this.#isPaused) this.awaitReadEnd();
     return undefined;
+  }
+
+  /** The handler is told when everything that has arrived was processed. */
+  awaitReadEnd(): void {
+    if (this.#awaitsReadEnd) return;
+    this.#awaitsReadEnd = true;
+    this.connection.addReadEndWaiter(this);
+  }
+
+  endRead(): void {
+    this.#awaitsReadEnd = false;
+    this.#deliver();
+    if (!this.isClosed) this.handler.onReadEnd();
   }
 
   /** The request has ended. False: its body is shorter than declared. */
@@ -137,18 +146,16 @@ export class Http2Stream implements DeadlineEntry {
 
   /** What was received so far, for a handler that is not called with it. */
   takeReceived(): Buffer | undefined {
-    if (this.#receivedBytes === 0) return undefined;
-    const parts = this.#received;
-    this.#acknowledge(this.#receivedBytes);
-    this.#received = [];
-    this.#receivedBytes = 0;
-    return parts.length === 1 ? parts[0] : Buffer.concat(parts);
+    const { length } = this.#received;
+    if (length === 0) return undefined;
+    this.#acknowledge(length);
+    return this.#received.take();
   }
 
   #deliver(): void {
-    while (!this.#isPaused && this.#receivedBytes > 0 && !this.isClosed) {
-      const part = this.#received.shift() as Buffer;
-      this.#receivedBytes -= part.length;
+    while (!this.#isPaused && this.#received.length > 0 && !this.isClosed) {
+      const part = this.#received.first;
+      this.#received.consume(part.length);
       this.#acknowledge(part.length);
       this.handler.onData(part);
     }
@@ -185,39 +192,18 @@ export class Http2Stream implements DeadlineEntry {
   write(bytes: Buffer, start: number, end: number, isLast: boolean): boolean {
     if (this.isClosed || this.isOutputEnded) return true;
     const sentEnd =
-      this.#unsentBytes > 0 || this.connection.isBlocked ? start : this.#send(bytes, start, end, isLast);
+      this.#unsent.length > 0 || this.connection.isBlocked ? start : this.#send(bytes, start, end, isLast);
     if (sentEnd === end) return true;
-    this.#append(bytes, sentEnd, end);
+    this.#unsent.append(bytes, sentEnd, end);
     this.#endsAfterUnsent ||= isLast;
     this.#wait();
     return false;
   }
 
-  /** Small parts are collected, so that they are sent in one frame later. */
-  #append(bytes: Buffer, start: number, end: number): void {
-    const size = end - start;
-    let last = this.#unsent.at(-1);
-    if (last === undefined || last.length - this.#unsentEnd < size) {
-      this.#trimLast();
-      last = Buffer.allocUnsafe(Math.max(size, MIN_UNSENT_BUFFER));
-      this.#unsent.push(last);
-      this.#unsentEnd = 0;
-    }
-    bytes.copy(last, this.#unsentEnd, start, end);
-    this.#unsentEnd += size;
-    this.#unsentBytes += size;
-  }
-
-  #trimLast(): void {
-    const at = this.#unsent.length - 1;
-    const last = this.#unsent[at];
-    if (last !== undefined) this.#unsent[at] = last.subarray(0, this.#unsentEnd);
-  }
-
   /** The response is complete. */
   end(): void {
     if (this.isClosed || this.isOutputEnded) return;
-    if (this.#unsentBytes > 0) {
+    if (this.#unsent.length > 0) {
       this.#endsAfterUnsent = true;
       return;
     }
@@ -243,23 +229,15 @@ export class Http2Stream implements DeadlineEntry {
 
   /** Sends one frame of what is waiting. False: the windows allow nothing more now. */
   sendUnsent(): boolean {
-    const part = this.#unsent[0];
-    if (part === undefined) return false;
-    const isLastPart = this.#unsent.length === 1;
-    const partEnd = isLastPart ? this.#unsentEnd : part.length;
-    const end = Math.min(partEnd, this.#unsentStart + MAX_FRAME_SIZE);
-    const isLast = this.#endsAfterUnsent && isLastPart && end === partEnd;
-    const sent = this.#send(part, this.#unsentStart, end, isLast) - this.#unsentStart;
+    const part = this.#unsent.first;
+    const end = Math.min(part.length, MAX_FRAME_SIZE);
+    const isLast = this.#endsAfterUnsent && end === this.#unsent.length;
+    const sent = this.#send(part, 0, end, isLast);
     // It was the end of the response.
     if (this.isClosed) return true;
     if (sent === 0) return false;
-    this.#unsentBytes -= sent;
-    this.#unsentStart += sent;
-    if (this.#unsentStart === partEnd) {
-      this.#unsent.shift();
-      this.#unsentStart = 0;
-    }
-    if (this.#unsentBytes > 0) {
+    this.#unsent.consume(sent);
+    if (this.#unsent.length > 0) {
       this.deadline = this.connection.getStallDeadline();
       return true;
     }
@@ -270,7 +248,7 @@ export class Http2Stream implements DeadlineEntry {
 
   /** Something is waiting, and its own window allows to send it. */
   get canSend(): boolean {
-    return this.#unsentBytes > 0 && this.sendWindow > 0;
+    return this.#unsent.length > 0 && this.sendWindow > 0;
   }
 
   #wait(): void {
@@ -310,10 +288,8 @@ export class Http2Stream implements DeadlineEntry {
   #close(): void {
     this.isClosed = true;
     this.connection.deadlines.remove(this);
-    this.#unsent = [];
-    this.#unsentBytes = 0;
-    this.#received = [];
-    this.#receivedBytes = 0;
+    this.#unsent.clear();
+    this.#received.clear();
     this.connection.removeStream(this);
   }
 

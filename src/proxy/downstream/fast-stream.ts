@@ -79,7 +79,7 @@ export class FastStream implements StreamHandler, Downstream, FastRequestOwner, 
     if (stream.isInputEnded) this.#authorize();
     else {
       this.#state = 'receiving';
-      stream.connection.awaitReadEnd(stream);
+      stream.awaitReadEnd();
     }
     return true;
   }
@@ -113,6 +113,7 @@ export class FastStream implements StreamHandler, Downstream, FastRequestOwner, 
       this.#stream.connection.release();
       return this.#release();
     }
+    this.#state = 'receiving';
     try {
       this.#proceed(decision);
     } catch (error) {
