@@ -34,7 +34,8 @@ export const http2Load: SoakLoad = {
   change: (settings) => ({
     ...settings,
     log: { level: 'info', access: { enabled: false } },
-    tokens: { accessLifetime: '1d', cacheSize: 200 },
+    // Grants and revocations are kept until they expire.
+    tokens: { accessLifetime: '30s', grantLifetime: '1m', cacheSize: 200 },
     // Silent clients are closed within the run.
     limits: { ...settings.limits, headerTimeout: '2s' },
     // Otherwise, clients that do not read would lose their connections to others, and slow ones too.
@@ -322,8 +323,10 @@ class Http2Load {
     return JSON.parse(String(body)) as TokenGrant;
   }
 
+  /** Also renews the token of all clients. */
   async #useTokenApi(): Promise<void> {
     const session = this.#connect({ certificate: true });
+    this.#token = (await this.#grant(session)).access_token;
     const grant = await this.#grant(session);
     const { body } = await this.#post(session, '/authsvc/Authorize/Token', {
       client_id: 'report-runner',
@@ -335,7 +338,7 @@ class Http2Load {
     await this.#expect(session, '/authsvc/Revoke/Token', {}, { headers });
     await this.#expect(session, '/whoami', { status: 401 }, { headers });
     await close(session);
-    await this.#pause(50);
+    await this.#pause(200);
   }
 
   /** All kinds in turn. */
