@@ -3,6 +3,7 @@ import type { DeadlineEntry, Deadlines } from '../../lib/deadlines.ts';
 import { destroyAfter } from '../client-error.ts';
 import { MAX_FIELDS } from '../listener-options.ts';
 import { Allowance } from './allowance.ts';
+import { ByteQueue } from './byte-queue.ts';
 import { FrameWriter, type HeaderBlock } from './frame-writer.ts';
 import { HpackDecoder, TABLE_SIZE } from './hpack-decoder.ts';
 import { EMPTY_TABLE_UPDATE } from './hpack-encoder.ts';
@@ -130,10 +131,9 @@ export class Http2Connection implements DeadlineEntry {
   readonly #unproductive = new Allowance(UNPRODUCTIVE_FRAMES.burst, UNPRODUCTIVE_FRAMES.perSecond);
   #windowUpdatesLeft: number = WINDOW_UPDATES.initial;
   #state: State = 'open';
-  #expected: 'preface' | 'settings' | 'frame' = 'preface';
+  #awaited: 'preface' | 'settings' | 'frame' = 'preface';
   /** The beginning of a frame, and how many bytes it needs. */
-  #partialFrame: Buffer[] = [];
-  #partialBytes = 0;
+  readonly #partialFrame = new ByteQueue();
   #neededBytes = 0;
   #partialSection: PartialSection | undefined = undefined;
   /** The last stream that was accepted, and the last that the client has begun. */
@@ -301,7 +301,7 @@ export class Http2Connection implements DeadlineEntry {
     if (this.#isClosed) return;
     const bytes = this.#joinPartialFrame(part);
     if (bytes === undefined) return;
-    const start = this.#expected === 'preface' ? this.#readPreface(bytes) : 0;
+    const start = this.#awaited === 'preface' ? this.#readPreface(bytes) : 0;
     if (start === undefined) return;
     this.#turnFrames = 0;
     this.#turnStreams = 0;
@@ -328,34 +328,24 @@ export class Http2Connection implements DeadlineEntry {
     this.#pause();
     setImmediate(() => {
       this.#isTurnAwaited = false;
-      const rest = this.#takePartialFrame();
+      const rest = this.#partialFrame.take();
       this.#guard(() => this.#read(rest));
       if (!this.writer.needsDrain) this.#resume();
     });
   }
 
-  #takePartialFrame(): Buffer {
-    const parts = this.#partialFrame;
-    this.#partialFrame = [];
-    this.#partialBytes = 0;
-    return parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts);
-  }
-
   /** Undefined: the frame is still incomplete. Its parts are joined once, however many there are. */
   #joinPartialFrame(part: Buffer): Buffer | undefined {
-    if (this.#partialBytes === 0) return part;
-    this.#partialFrame.push(part);
-    this.#partialBytes += part.length;
-    return this.#partialBytes < this.#neededBytes || this.#isTurnAwaited
-      ? undefined
-      : this.#takePartialFrame();
+    if (this.#partialFrame.length === 0) return part;
+    this.#partialFrame.add(part);
+    const isIncomplete = this.#partialFrame.length < this.#neededBytes || this.#isTurnAwaited;
+    return isIncomplete ? undefined : this.#partialFrame.take();
   }
 
   #keepPartialFrame(bytes: Buffer): void {
-    this.#partialFrame = [bytes];
-    this.#partialBytes = bytes.length;
+    this.#partialFrame.add(bytes);
     this.#neededBytes =
-      this.#expected === 'preface'
+      this.#awaited === 'preface'
         ? PREFACE.length
         : FRAME_HEADER_SIZE + (bytes.length < FRAME_HEADER_SIZE ? 0 : readUInt24(bytes, 0));
   }
@@ -399,7 +389,7 @@ export class Http2Connection implements DeadlineEntry {
       this.#keepPartialFrame(bytes);
       return undefined;
     }
-    this.#expected = 'settings';
+    this.#awaited = 'settings';
     return PREFACE.length;
   }
 
@@ -426,10 +416,10 @@ export class Http2Connection implements DeadlineEntry {
   }
 
   #readFrame(type: number, flags: number, id: number, bytes: Buffer, start: number, end: number): void {
-    if (this.#expected === 'settings') {
+    if (this.#awaited === 'settings') {
       // RFC 9113 §3.4.
       if (type !== FrameType.settings || (flags & Flag.ack) !== 0) return this.#fail(ErrorCode.protocolError);
-      this.#expected = 'frame';
+      this.#awaited = 'frame';
     }
     const section = this.#partialSection;
     if (section !== undefined && (type !== FrameType.continuation || id !== section.streamId))

@@ -42,6 +42,15 @@ const getKind = memoizeByFieldName((name: string): FieldKind => {
   return NAME.test(name) && !CONNECTION_NAMES.has(name) ? 'plain' : 'invalid';
 });
 
+/** RFC 3986 §3.1. */
+const SCHEME = /^[A-Za-z][A-Za-z0-9+.-]*$/;
+
+/** RFC 9113 §8.2.2, §8.3.1. */
+function isAllowed(kind: FieldKind, value: string): boolean {
+  if (kind === 'te') return value === 'trailers';
+  return kind !== ':scheme' || SCHEME.test(value);
+}
+
 /** RFC 9113 §6.5.2 and RFC 7541 §4.1: added to the length of each field. */
 export const FIELD_OVERHEAD = 32;
 
@@ -59,7 +68,7 @@ export class HeaderField {
     this.name = name;
     this.value = value;
     this.size = name.length + value.length + FIELD_OVERHEAD;
-    this.kind = VALUE.test(value) && (kind !== 'te' || value === 'trailers') ? kind : 'invalid';
+    this.kind = VALUE.test(value) && isAllowed(kind, value) ? kind : 'invalid';
     this.line = `${name}: ${value}\r\n`;
   }
 }
