@@ -13,6 +13,7 @@ import {
   frame,
   frameClient,
   headersFrame,
+  priorityFrame,
   requestFields,
   resetFrame,
   SETTING,
@@ -238,6 +239,31 @@ describe('messages', () => {
     const exact = client.post([...POST, ['content-length', '5']], 'exact');
     expect(await client.waitForEnd(exact)).toEqual({ status: 200 });
     expect(upstream.requests.map(({ body }) => body)).toEqual(['exact']);
+  });
+
+  test('a scheme that is not one (RFC 3986 §3.1) is a stream error', async () => {
+    const { gateway, upstream } = await setUp();
+    const client = await openClient(gateway);
+    for (const scheme of ['', 'h t', 'https://evil.test/', '1http', 'http:', 'ü']) {
+      const fields = GET.map(([name, value]): Field => [name, name === ':scheme' ? scheme : value]);
+      expect([scheme, await client.waitForEnd(client.request(fields))]).toEqual([
+        scheme,
+        { reset: CODE.protocolError },
+      ]);
+    }
+    expect(upstream.requests).toEqual([]);
+    expect(await client.waitForEnd(client.request(GET))).toEqual({ status: 200 });
+  });
+
+  test('RST_STREAM is not sent for a stream that the client has not opened (RFC 9113 §6.4)', async () => {
+    const { gateway } = await setUp();
+    for (const malformed of [frame(FRAME.priority, 0, 1, Buffer.alloc(3)), priorityFrame(1, 1)]) {
+      const client = await openClient(gateway);
+      client.send(malformed);
+      await client.waitForPong();
+      expect(client.resetCode(1)).toBeUndefined();
+      if (!client.isOver()) expect(await client.waitForEnd(client.request(GET))).toEqual({ status: 200 });
+    }
   });
 
   test('responses without a body end with their head', async () => {
