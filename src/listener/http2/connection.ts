@@ -656,9 +656,16 @@ export class Http2Connection implements DeadlineEntry {
   /** RFC 9113 §6.3. Priorities are not used. */
   #readPriority(id: number, bytes: Buffer, start: number, end: number): void {
     if (id === 0) return this.#fail(ErrorCode.protocolError);
-    if (end - start !== 5) return this.#failStream(id, ErrorCode.frameSizeError);
-    if (readUInt31(bytes, start) === id) return this.#failStream(id, ErrorCode.protocolError);
-    this.#countUnproductive();
+    const error =
+      end - start !== 5
+        ? ErrorCode.frameSizeError
+        : readUInt31(bytes, start) === id
+          ? ErrorCode.protocolError
+          : undefined;
+    if (error === undefined) return this.#countUnproductive();
+    // RFC 9113 §6.4: RST_STREAM must not be sent for a stream that was not begun.
+    if (this.#isIdle(id)) this.#fail(error);
+    else this.#failStream(id, error);
   }
 
   /** RFC 9113 §6.4. */
