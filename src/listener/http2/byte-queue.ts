@@ -14,6 +14,7 @@ export class ByteQueue {
   /** Adds a copy. */
   append(bytes: Buffer, start: number, end: number): void {
     const size = end - start;
+    if (size === 0) return;
     let last = this.#blocks.at(-1);
     if (last === undefined || last.length - this.#end < size) {
       last = Buffer.allocUnsafeSlow(Math.max(size, MIN_BLOCK_SIZE, Math.min(this.length, BLOCK_SIZE)));
