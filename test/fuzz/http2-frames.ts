@@ -319,7 +319,14 @@ interface Target {
 async function startTarget(): Promise<Target> {
   const upstream = await startRecordingUpstream();
   const gateway = await startGateway(
-    matrixSettings(upstream.url, (settings) => ({ ...settings, log: { level: 'info' } })),
+    matrixSettings(upstream.url, (settings) => ({
+      ...settings,
+      // Long timeouts, so that a busy machine does not look like an upstream failure.
+      upstreams: {
+        default: { url: upstream.url, timeouts: { connect: '60s', headers: '60s', idle: '60s' } },
+      },
+      log: { level: 'info' },
+    })),
   );
   const { access_token: token } = await gateway.grant();
   return {
@@ -364,15 +371,25 @@ async function send(client: FrameClient, sequence: FrameSequence): Promise<void>
     );
 }
 
-async function runOne(target: Target, lane: Lane, seed: number, result: FramesResult): Promise<string[]> {
-  const { gateway, token } = target;
-  if (lane.client === undefined) {
-    lane.client = await frameClient(gateway.port, {
+async function openClient(gateway: TestGateway): Promise<FrameClient> {
+  for (let attempt = 0; ; attempt += 1) {
+    const client = await frameClient(gateway.port, {
       ca: gateway.ca.pem,
       settings: [[SETTING.enablePush, 0]],
       // It would be sent within a frame that is split.
       acknowledgeSettings: false,
     });
+    await client.until(() => client.settings().size > 0);
+    // On a busy machine the handshake may take longer than the gateway waits for it.
+    if (!client.closed()) return client;
+    if (attempt === 3) throw new Error('the gateway closes new connections');
+  }
+}
+
+async function runOne(target: Target, lane: Lane, seed: number, result: FramesResult): Promise<string[]> {
+  const { gateway, token } = target;
+  if (lane.client === undefined) {
+    lane.client = await openClient(gateway);
     lane.seeds = [];
     lane.isDamaged = false;
     result.connections += 1;
