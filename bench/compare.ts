@@ -11,12 +11,13 @@ import { createCase, createLoadRun, toCandidate } from './support/candidates.ts'
 import { type BenchFolder, createBenchFolder } from './support/folder.ts';
 import { startBenchGateway } from './support/gateway.ts';
 import { loadAverage } from './support/linux.ts';
+import type { LoadEnvironment } from './support/load-run.ts';
 import { startUpstream } from './support/nginx.ts';
 import { figure, table } from './support/report.ts';
 import { runRounds } from './support/rounds.ts';
+import { runLoad } from './support/run-load.ts';
 import type { BenchEnvironment } from './support/servers.ts';
 import { findTools } from './support/tools.ts';
-import { type LoadEnvironment, runLoad } from './support/wrk.ts';
 
 const { values: given } = parseArgs({
   options: {
@@ -35,7 +36,7 @@ const SECONDS = Number(given.seconds);
 const WARM_UP_SECONDS = 4;
 const root = join(import.meta.dirname, '..');
 const log = (text: string): void => void process.stderr.write(`${text}\n`);
-const { nginx, wrk } = findTools(log);
+const { nginx, wrk, h2load } = findTools(log);
 if (nginx === undefined || wrk === undefined)
   throw new Error('needs nginx for the upstream and wrk for the load');
 
@@ -54,6 +55,7 @@ const upstream = await startUpstream(benchEnvironment);
 const environment: LoadEnvironment = {
   folder: commonFolder.path,
   wrk,
+  ...(h2load !== undefined && { h2load }),
   loadCore: 1,
   upstreamPid: upstream.pids[0] ?? 0,
 };
@@ -78,18 +80,20 @@ for (const [path, fastPath] of Object.entries(PATHS))
     folders.push(gateway.folder);
     candidates.push(toCandidate(`${path}, ${name}`, gateway));
   }
-for (const candidate of candidates) {
-  log(`warming up ${candidate.name}`);
-  await runLoad(environment, createLoadRun(candidate), WARM_UP_SECONDS);
-  candidate.truncateLog?.();
-}
 const get = { warmSeconds: 0.3 } as const;
 const post = { ...get, method: 'POST', path: '/reports/1k', bodyBytes: 1_024 } as const;
+const http2 = { ...get, generator: 'h2load, HTTP/2', connections: 16, streams: 10 } as const;
+const KINDS = { '': get, ', POST': post, ...(h2load !== undefined && { ', HTTP/2': http2 }) };
+for (const candidate of candidates) {
+  log(`warming up ${candidate.name}`);
+  for (const run of Object.values(KINDS))
+    await runLoad(environment, createLoadRun(candidate, run), WARM_UP_SECONDS);
+  candidate.truncateLog?.();
+}
 const cases = candidates
-  .flatMap((candidate) => [
-    createCase(candidate, get),
-    createCase(candidate, post, `${candidate.name}, POST`),
-  ])
+  .flatMap((candidate) =>
+    Object.entries(KINDS).map(([kind, run]) => createCase(candidate, run, `${candidate.name}${kind}`)),
+  )
   .filter(({ name }) => given.only === '' || name.startsWith(given.only));
 const retryBudget = { retries: 20, quietSeconds: 60 };
 const samples = await runRounds(cases, { environment, rounds: ROUNDS, seconds: SECONDS, log, retryBudget });
@@ -98,7 +102,7 @@ const costs = cases.map(({ name }) => figure(name, cpuOf(name), 'µs'));
 const ratios = Object.keys(PATHS)
   .filter((path) => path.startsWith(given.only))
   .flatMap((path) =>
-    ['', ', POST'].map((kind) => {
+    Object.keys(KINDS).map((kind) => {
       const before = cpuOf(`${path}, before${kind}`);
       return figure(
         `${path}${kind}: after / before`,

@@ -21,16 +21,20 @@ import {
 } from './support/candidates.ts';
 import { type BenchFolder, createBenchFolder } from './support/folder.ts';
 import { type BenchGateway, type BenchGatewayOptions, startBenchGateway } from './support/gateway.ts';
+import { goLoadProgram } from './support/go-load.ts';
+import { measureHttp2 } from './support/http2.ts';
+import { measureIdleConnections } from './support/idle-connections.ts';
 import { loadAverage } from './support/linux.ts';
+import type { LoadEnvironment, LoadRun, Sample } from './support/load-run.ts';
 import { startUpstream, upstreamFilePath } from './support/nginx.ts';
 import { formatCosts, readCosts } from './support/profile.ts';
 import { type Figure, figure, isMet, table } from './support/report.ts';
 import { type Case, isQuiet, type RetryBudget, runRounds } from './support/rounds.ts';
 import { type BenchResult, type Row, rowTable } from './support/rows.ts';
+import { runLoad } from './support/run-load.ts';
 import type { BenchEnvironment } from './support/servers.ts';
 import { createThirdPartyTokens } from './support/third-party-tokens.ts';
 import { findTools } from './support/tools.ts';
-import { type LoadEnvironment, runLoad, type Sample, supportsHttp2 } from './support/wrk.ts';
 
 const { values: given } = parseArgs({
   options: {
@@ -52,15 +56,18 @@ const NARROW_ROUNDS = Number(given.rounds ?? (quick ? 3 : 21));
 const NARROW_SECONDS = Math.min(SECONDS, 1);
 const MANY = quick ? 100_000 : 1_000_000;
 const CONNECTIONS = quick ? 1_000 : 5_000;
+const IDLE_CONNECTIONS = quick ? 1_000 : 2_000;
 const COLD = quick ? 4_000 : 12_000;
 const WARM_UP_SECONDS = quick ? 4 : 8;
 /** With think time: enough to keep the server busy, but not so many that requests queue. */
 const PACED_PER_SECOND = 1_500;
-/** Candidates that are also measured with large bodies, POST requests and HTTP/2. */
+/** Candidates that are also measured with large bodies and POST requests. */
 const FEW = ['gatehouse', 'gatehouse, full path', 'nginx', 'HAProxy', 'http-proxy-3'];
 /** Candidates that are also measured with tokens that they see for the first time. */
 const UNCACHED = ['gatehouse', ES256_KEYS, TRUSTED_ISSUER];
-const FEW_GROUPS = ['bodies', 'posts', 'h2'];
+const FEW_GROUPS = ['bodies', 'posts'];
+/** Candidates that are also measured over HTTP/2, which http-proxy-3 does not offer. */
+const HTTP2 = ['gatehouse', 'nginx', 'HAProxy'];
 /** Candidates whose latency is compared on a single connection. */
 const SINGLE = ['gatehouse', 'HAProxy, JWT HS256', 'nginx + auth_request to return 204', 'http-proxy-3'];
 const CORES = availableParallelism();
@@ -73,11 +80,13 @@ const root = join(import.meta.dirname, '..');
 const results = join(root, 'bench/results');
 const entry = join(root, 'dist/main.js');
 const wanted = given.only?.split(',').map((name) => name.trim().toLowerCase());
+const GROUPS = ['fronts', 'single', 'bodies', 'posts', 'h2', 'idle', 'growth', 'connections'];
 const isWanted = (group: string, name = ''): boolean =>
-  wanted === undefined || wanted.some((filter) => group === filter || name.toLowerCase().includes(filter));
+  wanted === undefined ||
+  wanted.some((filter) => (GROUPS.includes(filter) ? group === filter : name.toLowerCase().includes(filter)));
 /** Whether no comparison with other servers was requested. */
 const isOnlyGrowth = (): boolean =>
-  wanted?.every((filter) => filter === 'growth' || filter === 'connections') === true;
+  wanted?.every((filter) => ['idle', 'growth', 'connections'].includes(filter)) === true;
 const skipped: string[] = [];
 const log = (text: string): void => {
   if (text.startsWith('skipped:')) skipped.push(text.slice('skipped: '.length));
@@ -119,6 +128,7 @@ const loadEnvironment: LoadEnvironment = {
   folder: common.path,
   wrk,
   ...(more.h2load !== undefined && { h2load: more.h2load }),
+  ...(goLoadProgram.missing === undefined && isWanted('h2') && { goLoad: await goLoadProgram.build() }),
   loadCore: LOAD_CORE,
   upstreamPid: upstream.pids[0] ?? 0,
 };
@@ -131,11 +141,11 @@ const startGateway = async (options: Partial<BenchGatewayOptions> = {}): Promise
 };
 
 /** Lets V8 finish compiling before the first round, and detects servers that do not respond. */
-async function warmUp(candidates: readonly Candidate[]): Promise<void> {
+async function warmUp(candidates: readonly Candidate[], overrides: Partial<LoadRun> = {}): Promise<void> {
   for (const candidate of candidates) {
     log(`warming up ${candidate.name}`);
     try {
-      await runLoad(loadEnvironment, createLoadRun(candidate), WARM_UP_SECONDS);
+      await runLoad(loadEnvironment, createLoadRun(candidate, overrides), WARM_UP_SECONDS);
     } catch (error) {
       log(`  ${candidate.name}: ${(error as Error).message}`);
     }
@@ -195,6 +205,7 @@ else {
   if (!isOnlyGrowth()) await measureServers();
   await measureGrowth();
   await measureConnections();
+  await measureIdle();
   writeResults();
 }
 await upstream.stop();
@@ -213,7 +224,10 @@ async function measureServers(): Promise<void> {
     cold,
     pairCores: PAIR_CORES,
     isWanted: (name) =>
-      inServers(name) || (inFew && FEW.includes(name)) || (isWanted('single') && SINGLE.includes(name)),
+      inServers(name) ||
+      (inFew && FEW.includes(name)) ||
+      (isWanted('h2') && HTTP2.includes(name)) ||
+      (isWanted('single') && SINGLE.includes(name)),
     log,
   });
   await warmUp(all);
@@ -276,24 +290,13 @@ async function measureServers(): Promise<void> {
   for (const [group, label, overrides] of [
     ['bodies', 'GET 100 KiB', { path: '/files/100k' }],
     ['posts', 'POST 1 KiB', { method: 'POST', path: '/reports/1k', bodyBytes: 1_024 }],
-    ['h2', 'HTTP/2', { protocol: 'h2' }],
   ] as const) {
     if (!isWanted(group)) continue;
-    const supported: Candidate[] = [];
-    for (const candidate of few) {
-      // HTTP/2 always takes the full path.
-      if (group === 'h2' && candidate.name === 'gatehouse, full path') continue;
-      if (group !== 'h2') supported.push(candidate);
-      else if (more.h2load !== undefined && (await supportsHttp2(candidate.front.port)))
-        supported.push(candidate);
-      else log(`skipped: HTTP/2 of ${candidate.name}: its listener does not offer it`);
-    }
-    if (supported.length === 0) continue;
     const groupName = (name: string): string => `${name}, ${label}`;
-    const cases = supported.map((candidate) => createCase(candidate, overrides, groupName(candidate.name)));
+    const cases = few.map((candidate) => createCase(candidate, overrides, groupName(candidate.name)));
     const beside = 'gatehouse, GET 1 KiB';
     // The cost of a body is relative to GET requests to the same server in the same rounds.
-    const gets = supported.filter(({ name }) => group === 'posts' && name === 'gatehouse');
+    const gets = few.filter(({ name }) => group === 'posts' && name === 'gatehouse');
     cases.push(...gets.map((candidate) => createCase(candidate, {}, beside)));
     const samples = await measure(group, cases, Math.min(3, ROUNDS));
     compare(samples, [groupName('gatehouse'), beside], atMost(1.15));
@@ -302,6 +305,15 @@ async function measureServers(): Promise<void> {
     compare(samples, [groupName('gatehouse'), groupName('nginx')]);
     compare(samples, [groupName('gatehouse'), groupName('HAProxy')]);
   }
+  if (isWanted('h2') && more.h2load !== undefined)
+    await measureHttp2({
+      candidates: all.filter(({ name }) => HTTP2.includes(name)),
+      hasGoLoad: loadEnvironment.goLoad !== undefined,
+      measure: (cases) => measure('h2', cases, ROUNDS),
+      warmUp,
+      compare,
+      log,
+    });
   await stopAll(all);
   await main.stop();
 }
@@ -366,6 +378,20 @@ async function measureConnections(): Promise<void> {
   if (resident !== undefined)
     ratios.push(figure(`RSS of one process: ${thousand.name}, first round`, [resident], 'MB', atMost(130)));
   await stopAll([candidate]);
+}
+
+async function measureIdle(): Promise<void> {
+  if (!isWanted('h2') && !isWanted('idle')) return;
+  log(`idle: ${IDLE_CONNECTIONS} connections in ${MIN_ROUNDS} rounds`);
+  ratios.push(
+    ...(await measureIdleConnections({
+      startGateway,
+      connections: IDLE_CONNECTIONS,
+      rounds: MIN_ROUNDS,
+      log,
+      aim: atMost(8),
+    })),
+  );
 }
 
 /** Prints the CPU time by part and function; the profile is written to bench/results. */

@@ -25,13 +25,14 @@ import { type BenchFolder, createBenchFolder, fillStore } from './support/folder
 import { startBenchGateway } from './support/gateway.ts';
 import { createAuthenticator, loadSettingsIn } from './support/grant-deps.ts';
 import { cpuSeconds, loadAverage } from './support/linux.ts';
+import type { LoadEnvironment } from './support/load-run.ts';
 import { startUpstream } from './support/nginx.ts';
 import { measure, startGatehouse } from './support/programs.ts';
 import { fillRedis, openStore, revokeMany, startRedis } from './support/redis-bench.ts';
 import { type Figure, figure, isMet, median, table } from './support/report.ts';
 import { runRounds } from './support/rounds.ts';
+import { runLoad } from './support/run-load.ts';
 import { findTools } from './support/tools.ts';
-import { type LoadEnvironment, runLoad } from './support/wrk.ts';
 
 const { values: given } = parseArgs({
   options: {

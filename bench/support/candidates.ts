@@ -1,4 +1,5 @@
 import type { BenchGateway, BenchGatewayOptions } from './gateway.ts';
+import type { LoadRun } from './load-run.ts';
 import {
   startNginxAuthRequest,
   startNginxPlain,
@@ -10,7 +11,6 @@ import type { BenchEnvironment, BenchServer } from './servers.ts';
 import { startHaproxy, startHttpProxy3, startOathkeeper, startOauth2Proxy } from './third-party-servers.ts';
 import { ALGORITHMS, type Algorithm, type ThirdPartyTokens } from './third-party-tokens.ts';
 import { buildGo } from './tools.ts';
-import type { LoadRun } from './wrk.ts';
 
 /** Its signing key is one for ES256 (`keys.algorithm`). */
 export const ES256_KEYS = 'gatehouse, ES256 keys';

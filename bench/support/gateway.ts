@@ -28,6 +28,8 @@ export interface BenchGatewayOptions extends Partial<StoreContents> {
   /** Of the signing key; default: EdDSA. */
   readonly keyAlgorithm?: SigningAlgorithm;
   readonly nodeOptions?: readonly string[];
+  /** Added to the environment of the process. */
+  readonly createEnvironment?: (folder: BenchFolder) => Readonly<Record<string, string>>;
   /** Default: the embedded store. */
   readonly store?: SettingsInput['store'];
 }
@@ -86,8 +88,9 @@ export async function startBenchGateway(options: BenchGatewayOptions): Promise<B
   const folder = await createBenchFolder(createSettings, options.keyAlgorithm);
   const { grants = LIVE_GRANTS, revocations = 0, tokens = TOKENS, cold } = options;
   await seedStore(folder.path, { grants, revocations, tokens, ...(cold && { cold }) });
-  const { entry, core, nodeOptions = [] } = options;
-  const program = await startGatehouse({ folder: folder.path, entry, core, nodeOptions });
+  const { entry, core, nodeOptions = [], createEnvironment = () => ({}) } = options;
+  const env = createEnvironment(folder);
+  const program = await startGatehouse({ folder: folder.path, entry, core, nodeOptions, env });
   return {
     folder,
     port: program.port,

@@ -70,6 +70,7 @@ export async function startUpstream(environment: BenchEnvironment): Promise<Benc
     root ${root};
     location = /files/1k { return 200 "${body}"; }
     location = /reports/1k { return 200 "${body}"; }
+    location /files/changing/ { return 200 "${body}"; }
   }`,
   );
   return { ...server, tlsPort };

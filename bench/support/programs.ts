@@ -76,14 +76,22 @@ export interface ServeOptions {
   /** A core, or several in the syntax of `taskset`. */
   readonly core?: number | string;
   readonly nodeOptions?: readonly string[];
+  /** Added to its environment. */
+  readonly env?: Readonly<Record<string, string>>;
 }
 
-export const startGatehouse = ({ folder, entry, core, nodeOptions = [] }: ServeOptions): Promise<Program> => {
+export const startGatehouse = ({
+  folder,
+  entry,
+  core,
+  nodeOptions = [],
+  env = {},
+}: ServeOptions): Promise<Program> => {
   const output = join(folder, 'serve.log');
   const args = [
     // As in the image and the systemd unit.
     'env',
-    ...Object.entries(MEMORY_ENVIRONMENT).map(([name, value]) => `${name}=${value}`),
+    ...Object.entries({ ...MEMORY_ENVIRONMENT, ...env }).map(([name, value]) => `${name}=${value}`),
     process.execPath,
     ...nodeOptions,
     entry,
@@ -120,4 +128,21 @@ export async function measure<T>(
   clearTimeout(limit);
   if (code !== 0) throw new Error(`${script} exited with ${String(code)}`);
   return JSON.parse(readFileSync(result, 'utf8')) as T;
+}
+
+/** Runs a load generator to completion, at most for `limitSeconds`; returns its output. */
+export async function runToEnd(
+  core: number | string,
+  args: readonly string[],
+  output: string,
+  limitSeconds: number,
+): Promise<string> {
+  const child = launch(core, args, output, 'output file');
+  const ended = new Promise<number | null>((resolve) => child.once('exit', resolve));
+  const limit = setTimeout(() => void stopProcess(child), limitSeconds * 1_000);
+  const code = await ended;
+  clearTimeout(limit);
+  const text = readFileSync(output, 'utf8');
+  if (code !== 0) throw new Error(`${args[0]} exited with ${code}: ${text.slice(-300)}`);
+  return text;
 }

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { machineTimes } from './linux.ts';
-import type { LoadEnvironment, LoadRun, Sample } from './wrk.ts';
-import { runLoad } from './wrk.ts';
+import type { LoadEnvironment, LoadRun, Sample } from './load-run.ts';
+import { runLoad } from './run-load.ts';
 
 /** A load that is measured in every round of a group. */
 export interface Case {

@@ -1,6 +1,6 @@
+import type { Sample } from './load-run.ts';
 import { type Figure, median } from './report.ts';
 import { isQuiet } from './rounds.ts';
-import type { Sample } from './wrk.ts';
 
 /** The samples of one candidate. */
 export interface Row {

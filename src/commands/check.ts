@@ -3,6 +3,7 @@ import type { Settings } from '../config/schema.ts';
 import { checkCertificates, checkFiles, checkKeys, isNewStore } from './check/files.ts';
 import {
   checkLikelyMistakes,
+  checkMethods,
   checkPagesOrigin,
   checkPathVariants,
   checkReachability,
@@ -25,6 +26,7 @@ const CHECKS: readonly Check[] = [
   checkKeys,
   checkFiles,
   checkLikelyMistakes,
+  checkMethods,
   checkReachability,
   checkPagesOrigin,
   checkPathVariants,

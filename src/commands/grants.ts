@@ -179,12 +179,12 @@ async function revokeHolder(
   context.stdout(
     CERTIFICATE_OPTIONS.has(option)
       ? `Revoked: the grants issued for certificates with ${option} ${printable(value)}.\n`
-      : `Revoked: everything issued to ${printable(kind)} ${printable(name)} until now.\n`,
+      : `Revoked: everything issued ${kind === 'issuer' ? 'by' : 'to'} ${printable(kind)} ${printable(name)} until now.\n`,
   );
   if (typeof live === 'number')
     context.stdout(
       live === 0
-        ? `There was no live grant; check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
+        ? `There was no live grant. If you expected one, check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
         : `Live grants revoked: ${live}.\n`,
     );
 }

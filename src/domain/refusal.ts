@@ -36,6 +36,8 @@ export type Refusal =
   /** `detail`: for operators only. */
   | { readonly reason: 'subject_not_allowed'; readonly identity: string; readonly detail: string }
   | { readonly reason: 'subject_token_used'; readonly identity: string }
+  /** `issuer`: its configured name, if it is known. `detail`: for operators only. */
+  | { readonly reason: 'logout_token_invalid'; readonly issuer?: string; readonly detail: string }
   // scope
   | { readonly reason: 'scope_missing' }
   | { readonly reason: 'scope_malformed'; readonly at: number }

@@ -8,14 +8,18 @@ export const REJECTION_FAULTS = {
   type_not_accepted: 'Its `typ` is not accepted: see `trustedIssuers.<name>.tokenType`.',
   header_not_accepted: 'Its header has `crit`, or a `kid` that is not text.',
   logout_token: 'It is a logout token.',
+  id_token: 'It is an ID token, which states who signed in. Send the access token.',
   unknown_key: 'The issuer has no key with its `kid` and `alg`.',
   invalid_signature: 'It is not signed with the key that it names.',
-  expired: 'Its `exp` has passed.',
-  not_yet_valid: 'Its `nbf` is in the future.',
-  wrong_audience: 'None of its `aud` is in `trustedIssuers.<name>.audience`.',
+  expired: 'Its `exp` has passed. Of a logout token, also: its `iat` is more than five minutes ago.',
+  not_yet_valid: 'Its `nbf` is in the future. Of a logout token, also: its `iat` is.',
+  wrong_audience:
+    'None of its `aud` is in `trustedIssuers.<name>.audience`, or of a logout token in `logout.audience`.',
   claim_missing: 'The named claim is missing or not usable.',
   claim_mismatch:
     'The named claim has another value than `trustedIssuers.<name>.requiredClaims` requires. Of an opaque token, `iss`: it is not the issuer.',
+  claim_not_allowed: 'Only of a logout token: it must not have the named claim (`nonce`).',
+  logout_not_accepted: 'Only of a logout token: the issuer has no `logout` in the configuration.',
   inactive: 'The introspection endpoint of the issuer reports it as inactive.',
   malformed: 'Its form or its claims are not valid.',
 } as const satisfies Record<string, string>;

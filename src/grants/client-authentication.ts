@@ -4,7 +4,7 @@ import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { getRateLimitKey, type RateLimiter } from '../lib/rate-limiter.ts';
 import type { ClientAssertionVerifier } from '../ports/client-assertion-verifier.ts';
-import { TRANSIENT_NOTE_PREFIX } from '../ports/store.ts';
+import { MAX_SKEW_SECONDS, TRANSIENT_NOTE_PREFIX } from '../ports/store.ts';
 import type { GrantDeps } from './deps.ts';
 
 export const CLIENT_AUTH_METHODS = ['client_secret_basic', 'client_secret_post', 'private_key_jwt'] as const;
@@ -114,12 +114,12 @@ async function findFailure(
   const now = grantDeps.now();
   const checked = await assertions.verify(clientId, credential.assertion, now);
   if (!checked.ok) return checked.detail;
-  // Only authentic assertions are recorded, and only for the short time in which they are valid.
+  // Only authentic assertions are recorded, and only for the short time in which they are valid at any replica.
   const id = hash('sha256', `${clientId} ${checked.tokenId}`, 'base64url');
   const created = await grantDeps.store.notes.create(
     `${TRANSIENT_NOTE_PREFIX}assertion-${id}`,
     {},
-    Math.ceil(checked.expires) + 1,
+    Math.ceil(checked.expires) + MAX_SKEW_SECONDS + 1,
   );
   if (created === 'created') return undefined;
   grantDeps.log.audit('client_assertion_replayed', { client: clientId });

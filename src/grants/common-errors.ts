@@ -46,6 +46,10 @@ export const createCommonErrors = (newGrantHint: string) =>
       INVALID_REQUEST,
       'Repeat the request with a DPoP proof that contains the nonce of the DPoP-Nonce header.',
     ),
+    logout_token_invalid: describe(
+      INVALID_REQUEST,
+      'logout_token is not a valid logout token of a trusted issuer for this service.',
+    ),
     identity_not_allowed: describe(
       UNAUTHORIZED_CLIENT,
       'The identity may not use this API integration with this grant type.',

@@ -164,19 +164,26 @@ async function runEndpoint<Name extends string, Service extends EndpointService<
   };
 
   if (service.isCertificateAmbiguous(context)) return refuse(AMBIGUOUS_CERTIFICATE);
+  // Where no body identifies the caller, requests over the limit of the address are refused before the body is read.
+  const isCountedByAddress = endpoint.identifyCaller === undefined;
+  const addressResponse = isCountedByAddress ? await checkRateLimit(undefined) : undefined;
+  if (addressResponse !== undefined) return addressResponse;
   if (endpoint.body !== undefined) {
     const { parameterNames, encodings } = endpoint.body;
     const result = await readParameters(context, parameterNames, encodings, service.bodyTimeout);
-    if ('status' in result)
-      return (
-        (await checkRateLimit(undefined)) ??
-        createErrorResponse(api, result.status, 'invalid_request', result.detail, { connection: 'close' })
-      );
-    if (!result.ok) return (await checkRateLimit(undefined)) ?? refuse(result.refusal);
+    if ('status' in result || !result.ok) {
+      const limitResponse = isCountedByAddress ? undefined : await checkRateLimit(undefined);
+      if (limitResponse !== undefined) return limitResponse;
+      return 'status' in result
+        ? createErrorResponse(api, result.status, 'invalid_request', result.detail, { connection: 'close' })
+        : refuse(result.refusal);
+    }
     parameters = result.value;
   }
-  const limitResponse = await checkRateLimit(await endpoint.identifyCaller?.(service, context, parameters));
-  if (limitResponse !== undefined) return limitResponse;
+  if (!isCountedByAddress) {
+    const limitResponse = await checkRateLimit(await endpoint.identifyCaller?.(service, context, parameters));
+    if (limitResponse !== undefined) return limitResponse;
+  }
   const refusal = api.findRefusal?.(name, context, parameters);
   if (refusal !== undefined) return refuse(refusal);
   const outcome = await endpoint.handle(service, context, parameters);

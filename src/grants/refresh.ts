@@ -49,11 +49,13 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
     const found = await deps.store.grants.read(token.grantId);
     if (found === undefined) return refused({ reason: 'grant_unknown' });
     const { record, version, now } = found;
-    // A caller that presents the certificate of a certificate grant needs no secret of the client.
-    const authentication = isHolder(record, params)
-      ? ok(undefined)
-      : requireAuthentication(integration, params);
-    if (!authentication.ok) return authentication;
+    const authentication = requireAuthentication(integration, params);
+    if (!authentication.ok) {
+      // A caller that presents the certificate of a certificate grant needs no secret of the client.
+      if (params.certificate === undefined || !isHolder(record, params.certificate)) return authentication;
+      const validated = await deps.certificateValidator.validate(params.certificate.der, now);
+      if (!validated.ok) return validated;
+    }
 
     const verdict = decideRefresh(record, {
       clientId: params.clientId,
@@ -125,8 +127,8 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
 
 const isHolder = (
   { boundTo, certificate }: Grant,
-  { certificate: presented }: Pick<RefreshRequest, 'certificate'>,
-): boolean => presented !== undefined && presented.fingerprint === (boundTo ?? certificate?.fingerprint);
+  { fingerprint }: NonNullable<RefreshRequest['certificate']>,
+): boolean => fingerprint === (boundTo ?? certificate?.fingerprint);
 
 function withProfile({ profile: _replaced, ...grant }: Grant, profile: Profile | undefined): Grant {
   return { ...grant, ...(profile !== undefined && { profile }) };

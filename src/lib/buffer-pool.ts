@@ -1,4 +1,4 @@
-interface PooledBuffer {
+export interface PooledBuffer {
   readonly bytes: Buffer;
   /** The callback of the write. A buffer whose write failed, or never called back, is not reused. */
   readonly release: (error?: Error | null) => void;
@@ -19,8 +19,12 @@ const MIN_POOLED_BYTES = 4_096;
 /** For each size. */
 const MAX_IDLE_BYTES = 6_291_456;
 
-export function createBufferPool(): BufferPool {
-  const buckets = BUFFER_SIZES.map((size) => ({ size, idle: [] as PooledBuffer[] }));
+/** `sizes`: of the buffers, in ascending order. `minBytes`: less is not pooled. */
+export function createBufferPool(
+  sizes: readonly number[] = BUFFER_SIZES,
+  minBytes = MIN_POOLED_BYTES,
+): BufferPool {
+  const buckets = sizes.map((size) => ({ size, idle: [] as PooledBuffer[] }));
   const allocate = (size: number, idle: PooledBuffer[]): PooledBuffer => {
     const pooled: PooledBuffer = {
       bytes: Buffer.allocUnsafeSlow(size),
@@ -32,7 +36,7 @@ export function createBufferPool(): BufferPool {
   };
   return {
     acquire(requested) {
-      if (requested < MIN_POOLED_BYTES) return undefined;
+      if (requested < minBytes) return undefined;
       for (const { size, idle } of buckets) if (requested <= size) return idle.pop() ?? allocate(size, idle);
       return undefined;
     },

@@ -1,37 +1,51 @@
 import { type IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import { constants, type ServerHttp2Stream } from 'node:http2';
+import { constants } from 'node:http2';
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { resetStream } from './node-quirks/http2.ts';
+
+/** What `Http2Request` and `Http2Response` use of an HTTP/2 stream: Node's, or our own. */
+export interface Http2MessageStream extends Duplex {
+  /** The request has no body. */
+  readonly endAfterHeaders: boolean;
+  /** The stream has ended before both sides were complete. */
+  readonly aborted: boolean;
+  readonly state: { readonly localClose?: number | undefined };
+  respond(list: string[], options: { readonly endStream: boolean }): void;
+  additionalHeaders(fields: { readonly ':status': number }): void;
+  close(code: number): void;
+}
+
+export interface Http2RequestHead {
+  readonly method: string;
+  readonly path: string;
+  /** Names and values like those of an HTTP/1.1 request. */
+  readonly fields: string[];
+  /** As defined by RFC 9113 §6.5.2: names, values, and 32 bytes for each field. */
+  readonly size: number;
+}
 
 /**
  * An HTTP/2 request with the interface of an HTTP/1.1 request: pseudo-header fields become method, target and Host, and
  * cookies one field (RFC 9113 §8.2.3, §8.3.1). Destroying it ends its stream, not the connection.
  */
 export class Http2Request extends IncomingMessage {
-  readonly #stream: ServerHttp2Stream;
-  /** As defined by RFC 9113 §6.5.2: names, values, and 32 bytes for each field. */
+  readonly #stream: Http2MessageStream;
   readonly headSize: number;
   #isReading = false;
 
-  constructor(
-    stream: ServerHttp2Stream,
-    socket: Socket,
-    headers: IncomingHttpHeaders & Record<string, unknown>,
-    rawHeaders: readonly string[],
-  ) {
+  constructor(stream: Http2MessageStream, socket: Socket, head: Http2RequestHead) {
     super(socket);
     this.#stream = stream;
     // "2.0" is what Node's HTTP/1.1 parser reports for a request line that says so.
     this.httpVersion = '2';
     this.httpVersionMajor = 2;
     this.httpVersionMinor = 0;
-    const head = parseHead(rawHeaders);
     this.method = head.method;
     this.url = head.path;
     this.rawHeaders = head.fields;
     this.headSize = head.size;
-    if (headers.host === undefined && head.authority !== undefined) headers.host = head.authority;
-    this.headers = headers;
+    this.headers = mergeFields(head.fields);
     this.complete = stream.endAfterHeaders;
     stream.once('close', () => void this.destroy());
   }
@@ -67,17 +81,22 @@ export class Http2Request extends IncomingMessage {
   }
 }
 
-interface RequestHead {
-  method: string;
-  path: string;
-  authority: string | undefined;
-  fields: string[];
-  size: number;
+/** RFC 9110 §5.3: as in Node, values of the same name become one. */
+function mergeFields(fields: readonly string[]): IncomingHttpHeaders {
+  const merged: Record<string, string> = { __proto__: null as never };
+  for (let at = 0; at + 1 < fields.length; at += 2) {
+    const name = fields[at] as string;
+    const value = fields[at + 1] as string;
+    merged[name] = merged[name] === undefined ? value : `${merged[name]}, ${value}`;
+  }
+  return merged;
 }
 
-function parseHead(rawHeaders: readonly string[]): RequestHead {
-  const head: RequestHead = { method: '', path: '', authority: undefined, fields: [], size: 0 };
+/** `rawHeaders`: names and values, with pseudo-header fields. */
+export function parseRequestHead(rawHeaders: readonly string[]): Http2RequestHead {
+  const head = { method: '', path: '', fields: [] as string[], size: 0 };
   const { fields } = head;
+  let authority: string | undefined;
   let cookieAt = -1;
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] ?? '';
@@ -91,7 +110,7 @@ function parseHead(rawHeaders: readonly string[]): RequestHead {
         head.path = value;
         break;
       case ':authority':
-        head.authority = value;
+        authority = value;
         fields.push('host', value);
         break;
       case ':scheme':
@@ -99,7 +118,7 @@ function parseHead(rawHeaders: readonly string[]): RequestHead {
         break;
       case 'host':
         // Differing values are kept: the policy rejects more than one Host.
-        if (value !== head.authority) fields.push(name, value);
+        if (value !== authority) fields.push(name, value);
         break;
       case 'cookie':
         if (cookieAt >= 0) fields[cookieAt] = `${fields[cookieAt]}; ${value}`;

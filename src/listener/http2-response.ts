@@ -1,6 +1,6 @@
 import { type OutgoingHttpHeader, type OutgoingHttpHeaders, ServerResponse } from 'node:http';
-import { constants, type ServerHttp2Stream } from 'node:http2';
-import type { Http2Request } from './http2-request.ts';
+import { constants } from 'node:http2';
+import type { Http2MessageStream, Http2Request } from './http2-request.ts';
 import { resetStream, trackEndSent } from './node-quirks/http2.ts';
 
 type HeaderFields = OutgoingHttpHeaders | OutgoingHttpHeader[];
@@ -23,7 +23,7 @@ const BODILESS_STATUSES = new Set([204, 205, 304]);
  * Destroying it before its end resets the stream, so that the client does not take it for complete.
  */
 export class Http2Response extends ServerResponse<Http2Request> {
-  readonly #stream: ServerHttp2Stream;
+  readonly #stream: Http2MessageStream;
   readonly #isEndSent: () => boolean;
   /** Written, but held back until the first part of the body or the end is sent with it. */
   #head: string[] | undefined;
@@ -32,7 +32,7 @@ export class Http2Response extends ServerResponse<Http2Request> {
   #isFinished = false;
   #wasReset = false;
 
-  constructor(request: Http2Request, stream: ServerHttp2Stream) {
+  constructor(request: Http2Request, stream: Http2MessageStream) {
     super(request);
     // The constructor takes version "2.0" for one older than 1.1.
     this.shouldKeepAlive = true;

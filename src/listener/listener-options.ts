@@ -24,7 +24,8 @@ export interface PublicListenerOptions {
   readonly tls?: TlsContextOptions & {
     /** Whether to request a client certificate: always, never, or for these server names (SNI). */
     readonly askCertificate: 'always' | 'never' | readonly string[];
-    readonly http2?: boolean;
+    /** `node`: by Node's HTTP/2 server. */
+    readonly http2?: boolean | 'node';
   };
   readonly limits: ListenerLimits;
   readonly proxyProtocol: PeerList;

@@ -14,14 +14,17 @@ import {
   type Server as TlsServer,
 } from 'node:tls';
 import type { Epoch } from '../domain/epoch.ts';
-import type { Logger } from '../observability/logger.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
 import { normalizeServerName } from './client-hello.ts';
+import type { ClientConnection } from './connection-interceptor.ts';
 import { createPrereadServer } from './connection-preread.ts';
 import { ConnectionRegistry, getPeerCertificate } from './connection-registry.ts';
 import { ConnectionTracker } from './connection-tracker.ts';
 import { expectsContinue, includesHost } from './early-responses.ts';
 import { createHttp1Server } from './http1-server.ts';
-import { createHttp2Server } from './http2-server.ts';
+import { createHttp2Server } from './http2/server.ts';
+import type { Http2Request } from './http2-request.ts';
+import type { Http2Response } from './http2-response.ts';
 import {
   HANDSHAKE_SECONDS,
   KEEP_ALIVE_SECONDS,
@@ -30,6 +33,7 @@ import {
   STALLED_RESPONSE_SECONDS,
   type TlsContextOptions,
 } from './listener-options.ts';
+import { createNodeHttp2Server } from './node-http2-server.ts';
 import { RequestReceiver } from './request-receiver.ts';
 import { deriveSessionIdContext, deriveTicketKeys, TICKET_SECONDS } from './session-tickets.ts';
 
@@ -184,7 +188,7 @@ export class PublicListener {
     certificateRequested: boolean,
   ): TlsServer {
     const { onRejected, onHandshake, log } = this.#options;
-    const acceptHttp2 = tls.http2 === true ? this.#createHttp2Server(certificateRequested) : undefined;
+    const acceptHttp2 = this.#createHttp2Server(tls.http2 ?? false, certificateRequested);
     const server = createTlsServer({
       ...buildSecureContext(tls, certificateRequested),
       noDelay: true,
@@ -213,18 +217,31 @@ export class PublicListener {
     return server;
   }
 
-  #createHttp2Server(certificateRequested: boolean): (socket: TLSSocket) => void {
-    const { limits, log } = this.#options;
-    return createHttp2Server({
+  #createHttp2Server(
+    kind: boolean | 'node',
+    certificateRequested: boolean,
+  ): ((socket: TLSSocket) => void) | undefined {
+    if (kind === false) return undefined;
+    const { limits, interceptor, log } = this.#options;
+    const options = {
       limits: { ...limits, streams: limits.streams ?? MAX_STREAMS },
       idleSeconds: KEEP_ALIVE_SECONDS,
       stalledSeconds: STALLED_RESPONSE_SECONDS,
-      onRequest: (request, response) =>
+      onRequest: (request: Http2Request, response: Http2Response) =>
         this.#receiver.receive(certificateRequested, request, response, {
           awaitsContinue: expectsContinue(request),
         }),
-      onSession: (socket, close) => this.#tracker.addHttp2(socket, close),
-      onAbuse: (peer, reason) => log.warn('http2_connection_closed', { peer, why: `too many ${reason}` }),
+      onConnection: (socket: TLSSocket, close: () => void) => this.#tracker.addHttp2(socket, close),
+      onAbuse: (socket: TLSSocket, reason: string) => {
+        const { peer } = this.#registry.get(socket, certificateRequested);
+        log.warn('http2_connection_closed', { peer, why: `too many ${reason}` });
+      },
+    };
+    if (kind === 'node') return createNodeHttp2Server(options);
+    return createHttp2Server({
+      ...options,
+      intercept: (socket) => interceptor?.interceptHttp2(this.#describe(socket, certificateRequested)),
+      onInternalError: (error) => log.error('internal_error', errorFields(error)),
     });
   }
 
@@ -233,25 +250,31 @@ export class PublicListener {
     socket.on('error', () => socket.destroy());
   }
 
+  #describe(socket: Socket, certificateRequested: boolean): ClientConnection {
+    const connection = this.#registry.get(socket, certificateRequested);
+    const hosts = this.#certificateHosts;
+    return {
+      socket,
+      peer: connection.peer,
+      sourceUnknown: connection.sourceUnknown,
+      encrypted: this.#options.tls !== undefined,
+      certificate: () => getPeerCertificate(socket, connection),
+      isMisdirected:
+        certificateRequested || hosts === undefined ? undefined : (host) => includesHost(host, hosts),
+    };
+  }
+
   /** Passes the connection to the interceptor, if any, and otherwise to Node's HTTP server. */
   #acceptHttp1(socket: Socket, http1: HttpServer, certificateRequested: boolean): void {
-    const { interceptor, tls } = this.#options;
-    const hosts = this.#certificateHosts;
+    const { interceptor } = this.#options;
     // RFC 9112 §9.6: the reader of the connection handles a half-close.
     socket.allowHalfOpen = true;
     if (interceptor === undefined) {
       http1.emit('connection', socket);
       return;
     }
-    const connection = this.#registry.get(socket, certificateRequested);
     const session = interceptor.intercept({
-      socket,
-      peer: connection.peer,
-      sourceUnknown: connection.sourceUnknown,
-      encrypted: tls !== undefined,
-      certificate: () => getPeerCertificate(socket, connection),
-      isMisdirected:
-        certificateRequested || hosts === undefined ? undefined : (host) => includesHost(host, hosts),
+      ...this.#describe(socket, certificateRequested),
       fallBack: () => {
         this.#tracker.markReleased(socket);
         http1.emit('connection', socket);

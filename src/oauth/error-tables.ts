@@ -174,10 +174,6 @@ export const REVOCATION_ERRORS: ErrorTable = TOKEN_ERRORS;
 export const LOGOUT_ERRORS: ErrorTable = {
   ...TOKEN_ERRORS,
   token_missing: { ...INVALID_REQUEST, description: 'logout_token is required.' },
-  token_invalid: {
-    ...INVALID_REQUEST,
-    description: 'logout_token is not a valid logout token of a trusted issuer for this service.',
-  },
 };
 
 /** POST oauth2/introspect (RFC 7662 §2.3): also 401 where the token of the caller lacks the scope. */

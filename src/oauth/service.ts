@@ -29,7 +29,10 @@ export interface OAuthService
 /** DPoP proofs of token requests (RFC 9449 §5). */
 export interface TokenRequestProofs {
   readonly algorithms: readonly string[];
-  /** Undefined: the request has no DPoP header. No other request can use an accepted proof until `complete`. */
+  /**
+   * Undefined: the request has no DPoP header. No other request can use an accepted proof until `complete`. Throws a `Fault` if
+   * it could not be remembered, so that nothing is issued.
+   */
   verify(context: RequestContext): Promise<ProofCheck | undefined>;
   /** If tokens were issued, the proof is refused from now on. */
   complete(proof: Extract<ProofCheck, { ok: true }>, wasIssued: boolean): void;

@@ -4,7 +4,7 @@ import { grantByCertificate } from '../grants/certificate-grant.ts';
 import type { AuthenticatedClient } from '../grants/client-authentication.ts';
 import { grantToClient } from '../grants/client-grant.ts';
 import { deriveRequestId, exchangeDeviceCode } from '../grants/device-grant.ts';
-import { grantByExchange } from '../grants/exchange-grant.ts';
+import { type ExchangeRequest, grantByExchange } from '../grants/exchange-grant.ts';
 import type { IssuedTokens } from '../grants/issue.ts';
 import {
   certificateRateLimitKey,
@@ -37,16 +37,18 @@ interface GrantResult extends IssuedTokens {
   readonly refreshable: boolean;
 }
 
-type GrantHandler = (
-  service: OAuthService,
-  context: RequestContext,
-  client: AuthenticatedClient,
-  parameters: Parameters,
+interface GrantRequest {
+  readonly service: OAuthService;
+  readonly context: RequestContext;
+  readonly client: AuthenticatedClient;
+  readonly parameters: Parameters;
   /** Undefined: the default of the integration. */
-  audience: string | undefined,
+  readonly audience: string | undefined;
   /** Thumbprint of the key of the DPoP proof. */
-  proofKey: string | undefined,
-) => Promise<Outcome<GrantResult>>;
+  readonly proofKey: string | undefined;
+}
+
+type GrantHandler = (request: GrantRequest) => Promise<Outcome<GrantResult>>;
 
 const withRefreshToken = (issued: Outcome<IssuedTokens>): Outcome<GrantResult> =>
   issued.ok ? ok({ ...issued.value, refreshable: true }) : issued;
@@ -57,18 +59,11 @@ const refuseMissing = (name: string): Outcome<never> =>
   refuseMalformed(`${name} is required with this grant_type.`);
 
 /** RFC 8628 §3.4. */
-const handleDeviceCode: GrantHandler = async (
-  { grantDeps },
-  _context,
-  client,
-  parameters,
-  audience,
-  proofKey,
-) => {
+const handleDeviceCode: GrantHandler = async ({ service, client, parameters, audience, proofKey }) => {
   const deviceCode = parameters.get('device_code');
   if (deviceCode === undefined) return refuseMissing('device_code');
   return withRefreshToken(
-    await exchangeDeviceCode(grantDeps, {
+    await exchangeDeviceCode(service.grantDeps, {
       clientId: client.clientId,
       clientAuthenticated: client.isAuthenticated,
       deviceCode,
@@ -80,14 +75,7 @@ const handleDeviceCode: GrantHandler = async (
 };
 
 /** RFC 6749 §6. */
-const handleRefreshToken: GrantHandler = async (
-  service,
-  context,
-  client,
-  parameters,
-  _audience,
-  proofKey,
-) => {
+const handleRefreshToken: GrantHandler = async ({ service, context, client, parameters, proofKey }) => {
   const refreshToken = parameters.get('refresh_token');
   if (refreshToken === undefined) return refuseMissing('refresh_token');
   const scope = parameters.get('scope');
@@ -122,14 +110,14 @@ const withoutRefreshToken = (issued: Outcome<IssuedTokens>): Outcome<GrantResult
   issued.ok ? ok({ ...issued.value, refreshable: false }) : issued;
 
 /** RFC 6749 §4.4: the client authenticates with its secret or key, or with a certificate (RFC 8705 §2). */
-const handleClientCredentials: GrantHandler = async (
+const handleClientCredentials: GrantHandler = async ({
   service,
   context,
   client,
   parameters,
   audience,
   proofKey,
-) => {
+}) => {
   const { clientId } = client;
   if (client.isAuthenticated)
     return withoutRefreshToken(
@@ -157,15 +145,23 @@ const handleClientCredentials: GrantHandler = async (
   );
 };
 
+const exchangeToken = (
+  { service, context, client, parameters, audience, proofKey }: GrantRequest,
+  subject: Pick<ExchangeRequest, 'subjectToken' | 'subjectTokenType'>,
+): Promise<Outcome<GrantResult>> =>
+  grantByExchange(service.grantDeps, {
+    clientId: client.clientId,
+    clientAuthenticated: client.isAuthenticated,
+    scope: parameters.get('scope'),
+    ...subject,
+    audience,
+    proofKey,
+    getCertificate: () => service.getPresentedCertificate(context),
+  });
+
 /** RFC 8693 §2.1. */
-const handleTokenExchange: GrantHandler = async (
-  service,
-  context,
-  client,
-  parameters,
-  audience,
-  proofKey,
-) => {
+const handleTokenExchange: GrantHandler = async (request) => {
+  const { parameters } = request;
   const subjectToken = parameters.get('subject_token');
   if (subjectToken === undefined) return refuseMissing('subject_token');
   const type = parameters.get('subject_token_type');
@@ -180,32 +176,15 @@ const handleTokenExchange: GrantHandler = async (
     return refuseMalformed('actor_token is not supported.');
   if ((parameters.get('requested_token_type') ?? ACCESS_TOKEN_TYPE) !== ACCESS_TOKEN_TYPE)
     return refuseMalformed(`requested_token_type must be ${ACCESS_TOKEN_TYPE}.`);
-  return grantByExchange(service.grantDeps, {
-    clientId: client.clientId,
-    clientAuthenticated: client.isAuthenticated,
-    scope: parameters.get('scope'),
-    subjectToken,
-    subjectTokenType,
-    audience,
-    proofKey,
-    getCertificate: () => service.getPresentedCertificate(context),
-  });
+  return exchangeToken(request, { subjectToken, subjectTokenType });
 };
 
 /** RFC 7523 §2.1. */
-const handleJwtBearer: GrantHandler = async (service, context, client, parameters, audience, proofKey) => {
-  const assertion = parameters.get('assertion');
-  if (assertion === undefined) return refuseMissing('assertion');
-  return grantByExchange(service.grantDeps, {
-    clientId: client.clientId,
-    clientAuthenticated: client.isAuthenticated,
-    scope: parameters.get('scope'),
-    subjectToken: assertion,
-    subjectTokenType: 'jwt',
-    audience,
-    proofKey,
-    getCertificate: () => service.getPresentedCertificate(context),
-  });
+const handleJwtBearer: GrantHandler = async (request) => {
+  const assertion = request.parameters.get('assertion');
+  return assertion === undefined
+    ? refuseMissing('assertion')
+    : exchangeToken(request, { subjectToken: assertion, subjectTokenType: 'jwt' });
 };
 
 const GRANT_HANDLERS: Readonly<Record<(typeof GRANT_TYPES)[number], GrantHandler>> = {
@@ -321,14 +300,14 @@ export const token: OAuthEndpoint = {
     if (!proof.ok) return proof;
 
     const issued = await useProof(service, proof.value, () =>
-      GRANT_HANDLERS[supportedType](
+      GRANT_HANDLERS[supportedType]({
         service,
         context,
-        client.value,
+        client: client.value,
         parameters,
-        target.value,
-        proof.value?.proofKey,
-      ),
+        audience: target.value,
+        proofKey: proof.value?.proofKey,
+      }),
     );
     if (!issued.ok) return issued;
     const { grant, pair, expiresIn, refreshable } = issued.value;

@@ -14,7 +14,7 @@ export const AUDIT_EVENTS = {
   ),
   grant_revoked: action('A grant was revoked. `by` is how.'),
   grant_denied: refusal(
-    'The token service refused a request; `reason` is why. For a token exchange, `detail` is the exact reason.',
+    'The token service refused a request; `reason` is why. For a token exchange and a logout token, `detail` is the exact reason, and `issuer` the trusted issuer if it is known.',
   ),
   device_requested: refusal(
     'A device requested confirmation. Dropped first, like refusals, because anyone can cause it.',

@@ -71,7 +71,7 @@ export const METRICS = {
     'Requests that were counted together with those of other callers, because too many callers were counted.',
   ),
   gatehouse_data_path_requests_total: counter(
-    'Requests on the fast and the full path, and why a connection fell back to the full path (`other`: it never was on the fast path, as with HTTP/2).',
+    'Requests on the fast and the full path, and why a connection, or an HTTP/2 stream, fell back to the full path (`other`: it was never offered to the fast path, as with `listen.http2: node`).',
     'path',
     'reason',
   ),

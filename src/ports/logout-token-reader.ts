@@ -1,4 +1,5 @@
 import type { Epoch } from '../domain/epoch.ts';
+import type { RejectedToken } from '../domain/token-rejection.ts';
 
 /** What an authentic logout token revokes: a subject, a session, or both. */
 export interface LogoutRequest {
@@ -13,6 +14,6 @@ export interface LogoutRequest {
 
 /** Verifies logout tokens of trusted issuers. Throws a `Fault` if the keys of the issuer are not available. */
 export interface LogoutTokenReader {
-  /** Undefined: not a valid logout token of an issuer whose logouts are accepted. */
-  read(token: string, now: Epoch): Promise<LogoutRequest | undefined>;
+  /** Rejected: not a valid logout token of an issuer whose logouts are accepted. */
+  read(token: string, now: Epoch): Promise<LogoutRequest | RejectedToken>;
 }

@@ -40,6 +40,9 @@ export type Note = Readonly<Record<string, string>>;
 
 export const KEEP_FOREVER: Epoch = Number.MAX_SAFE_INTEGER;
 
+/** Seconds by which the clock of a process may differ from that of the store. If it differs by more, no tokens are issued. */
+export const MAX_SKEW_SECONDS = 30;
+
 /** Notes whose ids begin with this expire, and are not restored to a store that lost them. */
 export const TRANSIENT_NOTE_PREFIX = 'passing-';
 

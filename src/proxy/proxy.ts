@@ -162,6 +162,7 @@ export class ReverseProxy {
         credentials: readCredentials(head.authorization),
         certificate: () => fastPath.getCertificate(context),
         proof: () => readPresentedProof(context, this.#deps.isTrustedPeer),
+        clientAddress: () => context.clientAddress,
         now: this.#deps.now(),
       });
       if (!(decision instanceof Promise)) return this.#proceed(context, head, decision);

@@ -1,3 +1,4 @@
+import { encodeResponseFields } from '../listener/http2/hpack-encoder.ts';
 import { formatFields } from './downstream/response-text.ts';
 import type { ForwardRequest } from './exchange.ts';
 import { getCorsFields, replaceCorsFields } from './policy/cors.ts';
@@ -19,6 +20,7 @@ export function clientFields(
     by: headers,
     list: cors === undefined ? list : replaceCorsFields(list, cors),
     text: '',
+    block: undefined,
   };
   if (isCacheable) head.clientFields = fields;
   return fields;
@@ -29,4 +31,11 @@ export function clientFieldsText(request: ForwardRequest, head: ResponseHead): s
   const fields = clientFields(request, head);
   if (fields.text === '') fields.text = formatFields(fields.list);
   return fields.text;
+}
+
+/** The same as a header block of HTTP/2, with the status. */
+export function clientFieldsBlock(request: ForwardRequest, head: ResponseHead): Buffer {
+  const fields = clientFields(request, head);
+  fields.block ??= encodeResponseFields(head.status, fields.list);
+  return fields.block;
 }

@@ -4,7 +4,7 @@ import { getHeaderValues } from '../http/raw-headers.ts';
 import type { TokenRequestProofs } from '../oauth/service.ts';
 import type { ProofVerifier } from '../ports/proof-verifier.ts';
 import type { Sealer } from '../ports/sealer.ts';
-import type { PolicyContext } from '../proxy/policy/authorize.ts';
+import { AMBIGUOUS_HOST, type PolicyContext } from '../proxy/policy/authorize.ts';
 import { readPresentedProof } from '../proxy/policy/presented-proof.ts';
 import { ProofMemory } from '../tokens/proof-memory.ts';
 import { createProofNonces } from '../tokens/proof-nonce.ts';
@@ -46,28 +46,30 @@ export function createTokenRequestProofs(
 ): TokenRequestProofs | undefined {
   if (proofPolicy === undefined) return undefined;
   const { verifier, getOrigin } = proofPolicy;
+  const window = dpop.lifetime + PROOF_CLOCK_TOLERANCE;
   return {
     algorithms: verifier.algorithms,
     async verify(context) {
       const { method = '', url = '', rawHeaders } = context.request;
-      const { values, forwardedHost } = readPresentedProof(context, trustedProxies.includes);
+      const { values, forwardedHost, isHostAmbiguous } = readPresentedProof(context, trustedProxies.includes);
       if (values.length === 0) return undefined;
+      if (isHostAmbiguous) return { ok: false, detail: AMBIGUOUS_HOST };
       const parsed = parseTarget(url, { method, isServedAuthority: isOwnAuthority, encodedSlash: true });
       if (parsed.kind !== 'target') return { ok: false, detail: 'htu is not the URL of the request' };
       const { path, authority } = parsed.target;
       const [host = ''] = getHeaderValues(rawHeaders, 'host');
       const origin = getOrigin(forwardedHost ?? authority ?? host);
       const checked = await verifier.verify({ proofs: values, method, origin, path, now: now() });
+      if (!checked.ok) return checked;
       // Checked and reserved in one step: concurrent requests with the same proof must not all succeed.
-      return checked.ok && !tokenRequests.reserve(checked.proofKey, checked.proofId, checked.issuedAt)
-        ? { ok: false, detail: 'it was used before' }
-        : checked;
+      return tokenRequests.reserve(checked.proofKey, checked.proofId, checked.issuedAt, now(), window)
+        ? checked
+        : { ok: false, detail: 'it was used before' };
     },
     complete({ proofKey, proofId, issuedAt }, wasIssued) {
-      tokenRequests.release(proofKey, proofId);
       // Anyone can make proofs, but only clients with a valid credential can fill the memory.
-      if (wasIssued)
-        tokenRequests.use(proofKey, proofId, issuedAt, now(), dpop.lifetime + PROOF_CLOCK_TOLERANCE);
+      if (wasIssued) tokenRequests.useReserved(proofKey, proofId, issuedAt, now(), window);
+      else tokenRequests.release(proofKey, proofId);
     },
   };
 }

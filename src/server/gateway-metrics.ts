@@ -87,7 +87,7 @@ export function createHandshakeCounter(metrics: Metrics): (resumed: boolean) => 
   };
 }
 
-/** Counts requests by path; `other`: the connection never was on the fast path, as with HTTP/2. */
+/** Counts requests by path; `other`: the fast path is not in front, as with `listen.http2: node`. */
 export function createPathCounters(metrics: Metrics) {
   const fast = metrics.counter('gatehouse_data_path_requests_total', 'fast', 'none');
   const full = new Map<string, { value: number }>();

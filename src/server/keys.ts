@@ -107,29 +107,39 @@ async function verifyAgainstStore(
     ]),
   );
   for (let attempts = 0; attempts < 16; attempts += 1) {
-    const stored = await store.notes.read(KEYS_NOTE);
+    const { stored, problems } = await compareWithStore(settings, store, keyring, now);
+    if (problems.length > 0) throw new StartError([...problems]);
     if (stored === undefined) {
-      if (!(await store.isEmpty()))
-        throw new StartError([
-          'keys.file: the store holds grants, but no key fingerprints; restore it from a backup',
-        ]);
       if ((await store.notes.create(KEYS_NOTE, current, KEEP_FOREVER)) === 'created') return;
       continue;
     }
-    const problems = Object.entries(stored.record).flatMap(([kid, entry]) =>
-      findMismatch(kid, entry, keyring, now),
-    );
-    if (problems.length > 0)
-      throw new StartError(
-        problems.map(
-          (problem) =>
-            `keys.file: ${settings.keys.file} ${problem}; these are not the keys that this store was written with`,
-        ),
-      );
     if (JSON.stringify(stored.record) === JSON.stringify(current)) return;
     if ((await store.notes.replace(KEYS_NOTE, stored.version, current, KEEP_FOREVER)) === 'replaced') return;
   }
   throw new Fault('overloaded', 'the key fingerprints in the store are being changed concurrently');
+}
+
+/** `problems`: why these are not the keys of the store. `stored`: the fingerprints in it. */
+export async function compareWithStore(
+  { keys: { file } }: Settings,
+  store: Pick<Store, 'notes' | 'isEmpty'>,
+  keyring: Keyring,
+  now: Epoch,
+) {
+  const stored = await store.notes.read(KEYS_NOTE);
+  const mismatches = Object.entries(stored?.record ?? {}).flatMap(([kid, entry]) =>
+    findMismatch(kid, entry, keyring, now),
+  );
+  const isIncomplete = stored === undefined && !(await store.isEmpty());
+  return {
+    stored,
+    problems: isIncomplete
+      ? ['keys.file: the store holds grants, but no key fingerprints; restore it from a backup']
+      : mismatches.map(
+          (mismatch) =>
+            `keys.file: ${file} ${mismatch}; these are not the keys that this store was written with`,
+        ),
+  };
 }
 
 function findMismatch(kid: string, entry: string, keyring: Keyring, now: Epoch): string[] {

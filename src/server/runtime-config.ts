@@ -104,7 +104,11 @@ export async function buildRuntimeConfig(
   const ocsp = withStartError(() => openOcspResponders(settings, files.issuers, processState.ocspResponders));
   resources.defer(() => ocsp.release());
   const keyring = await openCheckedKeyring(settings, store, now(), keyFile);
-  const trusted = await openTrustedIssuers(settings, processState.issuerKeys);
+  const trusted = await openTrustedIssuers(
+    settings,
+    processState.issuerKeys,
+    processState.getLimiters(settings.limits.rates).tokenGuesses,
+  );
   resources.defer(() => trusted.release());
   const clientKeys = await openClientKeys(settings, processState.issuerKeys);
   resources.defer(() => clientKeys.release());
@@ -293,10 +297,10 @@ function createTokenReader({
   if (!trustedIssuers.introspects)
     return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
   // What is rejected with a reason is a JWT.
-  return (token, at, accepted) =>
+  return (token, at, accepted, getClientAddress) =>
     tokenIssuer.readAccessToken(token, at) ??
     read(token, at) ??
-    trustedIssuers.introspect(token, at, accepted);
+    trustedIssuers.introspect(token, at, accepted, getClientAddress);
 }
 
 const buildHeaderSettings = (settings: Settings) => {

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
 import { createHttpClient } from '../lib/http-client.ts';
+import type { RateLimiter } from '../lib/rate-limiter.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { type OpenedResource, SharedResources } from '../lib/shared-resources.ts';
 import { StartError } from '../lib/start-error.ts';
@@ -9,7 +10,7 @@ import type { Metrics } from '../observability/metrics.ts';
 import { createScopeMapping } from '../tokens/trusted-issuers/claim-mapping.ts';
 import { fetchKeys } from '../tokens/trusted-issuers/fetch-keys.ts';
 import { TokenIntrospection } from '../tokens/trusted-issuers/introspection.ts';
-import { IssuerKeys } from '../tokens/trusted-issuers/issuer-keys.ts';
+import { IssuerKeys, type IssuerKeysOptions } from '../tokens/trusted-issuers/issuer-keys.ts';
 import { type IssuerKey, parseKeySet } from '../tokens/trusted-issuers/key-set.ts';
 import { TrustedIssuer } from '../tokens/trusted-issuers/trusted-issuer.ts';
 import { TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
@@ -29,11 +30,14 @@ interface KeySource
   readonly key: string | undefined;
 }
 
-/** The keys of all trusted issuers. They survive a reload, unless what they are fetched with has changed. */
+/**
+ * The keys of all trusted issuers. They survive a reload; if what they are fetched with has changed, the last ones are used
+ * until they have been fetched again.
+ */
 export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
   readonly log: Logger;
   readonly #metrics: Pick<Metrics, 'counter'>;
-  readonly #fromFiles = new WeakSet<IssuerKeys>();
+  readonly #sources = new WeakMap<IssuerKeys, KeySource>();
 
   constructor(log: Logger, metrics: Pick<Metrics, 'counter'>) {
     super();
@@ -46,7 +50,7 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
     // During a reload, the later entry of a name is the one in use.
     return new Map(
       this.list()
-        .filter((keys) => !this.#fromFiles.has(keys))
+        .filter((keys) => this.#sources.get(keys)?.keySet === undefined)
         .map(({ name, age }) => [name, age]),
     );
   }
@@ -56,14 +60,27 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
     return this.share(JSON.stringify(source), () => this.#open(source, fixedKeys));
   }
 
+  /** An entry with the same keys. Those of another issuer or URL, or in a file, are not the same. */
+  #findPrevious({ name, issuer, jwksUri }: KeySource): IssuerKeys | undefined {
+    return this.list().findLast((keys) => {
+      const source = this.#sources.get(keys);
+      return (
+        source?.keySet === undefined &&
+        source?.name === name &&
+        source.issuer === issuer &&
+        source.jwksUri === jwksUri
+      );
+    });
+  }
+
   #open(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined): OpenedResource<IssuerKeys> {
     const { name, issuer, jwksUri, timeout, ca, certificate, key, bearerTokenFile } = source;
-    const httpClient = createHttpClient({
-      timeoutMs: timeout * 1_000,
-      ca,
-      ...(certificate !== undefined && key !== undefined && { certificate: { cert: certificate, key } }),
-      maxConnections: 2,
-    });
+    const clientOptions = { timeoutMs: timeout * 1_000, ca, maxConnections: 2 };
+    const anonymousHttpClient = createHttpClient(clientOptions);
+    const httpClient =
+      certificate === undefined || key === undefined
+        ? anonymousHttpClient
+        : createHttpClient({ ...clientOptions, certificate: { cert: certificate, key } });
     const count =
       fixedKeys === undefined
         ? {
@@ -71,7 +88,8 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
             failure: this.#metrics.counter('gatehouse_issuer_key_fetches_total', name, 'failure'),
           }
         : undefined;
-    const keys = new IssuerKeys({
+    const previous = fixedKeys === undefined ? this.#findPrevious(source) : undefined;
+    const options: IssuerKeysOptions = {
       name,
       fetch: async () =>
         fixedKeys ??
@@ -79,6 +97,7 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
           issuer,
           jwksUri,
           httpClient,
+          anonymousHttpClient,
           ...(bearerTokenFile !== undefined && {
             readBearerToken: () => readFileSync(bearerTokenFile, 'utf8').trim(),
           }),
@@ -93,15 +112,16 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
         if (error === undefined) this.log.info('issuer_available', { issuer: name });
         else this.log.warn('issuer_unavailable', { issuer: name, ...errorFields(error), stack: undefined });
       },
-    });
-    if (fixedKeys !== undefined) this.#fromFiles.add(keys);
+    };
+    const keys = new IssuerKeys(options, previous);
+    this.#sources.set(keys, source);
     // Start-up does not wait for an issuer.
     void keys.start();
     return {
       resource: keys,
       close() {
         keys.close();
-        void httpClient.destroy();
+        for (const client of new Set([httpClient, anonymousHttpClient])) void client.destroy();
       },
     };
   }
@@ -117,6 +137,7 @@ export interface OpenTrustedIssuers {
 export async function openTrustedIssuers(
   { trustedIssuers, tokens }: Settings,
   registry: IssuerKeysRegistry,
+  tokenGuesses: RateLimiter,
 ): Promise<OpenTrustedIssuers> {
   const sources = await Promise.all(
     Object.entries(trustedIssuers).map(async ([name, settings]) => {
@@ -126,7 +147,7 @@ export async function openTrustedIssuers(
   );
   const opened = sources.map(({ settings, source, fixedKeys }) => {
     const keys = registry.acquire(source, fixedKeys);
-    const introspection = openIntrospection(source, settings, tokens.cacheSize, registry.log);
+    const introspection = openIntrospection(source, settings, tokens.cacheSize, registry.log, tokenGuesses);
     return {
       keys,
       issuer: createTrustedIssuer(source.name, settings, keys, introspection?.client),
@@ -149,9 +170,10 @@ function openIntrospection(
   { introspection }: IssuerSettings,
   cacheSize: number,
   log: Logger,
+  guesses: RateLimiter,
 ): { readonly client: TokenIntrospection; readonly close: () => void } | undefined {
   if (introspection === undefined) return undefined;
-  const { url, clientId, clientSecret, cacheLifetime, timeout } = introspection;
+  const { url, clientId, clientSecret, cacheLifetime, maxStaleness, timeout } = introspection;
   const httpClient = createHttpClient({
     timeoutMs: timeout * 1_000,
     ca,
@@ -165,8 +187,10 @@ function openIntrospection(
       clientId,
       clientSecret: clientSecret ?? '',
       cacheLifetime,
+      maxStaleness,
       cacheSize,
       httpClient,
+      guesses,
       onStateChange(error) {
         if (error === undefined) log.info('introspection_recovered', { issuer: name });
         else log.warn('introspection_failed', { issuer: name, ...errorFields(error), stack: undefined });

@@ -33,7 +33,7 @@ export function findClaimFault(claims: JsonObject, rules: ClaimRules, now: Epoch
   if (maxAge === undefined) return undefined;
   if (iat === undefined) return ['claim_missing', 'iat'];
   if (second - iat > maxAge + clockTolerance) return ['expired'];
-  return iat - second > clockTolerance ? ['claim_mismatch', 'iat'] : undefined;
+  return iat - second > clockTolerance ? ['not_yet_valid'] : undefined;
 }
 
 const isAbsentOrNumber = (value: Json | undefined): value is number | undefined =>

@@ -53,34 +53,33 @@ export class ProofMemory {
   use(proofKey: string, proofId: string, issuedAt: Epoch, now: Epoch, window: number): boolean {
     this.#rotate(now, window);
     if (this.has(proofKey, proofId, issuedAt)) return false;
-    let entry = this.#current.get(proofKey);
-    if (entry === undefined) {
-      if (this.#current.size >= this.#limits.total)
-        throw new Fault('overloaded', 'too many keys of DPoP proofs', { retryAfter: Math.ceil(window) });
-      entry = { proofs: new Map(), droppedUntil: 0 };
-      this.#current.set(proofKey, entry);
-    }
-    if (entry.proofs.size >= this.#getLimit()) this.#drop(entry);
-    // Dropping may have included the time of this proof.
-    if (issuedAt <= entry.droppedUntil) return false;
-    entry.proofs.set(digest(proofId), issuedAt);
-    this.#count += 1;
-    return true;
+    this.#checkRoom(proofKey, window);
+    return this.#record(proofKey, proofId, issuedAt);
   }
 
   /**
    * False: the proof was used before, or by a request that has not been completed. Otherwise no other request can use it
-   * until `release`.
+   * until `release` or `useReserved`. Throws a `Fault` if there is no room for another key.
    */
-  reserve(proofKey: string, proofId: string, issuedAt: Epoch): boolean {
+  reserve(proofKey: string, proofId: string, issuedAt: Epoch, now: Epoch, window: number): boolean {
+    this.#rotate(now, window);
     const id = reservationId(proofKey, proofId);
     if (this.#reserved.has(id) || this.has(proofKey, proofId, issuedAt)) return false;
+    this.#checkRoom(proofKey, window);
     this.#reserved.add(id);
     return true;
   }
 
+  /** The request failed: the proof can be used again. */
   release(proofKey: string, proofId: string): void {
     this.#reserved.delete(reservationId(proofKey, proofId));
+  }
+
+  /** The request succeeded, so the proof is recorded even if the memory has become full since it was reserved. */
+  useReserved(proofKey: string, proofId: string, issuedAt: Epoch, now: Epoch, window: number): void {
+    this.#rotate(now, window);
+    this.release(proofKey, proofId);
+    this.#record(proofKey, proofId, issuedAt);
   }
 
   has(proofKey: string, proofId: string, issuedAt: Epoch): boolean {
@@ -88,6 +87,23 @@ export class ProofMemory {
     const isUsed = (entry: KeyProofs | undefined): boolean =>
       entry !== undefined && (issuedAt <= entry.droppedUntil || entry.proofs.has(id));
     return isUsed(this.#current.get(proofKey)) || isUsed(this.#previous.get(proofKey));
+  }
+
+  #checkRoom(proofKey: string, window: number): void {
+    if (this.#current.has(proofKey) || this.#current.size < this.#limits.total) return;
+    throw new Fault('overloaded', 'too many keys of DPoP proofs', { retryAfter: Math.ceil(window) });
+  }
+
+  /** False: proofs of this time were dropped. */
+  #record(proofKey: string, proofId: string, issuedAt: Epoch): boolean {
+    const entry = this.#current.get(proofKey) ?? { proofs: new Map<string, Epoch>(), droppedUntil: 0 };
+    this.#current.set(proofKey, entry);
+    if (entry.proofs.size >= this.#getLimit()) this.#drop(entry);
+    // Dropping may have included the time of this proof.
+    if (issuedAt <= entry.droppedUntil) return false;
+    entry.proofs.set(digest(proofId), issuedAt);
+    this.#count += 1;
+    return true;
   }
 
   /** Beyond `total`, a key below its equal share may still grow to it: there are never more than twice as many. */

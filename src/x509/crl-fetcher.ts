@@ -1,7 +1,7 @@
 import type { Epoch } from '../domain/epoch.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
 import { KEY_USAGE } from './certificate-facts.ts';
-import type { Crl, CrlSource } from './crl-set.ts';
+import { CLOCK_SKEW, type Crl, type CrlSource } from './crl-set.ts';
 
 export interface CrlFetcherOptions {
   readonly url: string;
@@ -109,6 +109,9 @@ export class CrlFetcher implements CrlSource {
       const current = this.#lists.find(({ issuerKey }) => issuerKey === list.issuerKey);
       if (current !== undefined && list.thisUpdate < current.thisUpdate)
         throw new Error(`the revocation list of ${list.issuer} is older than the one in use`);
+      // It would not apply yet, and lists issued until then would be refused as older.
+      if (list.thisUpdate > now() + CLOCK_SKEW)
+        throw new Error(`the revocation list of ${list.issuer} is from the future`);
       if (list.nextUpdate < now()) throw new Error(`the revocation list of ${list.issuer} has expired`);
     }
     return lists;

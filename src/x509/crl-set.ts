@@ -52,7 +52,7 @@ export interface CrlSource {
 type RevocationStatus = 'good' | 'revoked' | 'unknown' | 'unavailable' | 'none';
 
 /** Seconds by which the clock of a CA may be ahead. */
-const CLOCK_SKEW = 300;
+export const CLOCK_SKEW = 300;
 const WARN_AFTER_FRACTION = 0.8;
 
 export type CrlSet = ReturnType<typeof createCrlSet>;

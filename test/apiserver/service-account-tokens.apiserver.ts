@@ -12,6 +12,7 @@ import { runGatehouse } from '../support/command-line.ts';
 import { createForeignKey, signForeign } from '../support/foreign-issuer.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
 import type { Reply } from '../support/https-client.ts';
+import { exchangeFields } from '../support/oauth-client.ts';
 import {
   type Client,
   connect as connectTo,
@@ -140,12 +141,7 @@ async function startGatehouse(
         path: '/authsvc/oauth2/token',
         method: 'POST',
         headers: { 'content-type': 'application/x-www-form-urlencoded' },
-        body: new URLSearchParams({
-          client_id: 'shop-jobs',
-          grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
-          subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-          subject_token: token,
-        }).toString(),
+        body: new URLSearchParams({ ...exchangeFields(token), client_id: 'shop-jobs' }).toString(),
       }),
   };
 }
@@ -345,18 +341,17 @@ test('without a bearer token the API server refuses gatehouse, and tokens of the
 });
 
 describe('the chart', () => {
-  const { status, stdout, stderr } = templateWith(
-    valuesFile('kubernetes-issuer'),
-    {
-      kubernetesIssuer: {
-        issuer: access.url,
-        jwksUri: `${access.url}/openid/v1/jwks`,
-        config: { scope: 'files:read' },
-      },
-    },
-    ['--namespace', NAMESPACE],
-  );
-  const objects = status === 0 ? readManifests(stdout) : [];
+  const render = (kubernetesIssuer: object): readonly Manifest[] => {
+    const values = {
+      kubernetesIssuer: { issuer: access.url, config: { scope: 'files:read' }, ...kubernetesIssuer },
+    };
+    const { stdout, stderr } = templateWith(valuesFile('kubernetes-issuer'), values, [
+      '--namespace',
+      NAMESPACE,
+    ]);
+    expect(stderr).toBe('');
+    return readManifests(stdout);
+  };
   const isAllowed = async (account: string): Promise<boolean> => {
     const token = await requestToken(account, { expirationSeconds: 600 });
     const { status: code } = await connect({ ...access, token }).call(
@@ -367,11 +362,21 @@ describe('the chart', () => {
     return code === 200;
   };
 
-  test('its issuer and its volume are all that gatehouse needs', async () => {
-    expect(stderr).toBe('');
+  test.each([
+    { name: 'the default URL', values: {} },
+    {
+      name: 'another URL of the API server',
+      // The API server accepts tokens for its issuer.
+      values: { jwksUri: `${access.url}/openid/v1/jwks`, serviceAccountToken: { audience: access.url } },
+    },
+  ])('its issuer and its volume are all that gatehouse needs, with $name', async ({ values }) => {
+    const objects = render(values);
     const text = objects.find(({ data }) => data?.['gatehouse.yaml'])?.data?.['gatehouse.yaml'] ?? '';
     const { trustedIssuers } = parse(
-      text.replaceAll('/etc/gatehouse/kubernetes/', 'gatehouse-kubernetes/'),
+      text
+        .replaceAll('/etc/gatehouse/kubernetes/', 'gatehouse-kubernetes/')
+        // Without kube-proxy and DNS, the name has no address.
+        .replace('https://kubernetes.default.svc/', `${access.url}/`),
     ) as SettingsInput;
     const { spec } = only(podSpecs(ofKind(objects, 'Deployment')));
     const volume = ((spec.volumes ?? []) as readonly unknown[] as readonly ProjectedVolume[]).find(
@@ -394,7 +399,7 @@ describe('the chart', () => {
     expect((await api.call('DELETE', `${BINDINGS}/${DISCOVERY}`)).status).toBe(200);
     try {
       await until('the binding is gone', async () => !(await isAllowed('gate-gatehouse')), 60);
-      const applied: ApiResponse = await api.apply(only(ofKind(objects, 'ClusterRoleBinding')));
+      const applied: ApiResponse = await api.apply(only(ofKind(render({}), 'ClusterRoleBinding')));
       expect([applied.status, applied.body.message]).toEqual([201, undefined]);
       await until('the binding applies', () => isAllowed('gate-gatehouse'), 60);
       expect(await isAllowed('builder')).toBe(false);

@@ -464,6 +464,34 @@ test('behind a trusted proxy, the forwarded host is the host of the URL', async 
   );
 });
 
+test('behind a trusted proxy, a proof with several forwarded hosts is refused, for API and token requests', async () => {
+  const tokenPath = '/authsvc/oauth2/token';
+  const send = async (forwarded: string | string[] | undefined): Promise<readonly number[]> => {
+    const headers = { host: 'api.example.test', ...(forwarded && { 'x-forwarded-host': forwarded }) };
+    const proof = { url: `${ORIGIN}/files/1` };
+    const api = await gateway.request({
+      path: '/files/1',
+      headers: { ...headers, authorization: `DPoP ${token}`, dpop: await prove(proof) },
+    });
+    const dpop = await signProof(key, {
+      method: 'POST',
+      url: `${ORIGIN}${tokenPath}`,
+      now: gateway.clock.now(),
+    });
+    const issued = await createOAuthClient(gateway).clientCredentials(
+      { scope: 'files:read' },
+      { as: gateway.users.alice, headers: { ...headers, dpop } },
+    );
+    return [api.status, issued.status];
+  };
+  // The proofs are for the public URL, and the requests for another host.
+  expect(await send(undefined)).toEqual([401, 400]);
+  expect(await send('api.example.test')).toEqual([401, 400]);
+  expect(await send('localhost')).toEqual([200, 200]);
+  for (const forwarded of ['x, api.example.test', 'localhost,localhost', ['x', 'api.example.test'], 'x,'])
+    expect(await send(forwarded)).toEqual([401, 400]);
+});
+
 test('used proofs are remembered across a reload', async () => {
   const dpop = await prove();
   const sent = { authorization: `DPoP ${token}`, dpop };

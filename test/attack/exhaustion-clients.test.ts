@@ -4,10 +4,10 @@ import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
 import { createRateLimiter } from '../../src/lib/rate-limiter.ts';
 import { heapAfterCollection } from '../support/heap.ts';
+import { FLAG, FRAME, frame, frameClient, requestFields } from '../support/http2-frames.ts';
 import { until } from '../support/serve-process.ts';
 import { abortRequests } from './aborted-requests.ts';
 import { useAttackGateway } from './attack-gateway.ts';
-import { FLAG, FRAME, frame, frameClient, requestFields } from './h2-frames.ts';
 import { OWN } from './matrix-settings.ts';
 import { waitUntilSettled } from './wait-until-settled.ts';
 

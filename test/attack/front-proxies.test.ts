@@ -3,6 +3,7 @@ import { connect as connectHttp2 } from 'node:http2';
 import { connect as connectNet } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from '../support/http2-frames.ts';
 import { beginRequest, type Headers } from '../support/https-client.ts';
 import type { IssuedCertificate } from '../support/pki.ts';
 import {
@@ -13,7 +14,6 @@ import {
 } from '../support/reconfigure.ts';
 import { until } from '../support/serve-process.ts';
 import { type SettingsChange, startGateway, type TestGateway } from '../support/test-gateway.ts';
-import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from './h2-frames.ts';
 
 let gateway: TestGateway;
 beforeAll(async () => {

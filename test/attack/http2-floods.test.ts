@@ -1,7 +1,6 @@
 import { afterEach, expect, test } from 'vitest';
-import { until } from '../support/serve-process.ts';
-import { useAttackGateway } from './attack-gateway.ts';
 import {
+  CODE,
   FLAG,
   FRAME,
   type FrameClient,
@@ -10,7 +9,9 @@ import {
   headerBlock,
   requestFields,
   uint32,
-} from './h2-frames.ts';
+} from '../support/http2-frames.ts';
+import { until } from '../support/serve-process.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 
 /**
  * Row X07: HTTP/2 floods. After each, the connection is closed, few requests have reached the upstream, little memory is
@@ -201,7 +202,7 @@ test('X07 frames that are too large, on streams that are not open, or not HTTP/2
   for (const bytes of cases) await expectConnectionClosed(async (client) => client.send(bytes));
 });
 
-test('X07 a hundred concurrent requests get responses; one more than SETTINGS allows closes the connection and starts nothing', async () => {
+test('X07 a hundred concurrent requests get responses; one more than SETTINGS allows is refused, and starts nothing', async () => {
   attack.upstream.reset();
   const waiting: (() => void)[] = [];
   attack.upstream.respondWith((socket) => {
@@ -214,8 +215,11 @@ test('X07 a hundred concurrent requests get responses; one more than SETTINGS al
   await compliant.until(() => streams.every((stream) => compliant.endedCleanly(stream)));
   expect(streams.map((stream) => compliant.outcome(stream)?.status)).toEqual(streams.map(() => 200));
 
-  for (let index = 0; index < 101; index += 1) excessive.request(requestFields('/public/1'));
-  await excessive.until(() => excessive.isOver());
-  expect(waiting.length).toBeLessThanOrEqual(200);
+  const requests = Array.from({ length: 101 }, () => excessive.request(requestFields('/public/1')));
+  const last = requests.at(-1) ?? 0;
+  await excessive.until(() => excessive.outcome(last) !== undefined);
+  expect(excessive.outcome(last)).toEqual({ reset: CODE.refusedStream });
+  await until('the upstream has the others', () => waiting.length === 200);
+  expect(excessive.isOver()).toBe(false);
   await attack.expectHealthy();
 });

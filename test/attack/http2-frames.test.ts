@@ -1,7 +1,15 @@
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import {
+  FLAG,
+  FRAME,
+  type FrameClient,
+  frame,
+  frameClient,
+  requestFields,
+  uint32,
+} from '../support/http2-frames.ts';
 import { until } from '../support/until.ts';
 import { useAttackGateway } from './attack-gateway.ts';
-import { FLAG, FRAME, type FrameClient, frame, frameClient, requestFields, uint32 } from './h2-frames.ts';
 
 /** X07 valid but unproductive frames that are cheap to send. docs/decisions/0012-http2-listener.md */
 

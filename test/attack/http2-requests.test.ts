@@ -1,10 +1,18 @@
 import { connect } from 'node:http2';
 import { afterEach, describe, expect, test } from 'vitest';
+import {
+  type Field,
+  FLAG,
+  FRAME,
+  type FrameClient,
+  frame,
+  frameClient,
+  requestFields,
+} from '../support/http2-frames.ts';
 import { headerValues, respondOk } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
 import { ALICE } from '../support/test-gateway.ts';
 import { useAttackGateway } from './attack-gateway.ts';
-import { type Field, FLAG, FRAME, type FrameClient, frame, frameClient, requestFields } from './h2-frames.ts';
 import { waitUntilSettled } from './wait-until-settled.ts';
 
 /** Rows H27 and H28, and the guarantees for HTTP/2 clients: requests as frames, compared with the upstream's bytes. */

@@ -1,22 +1,11 @@
 import { expect } from 'vitest';
-import type { ForeignIssuerServer } from '../support/foreign-issuer-server.ts';
+import { type ForeignIssuerServer, withTrustedIssuer } from '../support/foreign-issuer-server.ts';
 import { createHttpsClient } from '../support/https-client.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { createJunkToken } from '../tokens/trusted-issuers/junk-tokens.ts';
 
 export const startFloodedGateway = (issuer: ForeignIssuerServer): Promise<TestGateway> =>
-  startGateway((settings) => ({
-    ...settings,
-    trustedIssuers: {
-      corp: {
-        issuer: issuer.url,
-        audience: 'files-api',
-        cooldown: '1h',
-        scopes: { 'files.read': 'files:read' },
-      },
-    },
-    routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
-  }));
+  startGateway(withTrustedIssuer(issuer, { cooldown: '1h' }));
 
 /** Sends junk over ten connections, with a valid token of the issuer and one of gatehouse among every hundred. */
 export async function sendJunkTokens(

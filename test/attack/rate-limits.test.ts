@@ -2,6 +2,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { getRateLimitKey } from '../../src/lib/rate-limiter.ts';
 import { createDeviceClient } from '../support/device-client.ts';
 import { createOAuthClient } from '../support/oauth-client.ts';
+import { connectRawTls, isCompleteResponse, parseRawResponse } from '../support/raw-client.ts';
 import { type Reply, startGateway, type TestGateway, type TestRequest } from '../support/test-gateway.ts';
 
 test('all addresses of an IPv6 /64 share one limit, in every notation, and no two networks share one', () => {
@@ -75,6 +76,24 @@ test('calls with invalid tokens count against their address, and not against the
   // A malformed body counts as well.
   expect(isLimited(await gateway.post('/Authorize/Token', 'not an object'))).toBe(true);
   expect((await gateway.refresh(token)).status).toBe(200);
+});
+
+test('a device request over the limit of its address is refused before its body is read, and each counts once', async () => {
+  const gateway = await startWithRates({ device: '2/h' });
+  await gateway.reload((settings) => ({
+    ...settings,
+    limits: { ...settings.limits, headerTimeout: '60s' },
+  }));
+  const post = (body: unknown): Promise<Reply> => gateway.post('/Authorize/Device', body);
+  expect((await post('not an object')).status).toBe(400);
+  expect((await post({ client_id: 'report-runner', scope: 'files:read' })).status).toBe(200);
+  const client = await connectRawTls(gateway.port, gateway.ca.pem);
+  onTestFinished(() => client.destroy());
+  client.send(
+    'POST /authsvc/Authorize/Device HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n',
+  );
+  // If gatehouse waits for the body, there is no response for a minute.
+  expect(parseRawResponse(await client.until(isCompleteResponse)).status).toBe(429);
 });
 
 test('a spent refresh token from another address does not count against its grant', async () => {

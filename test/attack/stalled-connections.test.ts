@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { describe, expect, test } from 'vitest';
+import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from '../support/http2-frames.ts';
 import { startTestListener } from '../support/listener.ts';
 import { until } from '../support/until.ts';
 import { useAttackGateway } from './attack-gateway.ts';
-import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from './h2-frames.ts';
 import { OWN } from './matrix-settings.ts';
 import { sendHeadsSlowly, stallHandshakes } from './stalled-connections.ts';
 

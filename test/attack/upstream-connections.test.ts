@@ -1,11 +1,18 @@
 import { createServer } from 'node:net';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import {
+  FRAME,
+  type FrameClient,
+  frame,
+  frameClient,
+  requestFields,
+  uint32,
+} from '../support/http2-frames.ts';
 import { startProxyHarness } from '../support/proxy-harness.ts';
 import { connectRaw, isCompleteResponse, parseRawResponse } from '../support/raw-client.ts';
 import { respondOk, startRecordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
 import { useAttackGateway } from './attack-gateway.ts';
-import { FRAME, type FrameClient, frame, frameClient, requestFields, uint32 } from './h2-frames.ts';
 
 describe('an event-loop stall longer than the upstream timeouts', () => {
   test.each(['fast', 'full'] as const)(

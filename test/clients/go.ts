@@ -1,52 +1,8 @@
-import { execFile, spawnSync } from 'node:child_process';
-import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync } from 'node:fs';
-import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
-import { CACHE } from '../../tools/chart/install.ts';
+import { goProgram } from '../support/go-program.ts';
 
-/** A client program with golang.org/x/oauth2; `go.mod` and `go.sum` pin the versions. */
-const SOURCES = fileURLToPath(new URL('./go', import.meta.url));
+/** A client program with golang.org/x/oauth2. */
+const program = goProgram(fileURLToPath(new URL('./go', import.meta.url)), 'oauth-client');
 
-/** With an empty build cache, Go also compiles its standard library. */
-const BUILD_MS = 900_000;
-
-/** The `go` directive in `go.mod`: an older Go does not build the module. */
-const [, MAJOR, MINOR] = /^go (\d+)\.(\d+)/m.exec(readFileSync(join(SOURCES, 'go.mod'), 'utf8')) ?? [];
-
-const isNewEnough = (version: string): boolean => {
-  const [, major, minor] = /\bgo(\d+)\.(\d+)/.exec(version) ?? [];
-  return Number(major) > Number(MAJOR) || (major === MAJOR && Number(minor) >= Number(MINOR));
-};
-
-/** Undefined if Go is missing or too old. */
-const GO = ['go', '/usr/local/go/bin/go'].find((name) => {
-  const { status, stdout } = spawnSync(name, ['version'], { encoding: 'utf8' });
-  return status === 0 && isNewEnough(stdout);
-});
-
-/** Why the program cannot be built here, and what to install; undefined if it can be built. */
-export const missingGo: string | undefined =
-  GO === undefined
-    ? `Go ${MAJOR}.${MINOR} or newer is needed. Install it from https://go.dev/dl/ and add its bin folder to PATH, or unpack it to /usr/local/go.`
-    : undefined;
-
-/** Builds the program once for all runs; returns its path. */
-export async function buildGoClient(): Promise<string> {
-  if (GO === undefined) throw new Error(missingGo);
-  const digest = createHash('sha256');
-  for (const name of readdirSync(SOURCES).toSorted())
-    digest.update(`${name}\n`).update(readFileSync(join(SOURCES, name)));
-  const target = join(CACHE, 'bin', `oauth-client-${digest.digest('hex').slice(0, 16)}`);
-  if (existsSync(target)) return target;
-  mkdirSync(join(CACHE, 'bin'), { recursive: true });
-  const built = `${target}.${process.pid}`;
-  await promisify(execFile)(GO, ['build', '-trimpath', '-o', built, '.'], {
-    cwd: SOURCES,
-    timeout: BUILD_MS,
-    env: { ...process.env, GOTOOLCHAIN: 'local', GOFLAGS: '-mod=readonly', CGO_ENABLED: '0' },
-  });
-  renameSync(built, target);
-  return target;
-}
+export const missingGo: string | undefined = program.missing;
+export const buildGoClient = (): Promise<string> => program.build();

@@ -1,4 +1,4 @@
-import { chmodSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { runCommand } from '../support/command-in-process.ts';
@@ -130,6 +130,14 @@ test('a key file that other users can read is a problem; a missing one is create
   const { code, stderr } = await runCommand(['check', '-c', config, '--set', 'keys.file=keys.json']);
   expect(code).toBe(78);
   expect(stderr).toMatch(/keys\.file: .*others can read this key file/);
+});
+
+test('an admin token file that cannot be read is a problem, not an internal error', async () => {
+  const { place, config } = await createInstallation();
+  symlinkSync('token', join(place, 'token'));
+  const { code, stderr } = await runCommand(['check', '-c', config, '--set', 'admin.tokenFile=token']);
+  expect(code).toBe(78);
+  expect(stderr).toMatch(/admin\.tokenFile: .* cannot be read \(ELOOP\)/);
 });
 
 test('a missing key file is a problem if the store has grants or is Redis', async () => {

@@ -108,7 +108,7 @@ describe('gatehouse grants, with two workers', () => {
       expect(once.stderr).toContain('add --yes');
       expect(await client.isAccepted(token)).toBe(true);
       const unknown = await grants('revoke', '--identity', ALICE.toUpperCase(), '--yes');
-      expect(unknown.stdout).toContain('There was no live grant; check the name.');
+      expect(unknown.stdout).toContain('There was no live grant. If you expected one, check the name.');
       expect(await client.isAccepted(token)).toBe(true);
       const ended = await grants('revoke', '--identity', ALICE, '--yes');
       expect(ended.stdout).toContain('Live grants revoked: 1.');

@@ -1,6 +1,10 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { loadSettings } from '../../src/config/load.ts';
 import type { SettingsInput } from '../../src/config/schema.ts';
+import { runCommand } from '../support/command-in-process.ts';
+import { testFolder } from '../support/configuration.ts';
 
 const BASE: SettingsInput = {
   publicUrl: 'https://api.example.test',
@@ -50,6 +54,24 @@ test('two issuers with introspection are valid if their prefixes exclude each ot
 test('the base of these tests is valid', () => {
   expect(listProblems(BASE)).toEqual([]);
 });
+
+test.each([
+  ['10m', '1h', false],
+  ['10m', '10m', false],
+  ['10m', '9m', true],
+  ['10m', '0s', true],
+])(
+  'check with refreshInterval %s and maxStaleness %s: warns %s',
+  async (refreshInterval, maxStaleness, warns) => {
+    const file = join(testFolder(), 'gatehouse.yaml');
+    writeFileSync(file, JSON.stringify(withIssuer({ refreshInterval, maxStaleness, scope: 'files:read' })));
+    const { code, stderr } = await runCommand(['check', '-c', file]);
+    expect(code).toBe(0);
+    expect(
+      stderr.includes('warning: trustedIssuers.corp.maxStaleness: is shorter than refreshInterval'),
+    ).toBe(warns);
+  },
+);
 
 test.each([
   ['no audience', withIssuer({ audience: undefined }), /corp\.audience/],

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { withFailure } from '../support/fault-injection.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts';
+import { createOAuthClient, type OAuthClient, refusal } from '../support/oauth-client.ts';
 import { withIntegration, withoutIntegration, withSettings, withTokens } from '../support/reconfigure.ts';
 import {
   ALICE,
@@ -28,7 +28,6 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-const refusal = (error: string, status = 400) => ({ status, json: { error } });
 const isAccepted = async (token: string): Promise<boolean> =>
   (await gateway.api('/files/1', token)).status === 200;
 const expectRevoked = async ({ access_token, refresh_token }: TokenGrant): Promise<void> => {

@@ -8,7 +8,7 @@ import {
 import { withFailure } from '../support/fault-injection.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts';
+import { createOAuthClient, type OAuthClient, refusal } from '../support/oauth-client.ts';
 import { withIntegration, withSettings, withUser } from '../support/reconfigure.ts';
 import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
@@ -24,7 +24,6 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-const refusal = (error: string, status = 400) => ({ status, json: { error } });
 const requestCodes = async (scope = 'files:read'): Promise<DeviceCodes> => {
   const reply = await oauth.post('device_authorization', { client_id: 'report-runner', scope });
   expect(reply.status, reply.text).toBe(200);

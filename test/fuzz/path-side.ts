@@ -185,7 +185,8 @@ const statuses = (text: string): string => (text.match(/HTTP\/1\.1 \d{3}/g) ?? [
 
 const RANDOM_FIELDS = new Set(['x-request-id', 'traceparent']);
 
-function normalize({ method, target, headers, body, trailers }: RecordedRequest): string {
+/** A request without values that are random or differ between upstreams. */
+export function normalize({ method, target, headers, body, trailers }: RecordedRequest): string {
   const fields = headers
     .map(([name, value]) => (RANDOM_FIELDS.has(name) ? name : name === 'host' ? 'host' : `${name}: ${value}`))
     .sort();

@@ -1,5 +1,6 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { hashClientSecret } from '../../src/grants/client-authentication.ts';
+import { ProofMemory } from '../../src/tokens/proof-memory.ts';
 import { createDeviceClient, DEVICE_GRANT } from '../support/device-client.ts';
 import { createDpopKey, type DpopKey, type ProofInput, signProof } from '../support/dpop-client.ts';
 import { createForeignKey } from '../support/foreign-issuer.ts';
@@ -11,7 +12,13 @@ import {
   writeKeySets,
 } from '../support/foreign-tokens.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
-import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts';
+import {
+  createOAuthClient,
+  exchangeFields,
+  JWT_BEARER,
+  type OAuthClient,
+  refusal,
+} from '../support/oauth-client.ts';
 import { withIntegration, withSettings, withTokens } from '../support/reconfigure.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
@@ -91,7 +98,6 @@ const callApi = async (reply: Reply, by = key): Promise<number> => {
 const getConfirmation = (reply: Reply): unknown =>
   decodeJwt(String(reply.json['access_token'])).claims['cnf'];
 const BOUND = { status: 200, json: { token_type: 'DPoP' } };
-const refusal = (error: string, status = 400) => ({ status, json: { error } });
 
 describe('issued tokens', () => {
   test('a device code with a proof gives bound tokens, and without one bearer tokens', async () => {
@@ -109,17 +115,8 @@ describe('issued tokens', () => {
     const subject = await issuers.cluster.sign();
     for (const fields of [
       { grant_type: 'client_credentials', ...client },
-      {
-        grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
-        client_id: 'jobs',
-        subject_token: subject,
-        subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-      },
-      {
-        grant_type: 'urn:ietf:params:oauth:grant-type:jwt-bearer',
-        client_id: 'jobs',
-        assertion: subject,
-      },
+      { ...exchangeFields(subject), client_id: 'jobs' },
+      { grant_type: JWT_BEARER, client_id: 'jobs', assertion: subject },
     ]) {
       const reply = await requestToken(fields, await prove());
       expect(reply, reply.text).toMatchObject(BOUND);
@@ -129,12 +126,8 @@ describe('issued tokens', () => {
   });
 
   test('a subject token that is bound is exchanged only with a proof of the same key', async () => {
-    const fields = {
-      grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
-      client_id: 'jobs',
-      subject_token: await issuers.cluster.sign({ cnf: { jkt: key.thumbprint } }),
-      subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-    };
+    const subject = await issuers.cluster.sign({ cnf: { jkt: key.thumbprint } });
+    const fields = { ...exchangeFields(subject), client_id: 'jobs' };
     expect(await requestToken(fields)).toMatchObject({ status: 400 });
     expect(await requestToken(fields, await prove({}, otherKey))).toMatchObject({ status: 400 });
     const reply = await requestToken(fields, await prove());
@@ -272,6 +265,29 @@ describe('a proof at the token endpoint', () => {
     const fields = { grant_type: DEVICE_GRANT, device_code: 'unknown' };
     expect(await requestToken(fields, dpop)).toMatchObject(refusal('invalid_grant'));
     expect(await requestToken(await obtainCode(), dpop)).toMatchObject(BOUND);
+  });
+
+  test('gets 503 before anything is issued if no more keys can be remembered', async () => {
+    const reserve = vi.spyOn(ProofMemory.prototype, 'reserve');
+    onTestFinished(() => reserve.mockRestore());
+    expect(await requestToken(await obtainCode(), await prove())).toMatchObject(BOUND);
+    const memory = reserve.mock.contexts[0] as ProofMemory;
+    const fields = await obtainCode();
+    const newKey = await createDpopKey();
+    const now = gateway.clock.now();
+    const fill = (): void => {
+      for (let index = 0; index <= 65_536; index += 1) memory.use(`key ${index}`, 'p', now, now, 65);
+    };
+    expect(fill).toThrow(/too many keys/);
+    const refused = await requestToken(fields, await prove({}, newKey));
+    expect(refused).toMatchObject(refusal('temporarily_unavailable', 503));
+    expect(refused.headers['retry-after']).toBe('65');
+    expect(
+      await requestRefresh(await requestToken(await obtainCode(), await prove()), await prove()),
+      'a known key',
+    ).toMatchObject(BOUND);
+    gateway.clock.advance(130);
+    expect(await requestToken(fields, await prove({}, newKey)), 'the same device code').toMatchObject(BOUND);
   });
 
   test('that occurs twice is refused', async () => {

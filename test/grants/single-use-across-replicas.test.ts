@@ -2,8 +2,9 @@ import { expect, test } from 'vitest';
 import { createForeignKey, signForeign } from '../support/foreign-issuer.ts';
 import { startForeignIssuer } from '../support/foreign-issuer-server.ts';
 import { gatewaysOnRedis } from '../support/gateways-on-redis.ts';
-import { createOAuthClient } from '../support/oauth-client.ts';
-import type { Reply, TestGateway } from '../support/test-gateway.ts';
+import { createOAuthClient, JWT_BEARER } from '../support/oauth-client.ts';
+import type { Reply, SettingsChange, TestGateway } from '../support/test-gateway.ts';
+import { until } from '../support/until.ts';
 
 /** What is accepted once is accepted once by all replicas together. */
 const { startTwoGateways, closeLater } = gatewaysOnRedis();
@@ -14,28 +15,49 @@ const sendToBoth = async (
 ): Promise<readonly Reply[]> =>
   Promise.all([...gateways, ...gateways].map((gateway) => createOAuthClient(gateway).post('token', fields)));
 
+const key = await createForeignKey();
+const withSigningClient: SettingsChange = (settings) => ({
+  ...settings,
+  integrations: [
+    {
+      clientId: 'signing',
+      scope: 'files:read',
+      grants: ['client'],
+      jwks: { keys: [key.jwk as Record<string, string>] },
+    },
+  ],
+  routes: [],
+});
+const signAssertion = async (exp: number): Promise<Readonly<Record<string, string>>> => ({
+  grant_type: 'client_credentials',
+  client_assertion: await signForeign(key, {
+    iss: 'signing',
+    sub: 'signing',
+    aud: 'https://localhost:8443',
+    exp,
+    jti: 'one',
+  }),
+  client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
+});
+const now = (): number => Math.floor(Date.now() / 1_000);
+
 test('a client assertion, on Redis', async () => {
-  const key = await createForeignKey();
-  const gateways = await startTwoGateways((settings) => ({
-    ...settings,
-    integrations: [
-      {
-        clientId: 'signing',
-        scope: 'files:read',
-        grants: ['client'],
-        jwks: { keys: [key.jwk as Record<string, string>] },
-      },
-    ],
-    routes: [],
-  }));
-  const now = Math.floor(Date.now() / 1_000);
-  const claims = { iss: 'signing', sub: 'signing', aud: 'https://localhost:8443', exp: now + 60, jti: 'one' };
-  const replies = await sendToBoth(gateways, {
-    grant_type: 'client_credentials',
-    client_assertion: await signForeign(key, claims),
-    client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
-  });
+  const gateways = await startTwoGateways(withSigningClient);
+  const replies = await sendToBoth(gateways, await signAssertion(now() + 60));
   expect(replies.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([200, 401, 401, 401]);
+});
+
+test('a client assertion that has expired, at a replica whose clock is behind', async () => {
+  const [first, second] = await startTwoGateways(withSigningClient);
+  second.clock.advance(-20);
+  const expires = now() + 4;
+  const fields = await signAssertion(expires);
+  const send = async (gateway: TestGateway) =>
+    (await createOAuthClient(gateway).post('token', fields)).json['error'];
+  expect(await send(first)).toBeUndefined();
+  await until('it has expired', () => now() > expires + 1);
+  expect([await send(first), await send(second)]).toEqual(['invalid_client', 'invalid_client']);
+  expect(second.auditEvents('client_assertion_replayed')).toHaveLength(1);
 });
 
 test('a token that is exchanged once, on Redis', async () => {
@@ -54,7 +76,7 @@ test('a token that is exchanged once, on Redis', async () => {
     routes: [],
   }));
   const replies = await sendToBoth(gateways, {
-    grant_type: 'urn:ietf:params:oauth:grant-type:jwt-bearer',
+    grant_type: JWT_BEARER,
     client_id: 'jobs',
     // A new Redis may have lost revocations, so it accepts no token that was issued before it.
     assertion: await issuer.sign({ iat: Math.floor(Date.now() / 1_000) + 2 }),

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { connectToEachWorker } from '../support/connect-to-each-worker.ts';
+import { startForeignIssuer } from '../support/foreign-issuer-server.ts';
 import { connect, createServeFolder, startServe } from '../support/serve-process.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
@@ -354,6 +355,56 @@ describe('tokens.endStreams', () => {
     await until('the echo arrives', () => client.messages.includes('echo still here'));
     expect(events.ending).toBeUndefined();
   });
+});
+
+test('V14 while the keys of a trusted issuer are unavailable, only streams with its tokens end, and revoked ones within a second', async () => {
+  const issuer = await startForeignIssuer();
+  cleanups.push(() => issuer.close());
+  const sockets = await startWebSocketUpstream({});
+  cleanups.push(() => sockets.close());
+  const gateway = await startGateway((settings) => ({
+    ...settings,
+    trustedIssuers: {
+      corp: {
+        issuer: issuer.url,
+        audience: 'files-api',
+        cooldown: '1s',
+        maxStaleness: '1s',
+        scopes: { 'files.read': 'files:read' },
+      },
+    },
+    upstreams: { ...settings.upstreams, sockets: { url: `http://127.0.0.1:${sockets.port}` } },
+    routes: [
+      {
+        path: '/ws/**',
+        requires: 'files:read',
+        websocket: true,
+        upstream: 'sockets',
+        issuers: ['own', 'corp'],
+      },
+    ],
+  }));
+  cleanups.push(() => gateway.close());
+  const [{ access_token: ownToken }, { access_token: revokedToken }] = [
+    await gateway.grant(),
+    await gateway.grant(),
+  ];
+  const foreign = await openSocket(gateway, await issuer.sign());
+  const own = await openSocket(gateway, ownToken);
+  const revoked = await openSocket(gateway, revokedToken);
+
+  issuer.isUp = false;
+  await until('the keys are too old', () => gateway.log.some(({ event }) => event === 'stream_check_failed'));
+  await revoke(gateway, revokedToken);
+  await until('the stream of the revoked token ends', () => revoked.isClosed());
+  expect(foreign.isClosed()).toBe(false);
+
+  gateway.clock.advance(6);
+  await until('the foreign stream ends', () => foreign.isClosed());
+  own.send('still here');
+  await until('the echo arrives', () => own.messages.includes('echo still here'));
+  expect(own.isClosed()).toBe(false);
+  expect(gateway.log.filter(({ event }) => event === 'stream_check_failed')).toHaveLength(1);
 });
 
 test('a WebSocket counts as an open connection', async () => {

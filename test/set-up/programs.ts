@@ -16,6 +16,9 @@ const PACKAGES = {
   chromium: 'chromium',
   slapd: 'slapd',
   strace: 'strace',
+  h2load: 'nghttp2-client',
+  nghttp: 'nghttp2-client',
+  javac: 'default-jdk-headless',
 } as const;
 
 export type Program = keyof typeof PACKAGES;

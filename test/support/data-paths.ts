@@ -5,7 +5,12 @@ import type { IssuedCertificate } from './pki.ts';
 import type { TestGateway } from './test-gateway.ts';
 
 /** The protocols and paths over which a request can be served through the gateway. */
-export const DATA_PATHS = ['HTTP/1.1, fast path', 'HTTP/1.1, full path', 'HTTP/2'] as const;
+export const DATA_PATHS = [
+  'HTTP/1.1, fast path',
+  'HTTP/1.1, full path',
+  'HTTP/2, fast path',
+  'HTTP/2, full path',
+] as const;
 export type DataPath = (typeof DATA_PATHS)[number];
 
 export interface DataPathRequest {
@@ -73,7 +78,10 @@ export function createDataPathClients(gateway: TestGateway): DataPathClients {
       await client.request({ path: '/.well-known/oauth-authorization-server' });
       return client.request(init);
     },
-    'HTTP/2': ({ as, ...init }) => sendOverHttp2(getSession(as), init),
+    'HTTP/2, fast path': ({ as, ...init }) => sendOverHttp2(getSession(as), init),
+    // The fast path does not serve requests with this field.
+    'HTTP/2, full path': ({ as, ...init }) =>
+      sendOverHttp2(getSession(as), { ...init, headers: { ...init.headers, te: 'trailers' } }),
   };
   return {
     async send(path, request) {

@@ -1,6 +1,8 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { SettingsInput } from '../../src/config/schema.ts';
 import { createForeignKey, type ForeignKey, formatKeySet, signForeign } from './foreign-issuer.ts';
+import type { SettingsChange } from './test-gateway.ts';
 
 /** An OpenID provider over HTTP on this machine, whose keys and availability a test controls. */
 export interface ForeignIssuerServer {
@@ -12,6 +14,25 @@ export interface ForeignIssuerServer {
   sign(claims?: Readonly<Record<string, unknown>>, key?: ForeignKey): Promise<string>;
   close(): void;
 }
+
+type IssuerSettings = NonNullable<SettingsInput['trustedIssuers']>[string];
+
+/** Trusts the issuer as `corp`, and accepts its tokens on `/files/**`. */
+export const withTrustedIssuer =
+  ({ url }: Pick<ForeignIssuerServer, 'url'>, changes: Partial<IssuerSettings> = {}): SettingsChange =>
+  (settings) => ({
+    ...settings,
+    trustedIssuers: {
+      ...settings.trustedIssuers,
+      corp: {
+        issuer: url,
+        audience: 'files-api',
+        scopes: { 'files.read': 'files:read' },
+        ...changes,
+      },
+    },
+    routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
+  });
 
 export async function startForeignIssuer(): Promise<ForeignIssuerServer> {
   const key = await createForeignKey('ES256', 'k1');

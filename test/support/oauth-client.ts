@@ -1,5 +1,27 @@
+import { expect } from 'vitest';
 import { DEVICE_GRANT, FORM } from './device-client.ts';
 import type { Reply, TestGateway, TestRequest } from './test-gateway.ts';
+
+export const TOKEN_EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
+export const JWT_BEARER = 'urn:ietf:params:oauth:grant-type:jwt-bearer';
+/** The beginning of token types (RFC 8693 §3). */
+export const TOKEN_TYPE = 'urn:ietf:params:oauth:token-type:';
+
+/** RFC 8693 §2.1. */
+export const exchangeFields = (subjectToken: string) => ({
+  grant_type: TOKEN_EXCHANGE,
+  subject_token: subjectToken,
+  subject_token_type: `${TOKEN_TYPE}jwt`,
+});
+
+/** To compare with a reply of the OAuth endpoints. */
+export const refusal = (error: string, status = 400) => ({ status, json: { error } });
+
+/** Of a reply that must be successful. */
+export const getAccessToken = (reply: Reply): string => {
+  expect(reply.status, reply.text).toBe(200);
+  return String(reply.json['access_token']);
+};
 
 /** A client of the standard OAuth endpoints. */
 export interface OAuthClient {
@@ -12,6 +34,14 @@ export interface OAuthClient {
   refresh(refreshToken: string, more?: Readonly<Record<string, string>>): Promise<Reply>;
   poll(deviceCode: string, more?: Readonly<Record<string, string>>): Promise<Reply>;
   clientCredentials(fields?: Readonly<Record<string, string>>, more?: Partial<TestRequest>): Promise<Reply>;
+  /** Token exchange (RFC 8693). */
+  readonly exchange: (
+    subjectToken: string,
+    fields?: Readonly<Record<string, string>>,
+    more?: Partial<TestRequest>,
+  ) => Promise<Reply>;
+  /** RFC 7523 §2.1. */
+  readonly bearJwt: (assertion: string, fields?: Readonly<Record<string, string>>) => Promise<Reply>;
   revoke(token: string, fields?: Readonly<Record<string, string>>): Promise<Reply>;
   introspect(token: string, more?: Partial<TestRequest>): Promise<Reply>;
 }
@@ -43,6 +73,10 @@ export function createOAuthClient(gateway: TestGateway): OAuthClient {
       }),
     clientCredentials: (fields = {}, more = { as: gateway.users.alice }) =>
       post('token', { grant_type: 'client_credentials', client_id: 'report-runner', ...fields }, more),
+    exchange: (subjectToken, fields = {}, more = {}) =>
+      post('token', { ...exchangeFields(subjectToken), client_id: 'jobs', ...fields }, more),
+    bearJwt: (assertion, fields = {}) =>
+      post('token', { grant_type: JWT_BEARER, client_id: 'jobs', assertion, ...fields }),
     revoke: (token, fields = {}) => post('revoke', { token, ...fields }),
     introspect: (token, more = { as: gateway.users.alice }) => post('introspect', { token }, more),
   };

@@ -92,8 +92,8 @@ export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
   readonly proxyPath?: 'fast' | 'full';
   /** Serve TLS with a certificate issued by `ca`, and request client certificates. */
   readonly tls?: boolean;
-  /** Offer HTTP/2 in addition to HTTP/1.1; needs `tls`. */
-  readonly http2?: boolean;
+  /** Offer HTTP/2 in addition to HTTP/1.1; needs `tls`. `node`: with Node's HTTP/2 server. */
+  readonly http2?: boolean | 'node';
 }
 
 export const RULES: readonly AccessRule[] = [
@@ -132,7 +132,10 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
       void proxy.handle(context);
     },
     ...(proxyPath === 'fast' && {
-      interceptor: { intercept: (connection) => fastPath.intercept(connection) },
+      interceptor: {
+        intercept: (connection) => fastPath.intercept(connection),
+        interceptHttp2: (connection) => fastPath.interceptHttp2(connection),
+      },
     }),
     log: logger,
     now,

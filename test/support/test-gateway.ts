@@ -169,6 +169,7 @@ export function baseSettings(upstreamPort: number): SettingsInput {
         identityCodeGuesses: 'off',
         clientGuesses: 'off',
         allClientGuesses: 'off',
+        tokenGuesses: 'off',
       },
     },
     shutdown: { preStop: '0s', drain: '5s' },

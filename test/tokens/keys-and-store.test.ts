@@ -1,4 +1,4 @@
-import { chmodSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createLocalJWKSet, jwtVerify } from 'jose';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -6,6 +6,7 @@ import type { SettingsInput } from '../../src/config/schema.ts';
 import { StartError } from '../../src/lib/start-error.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
 import { createKeyringFile, rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { type CommandResult, runGatehouse } from '../support/command-line.ts';
 import { decodeJwt, keyFilePath, loadKeyring, splitRefreshToken } from '../support/forged-tokens.ts';
 import { createCrl } from '../support/pki.ts';
 import { withIntegration, withTokens } from '../support/reconfigure.ts';
@@ -35,12 +36,16 @@ const rotateKeys = async (change: Partial<Parameters<typeof rotateKeyring>[1]> =
   writeKeyringFile(keyFilePath(gateway), rotateKeyring(loadKeyring(gateway), given), { replace: true });
   await gateway.reload((settings) => settings);
 };
-/** Expects that the gateway does not start after `damage`, and starts again after `repair`. */
+const check = (): Promise<CommandResult> =>
+  runGatehouse(['check', '--config', join(gateway.folder, 'gatehouse.yaml')]);
+/** Expects that the gateway does not start after `damage`, that `gatehouse check` reports it, and that `repair` is enough. */
 async function expectNoStart(damage: () => void, message: RegExp, repair: () => void): Promise<void> {
   const failure = await gateway.restart(damage).catch((error: unknown) => error);
   expect(failure).toBeInstanceOf(StartError);
   expect((failure as StartError).message).toMatch(message);
+  expect(await check()).toMatchObject({ code: 78, stderr: expect.stringMatching(message) });
   repair();
+  expect(await check()).toMatchObject({ code: 0 });
   await gateway.restart();
 }
 
@@ -54,7 +59,7 @@ describe('the key file and the store belong together', () => {
     const movedFile = join(gateway.folder, 'keys-moved.json');
     await expectNoStart(
       () => renameSync(keyFilePath(gateway), movedFile),
-      /keys\.file.*missing.*store holds grants/,
+      /keys\.file.*missing.*the store.* holds grants/,
       () => renameSync(movedFile, keyFilePath(gateway)),
     );
     await refresh(grant.refresh_token);
@@ -94,6 +99,30 @@ describe('the key file and the store belong together', () => {
     await expect(gateway.reload((settings) => settings)).rejects.toThrow(StartError);
     await refresh(grant.refresh_token);
   });
+
+  test('`gatehouse check` compares the keys with the store of a running gateway', async () => {
+    const grant = await gateway.grant();
+    expect(await check()).toMatchObject({ code: 0 });
+    const original = loadKeyring(gateway);
+    writeKeyringFile(keyFilePath(gateway), createKeyringFile('EdDSA'), { replace: true });
+    expect(await check()).toMatchObject({ code: 78, stderr: expect.stringContaining('lacks the key') });
+    writeKeyringFile(keyFilePath(gateway), original, { replace: true });
+    await rotateKeys();
+    expect(await check()).toMatchObject({ code: 0 });
+    await refresh(grant.refresh_token);
+  });
+
+  test.runIf(process.geteuid?.() === 0)(
+    '`gatehouse check` does not open the store of another user, and says so',
+    async () => {
+      const data = join(gateway.folder, 'data/data.mdb');
+      chownSync(data, 65_534, 65_534);
+      writeKeyringFile(keyFilePath(gateway), createKeyringFile('EdDSA'), { replace: true });
+      const { code, stdout } = await check();
+      expect(code).toBe(0);
+      expect(stdout).toMatch(/^note: store\.path: .* belongs to another user/m);
+    },
+  );
 
   test('a key file that others can read is a start error', async () => {
     await expectNoStart(

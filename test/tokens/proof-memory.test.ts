@@ -14,14 +14,15 @@ describe('the memory of used DPoP proofs', () => {
 
   test('a reserved proof is refused to others until it is released, and after it was used', () => {
     const memory = new ProofMemory();
-    expect(memory.reserve('a', 'p1', NOW)).toBe(true);
-    expect(memory.reserve('a', 'p1', NOW)).toBe(false);
-    expect(memory.reserve('b', 'p1', NOW)).toBe(true);
+    const reserve = (proofKey: string): boolean => memory.reserve(proofKey, 'p1', NOW, NOW, WINDOW);
+    expect(reserve('a')).toBe(true);
+    expect(reserve('a')).toBe(false);
+    expect(reserve('b')).toBe(true);
     memory.release('a', 'p1');
-    expect(memory.reserve('a', 'p1', NOW)).toBe(true);
-    memory.release('a', 'p1');
-    expect(memory.use('a', 'p1', NOW, NOW, WINDOW)).toBe(true);
-    expect(memory.reserve('a', 'p1', NOW)).toBe(false);
+    expect(reserve('a')).toBe(true);
+    memory.useReserved('a', 'p1', NOW, NOW, WINDOW);
+    expect(reserve('a')).toBe(false);
+    expect(memory.use('a', 'p1', NOW, NOW, WINDOW)).toBe(false);
   });
 
   test('a proof is remembered until its window has passed, whenever the generations change', () => {
@@ -85,5 +86,17 @@ describe('the memory of used DPoP proofs', () => {
     for (let key = 0; key < 10; key += 1) memory.use(`key${key}`, 'p', NOW, NOW, WINDOW);
     expect(() => memory.use('key10', 'p', NOW, NOW, WINDOW)).toThrow(/too many keys/);
     expect(memory.use('key9', 'q', NOW + 1, NOW, WINDOW)).toBe(true);
+  });
+
+  test('a full memory refuses the reservation of another key, but not the use of a reserved proof', () => {
+    const memory = new ProofMemory({ total: 10, perKey: 10 });
+    expect(memory.reserve('early', 'p', NOW, NOW, WINDOW)).toBe(true);
+    for (let key = 0; key < 10; key += 1) memory.use(`key${key}`, 'p', NOW, NOW, WINDOW);
+    expect(() => memory.reserve('late', 'p', NOW, NOW, WINDOW)).toThrow(/too many keys/);
+    expect(memory.reserve('key9', 'q', NOW, NOW, WINDOW)).toBe(true);
+    memory.useReserved('early', 'p', NOW, NOW, WINDOW);
+    expect(memory.reserve('early', 'p', NOW, NOW, WINDOW)).toBe(false);
+    const later = NOW + 2 * WINDOW;
+    expect(memory.reserve('late', 'p', later, later, WINDOW)).toBe(true);
   });
 });

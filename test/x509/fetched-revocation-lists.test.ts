@@ -179,7 +179,7 @@ describe('a fetcher', () => {
     expect(check()).toBe('certificate_status_unavailable');
   });
 
-  test('refuses an older list, a damaged one, one of an unapproved key and an expired one', async () => {
+  test('refuses an older list, a damaged one, one of an unapproved key, an expired one and one from the future', async () => {
     const revoking = await createCrl(ca, { revoked: [alice], thisUpdate: daysFromNow(-1) });
     const otherCa = await createCa();
     const expired = await createCrl(ca, { thisUpdate: daysFromNow(-0.5), nextUpdate: daysFromNow(-0.2) });
@@ -188,6 +188,7 @@ describe('a fetcher', () => {
       [{ der: (await createCrl(ca)).der.subarray(0, -1) }, /is not a revocation list/],
       [await createCrl(ca, { signedBy: otherCa.keys }), /not signed by any of the approved issuers/],
       [expired, /has expired/],
+      [await createCrl(ca, { thisUpdate: daysFromNow(0.01) }), /from the future/],
     ];
     for (const [list, message] of bad) {
       const server = await startCrlServer(sendList(revoking));
@@ -196,7 +197,18 @@ describe('a fetcher', () => {
       await until('the fetch has failed or recovered', () => states.length === 1);
       expect(states[0]).toMatch(message);
       expect(check()).toBe('certificate_revoked');
+      server.respond(sendList(await createCrl(ca, { thisUpdate: daysFromNow(-0.1) })));
+      await until('a correct list is used', () => check() === 'accepted');
     }
+  });
+
+  test('uses a list of a CA whose clock is less than five minutes ahead', async () => {
+    const fourMinutes = 4 / 1_440;
+    const server = await startCrlServer(
+      sendList(await createCrl(ca, { revoked: [alice], thisUpdate: daysFromNow(fourMinutes) })),
+    );
+    const { check } = await startFetcher(server.url);
+    expect(check()).toBe('certificate_revoked');
   });
 
   test('before the first fetch, the status of every issuer without a list is unavailable', async () => {

@@ -376,7 +376,7 @@ test('a status that expires while the responder is unreachable ends the streams 
   unbound.send('still here');
   await until('the echo arrives', () => unbound.messages.includes('echo still here'));
   expect(unbound.isClosed()).toBe(false);
-  // An error of the check would end all streams after a while.
+  // Unavailability of the status is not an error of the check.
   expect(gateway.log.some(({ event }) => event === 'stream_check_failed')).toBe(false);
 });
 

@@ -9,6 +9,8 @@ export interface Held {
   readonly arrayBufferBytes: number;
   /** Memory of objects outside the JavaScript heap, including array buffers. */
   readonly externalBytes: number;
+  /** Active handles and requests of the event loop, by type. */
+  readonly handles: Readonly<Record<string, number>>;
 }
 
 export const PROBE_FILE = 'MEMORY_PROBE_FILE';
@@ -22,7 +24,14 @@ if (file !== undefined && collect !== undefined)
     setTimeout(() => {
       collect();
       const { heapUsed, arrayBuffers, external } = process.memoryUsage();
-      const held: Held = { heapBytes: heapUsed, arrayBufferBytes: arrayBuffers, externalBytes: external };
+      const handles: Record<string, number> = {};
+      for (const type of process.getActiveResourcesInfo()) handles[type] = (handles[type] ?? 0) + 1;
+      const held: Held = {
+        heapBytes: heapUsed,
+        arrayBufferBytes: arrayBuffers,
+        externalBytes: external,
+        handles,
+      };
       // Renamed atomically, so that the file is never read incomplete.
       writeFileSync(`${file}.new`, JSON.stringify(held));
       renameSync(`${file}.new`, file);

@@ -1,16 +1,13 @@
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { MEMORY_ENVIRONMENT } from '../../src/server/workers/worker-memory.ts';
-import type { TokenGrant } from '../../test/support/https-client.ts';
 import { scrape } from '../../test/support/scrape.ts';
-import { connect, createServeFolder, startServe, until } from '../../test/support/serve-process.ts';
-import { startSteadyLoad } from '../../test/support/steady-load.ts';
+import { createServeFolder, startServe, until } from '../../test/support/serve-process.ts';
+import type { RunningLoad, SoakLoad } from './load.ts';
 import { type Held, PROBE_FILE } from './memory-probe.ts';
+import { mixedLoad } from './mixed-load.ts';
 
-/**
- * O12: the real program under a steady, mixed load (requests over HTTP/1.1 and HTTP/2, grants, refreshes, rejections,
- * aborted connections), while its memory, descriptors and event loop are measured. Linux only.
- */
+/** O12: the real program under a steady load, while its memory, descriptors and event loop are measured. Linux only. */
 export interface SoakResult {
   readonly seconds: number;
   readonly completed: number;
@@ -19,8 +16,10 @@ export interface SoakResult {
   readonly failures: readonly string[];
   /** Periodic samples after the warm-up. */
   readonly samples: readonly Sample[];
-  /** After the warm-up, in the middle, and at the end. */
-  readonly heapSamples: readonly [HeapSample, HeapSample, HeapSample];
+  /** How often each kind of client has run, if the load has several. */
+  readonly activities: Readonly<Record<string, number>>;
+  /** From the end of the warm-up to the end. */
+  readonly heapSamples: readonly HeapSample[];
   /** Anonymous memory, MiB per hour (least squares). */
   readonly anonymousSlope: number;
   /**
@@ -32,6 +31,8 @@ export interface SoakResult {
   readonly heldGrowth: number;
   /** Maximum minus minimum. */
   readonly descriptorSpread: number;
+  /** The peak of the second half minus that of the first. */
+  readonly descriptorGrowth: number;
   /** Percentiles of the event-loop lag that the program reports, in seconds. */
   readonly lagP50: number;
   readonly lagP99: number;
@@ -45,6 +46,8 @@ export interface Sample {
   /** Anonymous resident memory. */
   readonly anonymousMiB: number;
   readonly descriptors: number;
+  /** Open connections of clients. */
+  readonly connections: number;
   /** The longest event-loop delay in the 15 to 30 seconds before the sample. */
   readonly lagSeconds: number;
 }
@@ -56,30 +59,30 @@ export interface HeapSample {
   readonly arrayBuffersMiB: number;
   readonly externalMiB: number;
   readonly anonymousMiB: number;
+  /** Active handles and requests of the event loop, by type. */
+  readonly handles: Readonly<Record<string, number>>;
 }
 
 export interface SoakOptions {
   readonly seconds: number;
   readonly warmUpSeconds: number;
   readonly everySeconds: number;
+  /** Default: mixed. */
+  readonly load?: SoakLoad;
   readonly onSample?: (sample: Sample) => void;
   readonly onHeapSample?: (sample: HeapSample) => void;
   /** The built program instead of the sources. */
   readonly entry?: string;
 }
 
-/** Size of the token cache: small enough to fill up within the warm-up. */
-const CACHE_SIZE = 200;
 const PROBE = join(import.meta.dirname, 'memory-probe.ts');
+/** With clients, three: after the warm-up, in the middle, at the end. */
+const HEAP_SAMPLES = { running: 3, paused: 7 } as const;
 
 export async function soak(options: SoakOptions): Promise<SoakResult> {
-  const { seconds, warmUpSeconds, everySeconds, onSample, onHeapSample, entry } = options;
-  const folder = await createServeFolder((settings) => ({
-    ...settings,
-    log: { level: 'info', access: { enabled: false } },
-    tokens: { accessLifetime: '30s', grantLifetime: '1m', cacheSize: CACHE_SIZE },
-  }));
-  let stopLoad = async (): Promise<void> => {};
+  const { seconds, warmUpSeconds, everySeconds, onSample, onHeapSample, entry, load = mixedLoad } = options;
+  const folder = await createServeFolder(load.change, load.upstream);
+  const runs: RunningLoad[] = [];
   try {
     const probeFile = folder.file('held.json');
     const server = await startServe(folder, {
@@ -88,122 +91,86 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
       // As in the image and the systemd unit.
       env: { ...MEMORY_ENVIRONMENT, [PROBE_FILE]: probeFile },
     });
-    const alice = connect(folder, server.port, folder.alice);
-    const failures: string[] = [];
-    let rejected = 0;
-    /** 503 from an overloaded process is counted separately, not as a failure. */
-    const checkStatus = (status: number, wanted: number, what: string): string | undefined => {
-      if (status === 503) rejected += 1;
-      return status === wanted || status === 503 ? undefined : `${what}: ${status}`;
+    const startLoad = async (): Promise<void> => void runs.push(await load.start(folder, server));
+    const stopLoad = async (): Promise<void> => {
+      await runs.at(-1)?.stop();
+      const hasConnections = async (): Promise<boolean> =>
+        (await scrape(server.adminPort)).value('gatehouse_connections') > 0;
+      await until('the connections are closed', async () => !(await hasConnections()), 60);
     };
-    const stopped = new AbortController();
-    const load = startSteadyLoad({
-      port: server.port,
-      ca: folder.ca.pem,
-      path: '/health',
-      http1: 4,
-      http2: 2,
-      check: ({ status }) => checkStatus(status, 200, 'steady'),
-    });
-    const fresh = startSteadyLoad({
-      port: server.port,
-      ca: folder.ca.pem,
-      path: '/files/1',
-      http1: 1,
-      http2: 0,
-      newConnections: true,
-      check: ({ status }) => checkStatus(status, 401, 'without a token'),
-    });
-    const record = (failure: string | undefined): boolean => {
-      if (failure !== undefined) failures.push(failure);
-      return failure === undefined;
-    };
-    const grantLifeCycle = async (): Promise<void> => {
-      const granted = await alice.post('/Authorize/Certificate', {
-        client_id: 'report-runner',
-        scope: 'files:read',
-      });
-      if (!record(checkStatus(granted.status, 200, 'grant')) || granted.status === 503) return;
-      const grant = granted.json as unknown as TokenGrant;
-      const refreshed = await alice.refresh(grant.refresh_token);
-      if (!record(checkStatus(refreshed.status, 200, 'refresh')) || refreshed.status === 503) return;
-      const headers = { authorization: `Bearer ${String(refreshed.json['access_token'])}` };
-      record(checkStatus((await alice.request({ path: '/whoami', headers })).status, 200, 'proxy'));
-      record(
-        checkStatus(
-          (await alice.request({ path: '/authsvc/Authorize/Verify', headers })).status,
-          200,
-          'verify',
-        ),
-      );
-      record(checkStatus((await alice.revoke(grant.access_token)).status, 200, 'revoke'));
-    };
-    const grantCycles = (async () => {
-      while (!stopped.signal.aborted) {
-        await grantLifeCycle().catch((error: Error) => record(error.message));
-        await new Promise((resolve) => setTimeout(resolve, 20));
-      }
-    })();
-
-    stopLoad = async () => {
-      stopped.abort();
-      await Promise.all([grantCycles, load.stop(), fresh.stop()]);
-      alice.close();
-    };
-
-    const samples: Sample[] = [];
     const begin = performance.now();
     const second = (): number => (performance.now() - begin) / 1_000;
-    const sampleHeap = async (): Promise<HeapSample> => {
+    const readHeap = async (): Promise<HeapSample> => {
       rmSync(probeFile, { force: true });
       server.signal('SIGWINCH');
       const held = await until('the memory probe has written its file', () => readHeld(probeFile), 60);
-      const heapSample = {
+      return {
         second: Math.round(second()),
         heapMiB: mebibytes(held.heapBytes),
         arrayBuffersMiB: mebibytes(held.arrayBufferBytes),
         externalMiB: mebibytes(held.externalBytes),
         anonymousMiB: readProcessStats(server.pid).anonymousMiB,
+        handles: held.handles,
       };
-      onHeapSample?.(heapSample);
-      return heapSample;
     };
-    let first: HeapSample | undefined;
-    let middle: HeapSample | undefined;
+    const sampleHeap = async (isLast: boolean): Promise<void> => {
+      if (load.isPausedForHeapSamples) await stopLoad();
+      const heapSample = await readHeap();
+      heapSamples.push(heapSample);
+      onHeapSample?.(heapSample);
+      if (load.isPausedForHeapSamples && !isLast) await startLoad();
+    };
+    const samples: Sample[] = [];
+    const heapSamples: HeapSample[] = [];
+    const heapCount = HEAP_SAMPLES[load.isPausedForHeapSamples ? 'paused' : 'running'];
+    const heapEvery = (seconds - warmUpSeconds) / (heapCount - 1);
+    await startLoad();
     for (let at = warmUpSeconds; at <= seconds; at += everySeconds) {
       await new Promise((resolve) => setTimeout(resolve, Math.max(0, (at - second()) * 1_000)));
-      const lagSeconds = (await scrape(server.adminPort)).value('gatehouse_event_loop_lag_seconds');
-      const sample = { second: Math.round(second()), ...readProcessStats(server.pid), lagSeconds };
+      const metrics = await scrape(server.adminPort);
+      const sample = {
+        second: Math.round(second()),
+        ...readProcessStats(server.pid),
+        connections: metrics.value('gatehouse_connections'),
+        lagSeconds: metrics.value('gatehouse_event_loop_lag_seconds'),
+      };
       samples.push(sample);
       onSample?.(sample);
-      // After the sample, because a full garbage collection would count as lag.
-      first ??= await sampleHeap();
-      if (middle === undefined && second() >= (warmUpSeconds + seconds) / 2) middle = await sampleHeap();
+      // After the sample, because a full garbage collection would count as lag. The last one comes at the end.
+      const isDue = second() >= warmUpSeconds + heapSamples.length * heapEvery;
+      if (isDue && heapSamples.length < heapCount - 1) await sampleHeap(false);
     }
-    const last = await sampleHeap();
-    if (first === undefined || middle === undefined)
-      throw new Error('the run is too short for three heap samples');
-    await stopLoad();
-    await until('the connections are closed', () => readProcessStats(server.pid).descriptors < 60, 60);
+    await sampleHeap(true);
+    const [middle, last] = [heapSamples[Math.floor(heapSamples.length / 2)], heapSamples.at(-1)];
+    if (middle === undefined || last === undefined || heapSamples.length < heapCount)
+      throw new Error(`the run is too short for ${heapCount} heap samples`);
+    if (!load.isPausedForHeapSamples) await stopLoad();
+    await until('all sockets are closed', () => readProcessStats(server.pid).descriptors < 60, 60);
     const exitCode = await server.stop();
     const lags = samples.map(({ lagSeconds }) => lagSeconds);
+    const internalErrors = server.log.filter(({ event }) => event === 'internal_error');
     return {
       seconds,
-      completed: load.completed() + fresh.completed(),
-      rejected,
-      failures: [...failures, ...load.failures, ...fresh.failures],
+      completed: sum(runs.map((run) => run.completed())),
+      rejected: sum(runs.map((run) => run.rejected())),
+      failures: [
+        ...runs.flatMap((run) => run.failures()),
+        ...internalErrors.map((line) => `internal error: ${JSON.stringify(line)}`),
+      ],
+      activities: sumByName(runs.map((run) => run.activities?.() ?? {})),
       samples,
-      heapSamples: [first, middle, last],
+      heapSamples,
       anonymousSlope: slope(samples) * 3_600,
-      anonymousGrowth: peakGrowth(samples),
+      anonymousGrowth: peakGrowth(samples, ({ anonymousMiB }) => anonymousMiB),
       heldGrowth: last.heapMiB + last.externalMiB - middle.heapMiB - middle.externalMiB,
       descriptorSpread: spread(samples.map(({ descriptors }) => descriptors)),
+      descriptorGrowth: peakGrowth(samples, ({ descriptors }) => descriptors),
       lagP50: percentile(lags, 0.5),
       lagP99: percentile(lags, 0.99),
       exitCode,
     };
   } finally {
-    await stopLoad();
+    await runs.at(-1)?.stop();
     await folder.remove();
   }
 }
@@ -230,10 +197,19 @@ function readHeld(file: string): Held | undefined {
 
 const mebibytes = (bytes: number): number => Math.round(bytes / 104_857.6) / 10;
 
-function peakGrowth(samples: readonly Sample[]): number {
+function peakGrowth(samples: readonly Sample[], read: (sample: Sample) => number): number {
   const half = Math.floor(samples.length / 2);
-  const most = (part: readonly Sample[]): number => Math.max(...part.map(({ anonymousMiB }) => anonymousMiB));
+  const most = (part: readonly Sample[]): number => Math.max(...part.map(read));
   return most(samples.slice(half)) - most(samples.slice(0, half));
+}
+
+const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
+
+function sumByName(records: readonly Readonly<Record<string, number>>[]): Record<string, number> {
+  const total: Record<string, number> = {};
+  for (const record of records)
+    for (const [name, count] of Object.entries(record)) total[name] = (total[name] ?? 0) + count;
+  return total;
 }
 
 const spread = (values: readonly number[]): number => Math.max(...values) - Math.min(...values);

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import type { Settings } from '../../config/schema.ts';
 import { createUserDirectory } from '../../identity/user-directory.ts';
 import { readSettingFile } from '../../lib/read-file.ts';
@@ -7,15 +7,15 @@ import { Fault } from '../../ports/fault.ts';
 import { readUpstreamTlsFiles } from '../../proxy/upstream/tls-files.ts';
 import { checkAdminTokenFile, formatAdminTokenProblem } from '../../server/admin-token.ts';
 import { listCertificateFiles } from '../../server/build-from-settings.ts';
-import { listKeyWarnings } from '../../server/keys.ts';
+import { compareWithStore, listKeyWarnings } from '../../server/keys.ts';
 import { readKeySource } from '../../server/trusted-issuers.ts';
 import { resolveStoreFiles } from '../../stores/embedded/folder.ts';
-import { openEmbeddedStore } from '../../stores/embedded/store.ts';
+import { type EmbeddedStore, openEmbeddedStore } from '../../stores/embedded/store.ts';
 import { openKeyring } from '../../tokens/keyring.ts';
 import { isReadableByOthers, readKeyringFile } from '../../tokens/keyring-file.ts';
 import { createRecordAuthenticator } from '../../tokens/record-mac.ts';
 import { CertificateFilesError, loadCertificateFiles } from '../../x509/certificate-files.ts';
-import type { Check } from '../check.ts';
+import type { Check, CheckResult } from '../check.ts';
 
 export const checkCertificates: Check = async (settings, now) => {
   try {
@@ -27,40 +27,79 @@ export const checkCertificates: Check = async (settings, now) => {
   }
 };
 
-/** A missing key file is created at the first start, but only for an empty store. */
+/** Compares the key file with an embedded store. A missing one is created at the first start, but only for an empty store. */
 export const checkKeys: Check = async (settings, now) => {
-  const { file } = settings.keys;
-  if (!existsSync(file)) return { problems: await checkMissingKeys(settings) };
+  const { keys, store } = settings;
+  if (!existsSync(keys.file)) return checkMissingKeys(settings);
   try {
-    const keyFile = readKeyringFile(file);
-    (await openKeyring(keyFile)).current(now);
-    return { warnings: listKeyWarnings(settings, keyFile) };
+    const keyFile = readKeyringFile(keys.file);
+    const keyring = await openKeyring(keyFile);
+    keyring.current(now);
+    const compared = await readStore(
+      store,
+      async (opened) => (await compareWithStore(settings, opened, keyring, now)).problems,
+    );
+    return { ...compared, warnings: listKeyWarnings(settings, keyFile) };
   } catch (error) {
-    return { problems: [`keys.file: ${error instanceof Fault ? error.message : `${file} cannot be used`}`] };
+    return {
+      problems: [`keys.file: ${error instanceof Fault ? error.message : `${keys.file} cannot be used`}`],
+    };
   }
 };
 
-async function checkMissingKeys({ store, keys }: Settings): Promise<string[]> {
+async function checkMissingKeys({ store, keys }: Settings): Promise<CheckResult> {
   if (store.type === 'redis')
-    return [
-      `keys.file: ${keys.file} is missing; replicas share one key file: create it with \`gatehouse keys new\``,
-    ];
-  const { path, mapSize, unauthenticatedRecords: unauthenticated } = store;
+    return {
+      problems: [
+        `keys.file: ${keys.file} is missing; replicas share one key file: create it with \`gatehouse keys new\``,
+      ],
+    };
+  return readStore(store, async (opened) =>
+    (await opened.isEmpty())
+      ? []
+      : [
+          `keys.file: ${keys.file} is missing, but the store in ${store.path} holds grants made with other keys`,
+        ],
+  );
+}
+
+function findOwner(file: string): number | 'unknown' | undefined {
+  try {
+    return statSync(file, { throwIfNoEntry: false })?.uid;
+  } catch {
+    return 'unknown';
+  }
+}
+
+/** Looks for problems in an embedded store, which a running gatehouse may have open. */
+async function readStore(
+  { type, path, mapSize, unauthenticatedRecords: unauthenticated }: Settings['store'],
+  findProblems: (store: EmbeddedStore) => Promise<readonly string[]>,
+): Promise<CheckResult> {
+  const owner = type === 'embedded' ? findOwner(resolveStoreFiles(path).data) : undefined;
+  // There is no store before the first start.
+  if (owner === undefined) return {};
+  // A lock file that this user creates would keep the owner from opening the store.
+  if (owner !== process.geteuid?.())
+    return {
+      notes: [
+        `store.path: ${path} belongs to another user, so the keys were not compared with it; run the check as the user that runs gatehouse`,
+      ],
+    };
   const now = (): number => Date.now() / 1_000;
-  // Without keys: only whether there are records matters.
+  // Without keys: the fingerprints have no MAC.
   const authenticator = createRecordAuthenticator({ now, unauthenticated });
   try {
     // The role `worker` takes no lock.
-    const opened = await openEmbeddedStore({ path, mapSize, role: 'worker', now, authenticator });
+    const store = await openEmbeddedStore({ path, mapSize, role: 'worker', now, authenticator });
     try {
-      if (await opened.isEmpty()) return [];
+      return { problems: await findProblems(store) };
     } finally {
-      await opened.close();
+      await store.close();
     }
-    return [`keys.file: ${keys.file} is missing, but the store in ${path} holds grants made with other keys`];
   } catch (error) {
-    // There is no store before the first start.
-    if (error instanceof Fault) return [];
+    // Reported at start.
+    if (error instanceof Fault) return {};
     throw error;
   }
 }
@@ -73,12 +112,10 @@ export function isNewStore({ type, path }: Settings['store']): boolean {
 /** Files of the admin listener, upstreams, revocation, pages, directories, identity providers and trusted issuers. */
 export const checkFiles: Check = (settings) => {
   const { admin, upstreams, pages, directories, signIn, trustedIssuers, certificates } = settings;
-  const tokenProblem = checkAdminTokenFile(admin.tokenFile);
-  const tokenProblems = tokenProblem === undefined ? [] : [formatAdminTokenProblem(tokenProblem)];
-  const isFatal = tokenProblem?.kind === 'fatal';
+  const adminToken = checkAdminToken(admin.tokenFile);
   return {
     problems: [
-      ...(isFatal ? tokenProblems : []),
+      ...(adminToken.problems ?? []),
       ...Object.entries(upstreams).flatMap(([name, upstream]) =>
         catchProblem(() => readUpstreamTlsFiles(name, upstream)),
       ),
@@ -100,11 +137,27 @@ export const checkFiles: Check = (settings) => {
       ),
     ],
     warnings: [
-      ...(isFatal ? [] : tokenProblems),
+      ...(adminToken.warnings ?? []),
       ...(admin.tls === undefined ? [] : checkKeyFileMode('admin.tls.key', admin.tls.key)),
     ],
   };
 };
+
+function checkAdminToken(file: string): CheckResult {
+  try {
+    const found = checkAdminTokenFile(file);
+    if (found === undefined) return {};
+    const messages = [formatAdminTokenProblem(found)];
+    return found.kind === 'fatal' ? { problems: messages } : { warnings: messages };
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    return {
+      problems: [
+        `admin.tokenFile: ${file} cannot be read (${code}); run the check as the user that runs gatehouse`,
+      ],
+    };
+  }
+}
 
 export const checkKeyFileMode = (setting: string, file: string): string[] =>
   existsSync(file) && isReadableByOthers(file)

@@ -1,5 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { METHODS as KNOWN_METHODS } from 'node:http';
 import { isIP } from 'node:net';
 import type { Settings } from '../../config/schema.ts';
 import {
@@ -11,12 +12,15 @@ import {
 import { formatRouteLimit } from '../../domain/route-limit.ts';
 import { compileRules } from '../../domain/rule-matcher.ts';
 import { covers, formatScope, unionScopes } from '../../domain/scope.ts';
+import { findClosestName } from '../../lib/closest-name.ts';
+import { isServedMethod } from '../../proxy/policy/request-head.ts';
 import { buildRules } from '../../server/build-from-settings.ts';
 import { getPagesOrigin } from '../../server/pages-origin.ts';
 import type { Check } from '../check.ts';
 import { checkKeyFileMode } from './files.ts';
 
-export const checkLikelyMistakes: Check = ({ hosts, integrations, routes, upstreams, tokens }) => {
+export const checkLikelyMistakes: Check = (settings) => {
+  const { hosts, integrations, routes, upstreams, tokens, trustedIssuers } = settings;
   const usedUpstreams = new Set(routes.map(({ upstream }) => upstream));
   return {
     warnings: [
@@ -40,6 +44,13 @@ export const checkLikelyMistakes: Check = ({ hosts, integrations, routes, upstre
       ...(tokens.accessLifetime > tokens.grantLifetime
         ? ['tokens.accessLifetime: is longer than tokens.grantLifetime, which ends every token sooner']
         : []),
+      ...Object.entries(trustedIssuers).flatMap(([name, { maxStaleness, refreshInterval, jwksFile }]) =>
+        jwksFile === undefined && maxStaleness < refreshInterval
+          ? [
+              `trustedIssuers.${name}.maxStaleness: is shorter than refreshInterval, so its tokens get 503 as soon as one fetch of its keys fails`,
+            ]
+          : [],
+      ),
     ],
   };
 };
@@ -77,6 +88,26 @@ export const checkRouteLimits: Check = (settings) => {
 };
 
 const MAX_LISTED_ROUTES = 5;
+
+/** Mistyped methods. They are no problem, because HTTP/2 requests can have any method. */
+export const checkMethods: Check = ({ routes }) => ({
+  warnings: routes.flatMap(({ methods, cors }, index) => [
+    ...listMethodWarnings(`routes[${index}].methods`, methods),
+    ...listMethodWarnings(`routes[${index}].cors.methods`, cors?.methods),
+  ]),
+});
+
+const listMethodWarnings = (setting: string, methods: readonly string[] = []): string[] =>
+  methods.flatMap((method) => {
+    if (!isServedMethod(method))
+      return [`${setting}: requests with the method ${method} are always rejected (405)`];
+    if (KNOWN_METHODS.includes(method)) return [];
+    const closest = findClosestName(method, KNOWN_METHODS.filter(isServedMethod));
+    const hint = closest === undefined ? '' : `; did you mean ${closest}?`;
+    return [
+      `${setting}: ${method} is not a known HTTP method, and HTTP/1.1 requests with it are rejected${hint}`,
+    ];
+  });
 
 /** Valid settings that no request can ever satisfy. */
 export const checkReachability: Check = (settings) => {

@@ -34,7 +34,7 @@ keys:
 
 certificates:
   issuers: [pki/ca.pem]                  # whose client certificates are accepted; put your own CA here
-  identityFrom: commonName               # commonName | email | userPrincipalName
+  identityFrom: commonName               # commonName | email | userPrincipalName | dnsName | uri
   directory: staff                       # where that name is looked up
 
 directories:

@@ -86,6 +86,11 @@ export const limitsSection = () =>
           .describe(
             'Failed client authentications of one integration, from all addresses. Above this rate it cannot authenticate for a while.',
           ),
+        tokenGuesses: rate
+          .prefault('100/s')
+          .describe(
+            'Opaque tokens that their issuer does not report as active (`trustedIssuers.<name>.introspection`), per client address. Above this rate, unknown opaque tokens of that address get 503 without being introspected.',
+          ),
         identityCodeGuesses: rate.prefault('5/m').describe('Wrong user codes, per signed-in user.'),
       })
       .prefault({}),

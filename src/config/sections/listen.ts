@@ -46,13 +46,16 @@ export function listenSection(path: PathSchema) {
         description: 'Worker processes that share the port; `auto` is one per core.',
         appliesAfter: 'restart',
       }),
-    http2: z.boolean().default(true).meta({
-      description: 'Offer HTTP/2 in addition to HTTP/1.1 over TLS.',
-      appliesAfter: 'workerRestart',
-    }),
+    http2: z
+      .union([z.boolean(), z.literal('node')])
+      .default(true)
+      .meta({
+        description:
+          "Offer HTTP/2 in addition to HTTP/1.1 over TLS. `node` uses Node's HTTP/2 server instead of gatehouse's own: slower, and with fewer limits. Choose it only if the own server causes trouble, and report that: it will be removed.",
+        appliesAfter: 'workerRestart',
+      }),
     fastPath: z.boolean().default(true).meta({
-      description:
-        'Forward ordinary HTTP/1.1 requests to plain HTTP upstreams on the fast path; all others take the full path.',
+      description: 'Forward ordinary requests on the fast path; all others take the full path.',
       formerName: 'fastLane',
     }),
     proxyProtocol: peers.prefault([]).meta({
@@ -175,7 +178,7 @@ export const resourceMetadataSection = () =>
       .enum(['host', 'route'])
       .default('host')
       .describe(
-        'What the document of a path lists. `host`: scopes and issuers of all routes of the host, on every path that needs a token, so that it does not reveal which routes exist. `route`: those of the routes that match the path; 404 for other paths.',
+        'What the document of a path lists. `host`: scopes and issuers of all routes of the host, on every path that needs a token, so that it does not reveal which routes exist. `route`: those of the routes that match the path; 404 for other paths. The same routes decide the audience of a token that is requested for the `resource` of the document.',
       ),
     name: shortText.exactOptional().describe('Name of the API for people (`resource_name`).'),
     documentation: httpsOrLoopback

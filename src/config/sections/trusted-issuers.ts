@@ -131,6 +131,11 @@ export const trustedIssuerSection = (path: PathSchema) =>
         cacheLifetime: durationBetween(1, 300, 'must be from 1s to 5m')
           .prefault('30s')
           .describe('How long a result is used: a token that the issuer revokes is accepted for this long.'),
+        maxStaleness: durationBetween(0, 300, 'must be from 0s to 5m')
+          .prefault('30s')
+          .describe(
+            'How much longer an active result is used while the introspection endpoint fails; afterwards 503. Revocations at gatehouse apply immediately.',
+          ),
         timeout: durationBetween(1, 60, 'must be from 1s to 60s')
           .prefault('5s')
           .describe('Time limit for an introspection; afterwards 503.'),
@@ -147,17 +152,23 @@ export const trustedIssuerSection = (path: PathSchema) =>
       .describe('The shortest time between two fetches that unknown keys cause.'),
     maxStaleness: durationBetween(0, 604_800, 'must be from 0s to 7d')
       .prefault('1h')
-      .describe('How long the last keys are used while they cannot be fetched; afterwards 503.'),
+      .describe(
+        'How old the last keys may be while they cannot be fetched; afterwards 503. `gatehouse check` warns if it is shorter than `refreshInterval`.',
+      ),
     timeout: durationBetween(1, 60, 'must be from 1s to 60s')
       .prefault('5s')
       .describe('Time limit for fetching the keys.'),
     ca: path.exactOptional().describe('CA certificates of the issuer, PEM.'),
-    certificate: path.exactOptional().describe('Client certificate for fetching, PEM.'),
+    certificate: path
+      .exactOptional()
+      .describe(
+        'Client certificate for fetching, PEM. Sent to the host of `jwksUri` or, without it, of `issuer`.',
+      ),
     key: path.exactOptional().describe('Private key of that certificate, PEM.'),
     bearerTokenFile: path
       .exactOptional()
       .describe(
-        'A file with a bearer token for fetching, read before each request: for a Kubernetes API server, the token of the pod.',
+        'A file with a bearer token for fetching, read before each request: for a Kubernetes API server, the token of the pod. Sent to the host of `jwksUri` or, without it, of `issuer`.',
       ),
   });
 

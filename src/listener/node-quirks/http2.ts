@@ -1,4 +1,5 @@
 import type { ServerHttp2Stream } from 'node:http2';
+import type { Http2MessageStream } from '../http2-request.ts';
 
 /*
  * Behaviour of Node's HTTP/2 streams (`lib/internal/http2/core.js`, Node 26) for which there is no public API.
@@ -11,7 +12,7 @@ const RESET = new Error('stream reset');
  * Resets a stream. `close` with an error code ends the stream first, so that the client takes a truncated response for a
  * complete one.
  */
-export function resetStream(stream: ServerHttp2Stream): void {
+export function resetStream(stream: Http2MessageStream): void {
   if (!stream.closed) stream.destroy(RESET);
 }
 
@@ -30,7 +31,7 @@ export function onBodyReceived(stream: ServerHttp2Stream, onChunk: (size: number
  * Whether END_STREAM was sent. If the request was read completely, Node destroys the stream as soon as its last frame is
  * sent, and `finish` is never emitted; the state of the stream is available until then.
  */
-export function trackEndSent(stream: ServerHttp2Stream): () => boolean {
+export function trackEndSent(stream: Http2MessageStream): () => boolean {
   let isEndSent = false;
   const destroy = stream.destroy.bind(stream);
   stream.destroy = (error) => {

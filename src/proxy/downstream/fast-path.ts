@@ -3,12 +3,18 @@ import type { Epoch } from '../../domain/epoch.ts';
 import type { CompletedRequest } from '../../http/request-context.ts';
 import { type BufferPool, createBufferPool } from '../../lib/buffer-pool.ts';
 import { createDeadlines, type Deadlines } from '../../lib/deadlines.ts';
-import type { ConnectionInterceptor } from '../../listener/connection-interceptor.ts';
+import type {
+  ClientConnection,
+  ConnectionInterceptor,
+  Http2StreamInterceptor,
+} from '../../listener/connection-interceptor.ts';
 import { type ListenerLimits, MAX_URL_LENGTH, type RequestOutcome } from '../../listener/listener-options.ts';
 import type { Logger } from '../../observability/logger.ts';
 import type { SpanContext } from '../../observability/tracing.ts';
 import { FastConnection } from './fast-connection.ts';
 import type { FastPathConfig } from './fast-path-config.ts';
+import { FastPeer } from './fast-peer.ts';
+import { FastStream } from './fast-stream.ts';
 import { HeaderCache } from './header-cache.ts';
 import { FALLBACK_REASONS, type FallbackReason } from './request-parser.ts';
 
@@ -69,7 +75,32 @@ export function createFastPath(options: FastPathOptions): FastPath {
   };
   return {
     intercept: (connection) => new FastConnection(fastPath, connection),
+    interceptHttp2: (connection) => interceptStreams(fastPath, connection),
     counts,
     getFallbackReason: (socket) => reasons.get(socket),
+  };
+}
+
+/** Handlers of streams that have ended, kept for later streams of the same connection. */
+const MAX_IDLE_HANDLERS = 16;
+
+function interceptStreams(fastPath: FastPathContext, connection: ClientConnection): Http2StreamInterceptor {
+  const peer = new FastPeer(connection);
+  const idle: FastStream[] = [];
+  let active = 0;
+  const onIdle = (handler: FastStream): void => {
+    active -= 1;
+    // An idle connection keeps one.
+    if (active === 0) idle.length = 0;
+    if (idle.length < MAX_IDLE_HANDLERS) idle.push(handler);
+  };
+  return {
+    serve(stream, fallBack) {
+      const handler = idle.pop() ?? new FastStream(fastPath, peer, onIdle);
+      active += 1;
+      if (handler.serve(stream, fallBack)) return true;
+      onIdle(handler);
+      return false;
+    },
   };
 }

@@ -57,6 +57,13 @@ export function parseRequestLine(line: string): RequestLine | undefined {
   return undefined;
 }
 
+const METHOD_NAMES: ReadonlySet<string> = new Set(METHODS);
+const TARGET = /^\/[\x21\x22\x24-\x7e]*$/;
+
+/** The same for HTTP/2, where method and target are separate fields. */
+export const isFastPathTarget = (method: string, target: string): boolean =>
+  METHOD_NAMES.has(method) && TARGET.test(target);
+
 /** The beginning of a head that cannot become a request of this grammar. */
 export const hasUnsupportedBytes = (partialHead: string): boolean => UNSUPPORTED_BYTES.test(partialHead);
 

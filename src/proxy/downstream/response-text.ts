@@ -27,15 +27,22 @@ export const getConnectionFields = (close: boolean): string => (close ? CLOSE_FI
 
 let dateSecond = 0;
 let dateText = '';
+let dateField = '';
 
 /** RFC 9110 §6.6.1. Formatted once a second. */
-export function formatDateField(): string {
+export function formatDate(): string {
   const second = Math.trunc(Date.now() / 1_000);
   if (second !== dateSecond) {
     dateSecond = second;
-    dateText = `Date: ${new Date(second * 1_000).toUTCString()}\r\n`;
+    dateText = new Date(second * 1_000).toUTCString();
+    dateField = `Date: ${dateText}\r\n`;
   }
   return dateText;
+}
+
+export function formatDateField(): string {
+  formatDate();
+  return dateField;
 }
 
 export function formatFields(list: readonly string[], start = 0, end = list.length): string {

@@ -31,6 +31,7 @@ export interface PolicyContext {
     now: Epoch,
     /** Of the rule: an opaque token is only sent to an issuer that the rule accepts. */
     issuers: AccessRule['issuers'],
+    getClientAddress: AccessRequest['clientAddress'],
   ) => TokenReading | Promise<TokenReading>;
   readonly revocations: Pick<RevocationLog, 'isRevoked'>;
   readonly getIntegration: (clientId: string) => Integration | undefined;
@@ -57,7 +58,11 @@ export interface PresentedProof {
   readonly values: readonly string[];
   /** The host that a trusted proxy forwards. */
   readonly forwardedHost?: string | undefined;
+  /** It forwards several, of which the client may have sent the first: the proof is refused. */
+  readonly isHostAmbiguous?: true;
 }
+
+export const AMBIGUOUS_HOST = 'X-Forwarded-Host has several values';
 
 export interface AccessRequest {
   readonly method: string;
@@ -68,6 +73,8 @@ export interface AccessRequest {
   readonly certificate: () => PresentedCertificate | undefined | Promise<PresentedCertificate | undefined>;
   /** Called only for the DPoP scheme. Omitted: the request has no proof. */
   readonly proof?: () => PresentedProof;
+  /** Called only for unknown opaque tokens, which are limited by address. Omitted: they are not. */
+  readonly clientAddress?: () => string;
   readonly now: Epoch;
 }
 
@@ -144,7 +151,7 @@ export function authorize(
     return refuseOrReport(rule, target, { reason: 'token_invalid', fault: 'malformed' });
   if (credentials.kind === 'dpop')
     return decideWithProof(policy, request, host, target, rule, credentials.token);
-  const read = policy.readAccessToken(credentials.token, now, rule?.issuers);
+  const read = policy.readAccessToken(credentials.token, now, rule?.issuers, request.clientAddress);
   const certificate = read instanceof Promise ? undefined : readBoundCertificate(request, read);
   return read instanceof Promise || certificate instanceof Promise
     ? decideLater(policy, request, host, target, rule, read, certificate)
@@ -180,7 +187,7 @@ async function decideWithProof(
   accessToken: string,
 ): Promise<AccessDecision> {
   const { method, now } = request;
-  const bearer = await policy.readAccessToken(accessToken, now, rule?.issuers);
+  const bearer = await policy.readAccessToken(accessToken, now, rule?.issuers, request.clientAddress);
   const certificate = await readBoundCertificate(request, bearer);
   const proofKey = getVerified(bearer)?.proofKey;
   // The proof of a token that is not valid is not verified: that costs more.
@@ -192,7 +199,9 @@ async function decideWithProof(
       fault: 'not_proof_bound',
       scheme: 'dpop',
     });
-  const { values, forwardedHost } = request.proof?.() ?? NO_PROOF;
+  const { values, forwardedHost, isHostAmbiguous } = request.proof?.() ?? NO_PROOF;
+  if (isHostAmbiguous)
+    return refuseOrReport(rule, target, { reason: 'proof_invalid', detail: AMBIGUOUS_HOST });
   const checked = await policy.proofs.verifier.verify({
     proofs: values,
     method,

@@ -117,6 +117,7 @@ export class ForwardAuth {
         certificate: () => this.#deps.getCertificate(context),
         // `host` is that of the original request already.
         proof: () => ({ values: getHeaderValues(rawHeaders, 'dpop') }),
+        clientAddress: () => context.clientAddress,
         now: now(),
       });
       this.#respond(context, original, decision);

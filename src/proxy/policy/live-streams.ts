@@ -43,7 +43,9 @@ export class LiveStreams {
   readonly #streams = new Set<LiveStream>();
   #rules: StreamRules = { isKnownClient: () => true, isCertificateAccepted: () => true };
   #timer: NodeJS.Timeout | undefined = undefined;
-  #unknownSince: Epoch | undefined = undefined;
+  /** Since when the token of a stream cannot be checked. */
+  readonly #unknownSince = new WeakMap<LiveStream, Epoch>();
+  #hasFailed = false;
 
   constructor(options: LiveStreamsOptions) {
     this.#options = options;
@@ -99,12 +101,15 @@ export class LiveStreams {
     // The certificate of the connection, which is the same as when the stream began.
     const der = boundTo === undefined ? undefined : getPresentedCertificate(bearer);
     const accepted = der && this.#rules.isCertificateAccepted(der);
-    // Ends only the streams of this certificate, unlike an error.
     if (accepted === 'unknown') return 'unknown';
+    const rules = this.#rules;
     return findTokenFault(bearer, {
       now,
       revoked: this.#options.revocations.isRevoked(bearer),
-      clientKnown: this.#rules.isKnownClient(bearer),
+      // Evaluated after expiry and revocation, which apply also while the keys of the issuer are unavailable.
+      get clientKnown() {
+        return rules.isKnownClient(bearer);
+      },
       // Proved when the stream began.
       proofKey: bearer.proofKey,
       certificate: () =>
@@ -114,19 +119,26 @@ export class LiveStreams {
 
   #checkAll(): void {
     const now = this.#options.now();
-    try {
-      for (const stream of this.#streams) {
+    let failure: unknown;
+    for (const stream of this.#streams)
+      try {
         const reason = stream.bearer && this.#check(stream.bearer, now);
+        this.#unknownSince.delete(stream);
         if (reason !== undefined) this.#end(stream, reason);
+      } catch (error) {
+        // A dependency of one token, such as the keys of its issuer, must not affect the streams of others.
+        failure ??= error;
+        this.#endIfUnknown(stream, now);
       }
-      this.#unknownSince = undefined;
-    } catch (error) {
-      if (this.#unknownSince === undefined)
-        this.#options.log.error('stream_check_failed', errorFields(error));
-      this.#unknownSince ??= now;
-      if (now - this.#unknownSince < MAX_UNKNOWN_SECONDS) return;
-      for (const stream of this.#streams) if (stream.bearer !== undefined) this.#end(stream, 'unknown');
-    }
+    if (failure !== undefined && !this.#hasFailed)
+      this.#options.log.error('stream_check_failed', errorFields(failure));
+    this.#hasFailed = failure !== undefined;
+  }
+
+  #endIfUnknown(stream: LiveStream, now: Epoch): void {
+    const since = this.#unknownSince.get(stream) ?? now;
+    this.#unknownSince.set(stream, since);
+    if (now - since >= MAX_UNKNOWN_SECONDS) this.#end(stream, 'unknown');
   }
 
   #end(stream: LiveStream, reason: StreamEndReason): void {

@@ -14,7 +14,7 @@ export function readPresentedProof(
   const values = getHeaderValues(rawHeaders, 'dpop');
   const forwardedHosts =
     sourceUnknown === true || !isTrustedPeer(peer) ? [] : getHeaderValues(rawHeaders, 'x-forwarded-host');
-  if (forwardedHosts.length === 0) return { values };
-  // Several proxies may have added theirs: none of the names is listed then, and the public URL applies.
-  return { values, forwardedHost: forwardedHosts.join(', ') };
+  const [forwardedHost, ...others] = forwardedHosts.flatMap((value) => value.split(','));
+  if (forwardedHost === undefined) return { values };
+  return others.length === 0 ? { values, forwardedHost } : { values, isHostAmbiguous: true };
 }

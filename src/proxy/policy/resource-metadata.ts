@@ -98,26 +98,19 @@ export class ResourceMetadata {
 
   /**
    * The audiences of own tokens that the routes of a resource require (RFC 9728 §3.3: clients request a token for the `resource` of
-   * the document). Undefined: no document has this `resource`.
+   * the document). Undefined: no document has this `resource`. As in the document, with `detail: host` they do not depend on the
+   * path: `invalid_target`, which a client gets before it has presented a credential, must not reveal them.
    */
   findAudiences(resource: string): ReadonlySet<string> | undefined {
     const [, origin = '', host = '', path = ''] = RESOURCE_URL.exec(resource) ?? [];
     if (origin === '' || this.#getOrigin(host) !== origin) return undefined;
     const name = normalizeHost(host);
     const hostRules = this.#listProtectedRules(name);
-    if (path !== '' && !this.#findRules(name, path, hostRules)?.length) return undefined;
-    const target = path === '' ? undefined : parsePath(path, this.#deps.rules.encodedSlash);
-    const matched = target === undefined ? [] : this.#matchRules(name, target).filter(isProtectedRule);
-    // As in the document, a path without a route is described like the host.
-    const rules = matched.length === 0 ? hostRules : matched;
+    const rules = path === '' ? hostRules : (this.#findRules(name, path, hostRules) ?? []);
     const accepting = rules.filter((rule) => getAcceptedIssuers(rule).has(OWN_ISSUER));
     return accepting.length === 0
       ? undefined
       : new Set(accepting.flatMap((rule) => [...getAcceptedAudiences(rule)]));
-  }
-
-  #matchRules(host: string, target: RequestTarget): readonly (AccessRule | undefined)[] {
-    return METHODS.map((method) => this.#deps.rules.match({ method, host, target }));
   }
 
   /** Undefined: no request for this path gets 401. */
@@ -129,7 +122,7 @@ export class ResourceMetadata {
     const { rules, detail, isServicePath } = this.#deps;
     const target = parsePath(path, rules.encodedSlash);
     if (target === undefined || !isRepeatable(path) || isServicePath?.(path) === true) return undefined;
-    const matched = this.#matchRules(host, target);
+    const matched = METHODS.map((method) => rules.match({ method, host, target }));
     if (detail === 'route') return [...new Set(matched)].filter(isProtectedRule);
     // Without a rule, an encoded slash is 400.
     const needsToken = matched.some((rule) =>

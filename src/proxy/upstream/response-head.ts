@@ -8,6 +8,8 @@ export interface ClientFields {
   readonly list: readonly string[];
   /** The same, as sent in HTTP/1.1; empty until it is needed. */
   text: string;
+  /** The same with the status, as a header block of HTTP/2; undefined until it is needed. */
+  block: Buffer | undefined;
 }
 
 /** The head of an upstream's response, parsed strictly (docs/decisions/0015-fast-path.md): ambiguous framing is an error. */

@@ -1,5 +1,6 @@
 import { ProblemsError } from '../../lib/problems-error.ts';
 import { Fault } from '../../ports/fault.ts';
+import { MAX_SKEW_SECONDS } from '../../ports/store.ts';
 import { defineScript, listPrimaries, type RedisClient } from './client.ts';
 import { compareVersions, findKnownVulnerabilities, readRedisVersion } from './versions.ts';
 
@@ -14,8 +15,6 @@ export function throwIfPermanent(fault: Fault): void {
 }
 
 export const SKEW_WARNING_SECONDS = 2;
-/** No tokens are issued if the clocks differ by more. */
-export const MAX_SKEW_SECONDS = 30;
 
 /** For `ZADD … GT`. */
 const MIN_VERSION = '6.2';

@@ -2,10 +2,10 @@ import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Epoch } from '../../domain/epoch.ts';
 import { Fault } from '../../ports/fault.ts';
+import { MAX_SKEW_SECONDS } from '../../ports/store.ts';
 import type { KeyedEntry } from '../revocation-rules.ts';
 import type { RevocationView } from '../revocation-view.ts';
 import { batches } from './batch.ts';
-import { MAX_SKEW_SECONDS } from './checks.ts';
 import { type RedisClient, toRedisFault } from './client.ts';
 import {
   compareIds,

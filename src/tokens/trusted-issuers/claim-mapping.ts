@@ -67,15 +67,6 @@ export function readText(claims: JsonObject, path: string): string | undefined {
 
 const NO_WORDS: readonly string[] = [];
 
-/** Of the first claim that the token has. */
-export function readFirstText(claims: JsonObject, paths: readonly string[]): string | undefined {
-  for (const path of paths) {
-    const text = readText(claims, path);
-    if (text !== undefined) return text;
-  }
-  return undefined;
-}
-
 /** A list, or one text with words between spaces (RFC 8693 §4.2). */
 function readWords(value: Json | undefined): readonly string[] {
   if (value === undefined) return NO_WORDS;
@@ -94,15 +85,23 @@ function isEmailTrusted(claims: JsonObject, path: string, trustsEmail: boolean):
     : isVerified === true && (trustsEmail || STANDARD_EMAIL.has(path));
 }
 
-/** A claim that an identity or an access decision may depend on: an e-mail address only if it is trusted. */
-export function readTrustedClaim(
+/** May an identity or an access decision depend on this claim? An e-mail address only if it is trusted. */
+export const isTrustedClaim = (
   claims: JsonObject,
   path: string,
   { email, trustsEmail }: ClaimMapping,
-): Json | undefined {
-  const isEmail = path === email || STANDARD_EMAIL.has(path);
-  return isEmail && !isEmailTrusted(claims, path, trustsEmail) ? undefined : readClaim(claims, path);
-}
+): boolean =>
+  !(isSameClaim(path, email) || STANDARD_EMAIL.has(path)) || isEmailTrusted(claims, path, trustsEmail);
+
+/** A top-level claim has two notations. */
+const isSameClaim = (path: string, other: string): boolean =>
+  path === other || path === `/${other}` || other === `/${path}`;
+
+export const readTrustedClaim = (
+  claims: JsonObject,
+  path: string,
+  mapping: ClaimMapping,
+): Json | undefined => (isTrustedClaim(claims, path, mapping) ? readClaim(claims, path) : undefined);
 
 export function readTrustedText(claims: JsonObject, path: string, mapping: ClaimMapping): string | undefined {
   const value = readTrustedClaim(claims, path, mapping);
@@ -110,9 +109,9 @@ export function readTrustedText(claims: JsonObject, path: string, mapping: Claim
 }
 
 export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile | undefined {
-  const name = readText(claims, mapping.name);
+  const name = readTrustedText(claims, mapping.name, mapping);
   const email = readTrustedText(claims, mapping.email, mapping);
-  const groupClaim = readClaim(claims, mapping.groups);
+  const groupClaim = readTrustedClaim(claims, mapping.groups, mapping);
   const groups = Array.isArray(groupClaim) ? groupClaim.filter(isUsableText) : [];
   return createProfile({
     ...(name !== undefined && { name }),
@@ -121,10 +120,10 @@ export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile |
   });
 }
 
-export function mapScope(claims: JsonObject, paths: readonly string[], { map, always }: ScopeMapping): Scope {
+export function mapScope(claims: JsonObject, mapping: ClaimMapping, { map, always }: ScopeMapping): Scope {
   const scopes = always === undefined ? [] : [always];
-  for (const path of paths)
-    for (const word of readWords(readClaim(claims, path))) {
+  for (const path of mapping.scope)
+    for (const word of readWords(readTrustedClaim(claims, path, mapping))) {
       const scope = map.get(word);
       if (scope !== undefined && !scopes.includes(scope)) scopes.push(scope);
     }

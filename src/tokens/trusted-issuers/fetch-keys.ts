@@ -12,15 +12,21 @@ export interface FetchKeysOptions {
   readonly issuer: string;
   /** Omitted: found by discovery. */
   readonly jwksUri?: string | undefined;
-  /** Sent as a bearer token with each request, read before each request (Kubernetes renews it). */
+  /** Sent as a bearer token, read before each request (Kubernetes renews it). */
   readonly readBearerToken?: (() => string) | undefined;
+  /** May have a client certificate. */
   readonly httpClient: Pick<HttpClient, 'send'>;
+  /** The same without it. */
+  readonly anonymousHttpClient: Pick<HttpClient, 'send'>;
 }
 
 export async function fetchKeys(options: FetchKeysOptions): Promise<readonly IssuerKey[]> {
   const { jwksUri = await discoverKeySetUri(options) } = options;
   const response = await get(options, jwksUri, KEY_SET_TYPES);
-  if (response.status !== 200) throw new Error(`${jwksUri} responded with ${response.status}`);
+  if (response.status !== 200)
+    throw new Error(
+      `${jwksUri} responded with ${response.status}${isTrustedOrigin(options, jwksUri) ? '' : '; credentials are sent there only if it is configured as jwksUri'}`,
+    );
   return parseKeySet(response.text);
 }
 
@@ -66,16 +72,22 @@ function isAllowedKeySetUri(uri: string, issuer: string): boolean {
   return protocol === 'https:' || (protocol === 'http:' && issuer.startsWith('http:'));
 }
 
+/** The metadata of an issuer can name any host in `jwks_uri`: credentials are for the configured one. */
+const isTrustedOrigin = ({ issuer, jwksUri = issuer }: FetchKeysOptions, url: string): boolean =>
+  new URL(url).origin === new URL(jwksUri).origin;
+
 async function get(
-  { httpClient, readBearerToken }: FetchKeysOptions,
+  options: FetchKeysOptions,
   url: string,
   accept: string,
 ): Promise<{ readonly status: number; readonly text: string }> {
-  const response = await httpClient.send(url, {
+  const { httpClient, anonymousHttpClient, readBearerToken } = options;
+  const isTrusted = isTrustedOrigin(options, url);
+  const response = await (isTrusted ? httpClient : anonymousHttpClient).send(url, {
     headers: {
       accept,
       ...IDENTITY_ENCODING,
-      ...(readBearerToken !== undefined && { authorization: `Bearer ${readBearerToken()}` }),
+      ...(isTrusted && readBearerToken !== undefined && { authorization: `Bearer ${readBearerToken()}` }),
     },
   });
   const { status, headers } = response;

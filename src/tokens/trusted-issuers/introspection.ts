@@ -6,6 +6,7 @@ import { IDENTITY_ENCODING, readResponseText } from '../../http/read-response.ts
 import { createBoundedCache } from '../../lib/bounded-cache.ts';
 import { flattenString } from '../../lib/flat-string.ts';
 import type { HttpClient } from '../../lib/http-client.ts';
+import { getRateLimitKey, type RateLimiter } from '../../lib/rate-limiter.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
 import { Fault } from '../../ports/fault.ts';
 
@@ -17,8 +18,12 @@ export interface IntrospectionOptions {
   readonly clientSecret: string;
   /** Seconds for which a result is used. */
   readonly cacheLifetime: number;
+  /** Seconds for which an active result is used beyond that while the endpoint fails. */
+  readonly maxStaleness: number;
   readonly cacheSize: number;
   readonly httpClient: Pick<HttpClient, 'send'>;
+  /** Tokens that were not active, by client address. Above the limit, unknown tokens of the address are not introspected. */
+  readonly guesses?: Pick<RateLimiter, 'take' | 'refund'> | undefined;
   /** Called when requests begin to fail (with the error) and when they succeed again (without). */
   readonly onStateChange?: (error: Error | undefined) => void;
 }
@@ -27,6 +32,9 @@ type Reading = VerifiedToken | RejectedToken;
 
 /** The claims of an introspection response as a token of the issuer, if it is active. */
 type MapClaims = (claims: JsonObject, now: Epoch) => Reading;
+
+/** Of the client of the request; called only if an unknown token is to be introspected. */
+export type GetClientAddress = () => string;
 
 interface Rejection {
   readonly rejected: RejectedToken;
@@ -37,10 +45,15 @@ interface Result {
   readonly token: VerifiedToken;
   /** When the token must be introspected again. */
   readonly until: Epoch;
+  /** The same while the endpoint fails. */
+  readonly staleUntil: Epoch;
 }
 
 const MAX_RESPONSE_BYTES = 64 * 1_024;
 const MAX_INACTIVE = 10_000;
+const MAX_FAILED = 10_000;
+/** For how long a failure applies to a token: the fast path falls back, and the full path must not ask again. */
+const FAILURE_MS = 1_000;
 /** Concurrent requests: of tokens that were never active here, and of all tokens. Unknown ones cannot displace known ones. */
 const MAX_REQUESTS = { unknown: 64, all: 128 };
 
@@ -50,6 +63,8 @@ export class TokenIntrospection {
   readonly #active;
   /** By digest, so that long tokens do not fill the memory: until when they are known to be inactive. */
   readonly #inactive = createBoundedCache<string, Rejection>(MAX_INACTIVE);
+  /** By digest: until when they are not introspected again (monotonic). */
+  readonly #failed = createBoundedCache<string, number>(MAX_FAILED);
   readonly #inFlight = new Map<string, Promise<Reading>>();
   #isFailing = false;
 
@@ -60,43 +75,102 @@ export class TokenIntrospection {
 
   /** Results in memory. */
   get size(): number {
-    return this.#active.size + this.#inactive.size + this.#inFlight.size;
+    return this.#active.size + this.#inactive.size + this.#failed.size + this.#inFlight.size;
   }
 
   /** Throws or rejects with a `Fault` if it cannot be found out whether the token is active. */
-  read(token: string, now: Epoch, mapClaims: MapClaims): Reading | Promise<Reading> {
+  read(
+    token: string,
+    now: Epoch,
+    mapClaims: MapClaims,
+    getClientAddress?: GetClientAddress,
+  ): Reading | Promise<Reading> {
     const cached = this.#active.get(token);
-    if (cached !== undefined && now < cached.until) return cached.token;
+    if (cached === undefined)
+      return this.#request(token, now, mapClaims, MAX_REQUESTS.unknown, getClientAddress);
+    if (now < cached.until) return cached.token;
+    return now < cached.staleUntil
+      ? this.#readStale(cached.token, token, now, mapClaims)
+      : this.#request(token, now, mapClaims, MAX_REQUESTS.all);
+  }
+
+  /** While the endpoint fails, a token that was active is used a little longer. Known failures are not waited for. */
+  #readStale(
+    stale: VerifiedToken,
+    token: string,
+    now: Epoch,
+    mapClaims: MapClaims,
+  ): Reading | Promise<Reading> {
+    const useStale = (error: unknown): VerifiedToken => {
+      if (error instanceof Fault && error.code === 'introspection_unavailable') return stale;
+      throw error;
+    };
+    try {
+      const request = this.#request(token, now, mapClaims, MAX_REQUESTS.all);
+      if (!(request instanceof Promise)) return request;
+      if (!this.#isFailing) return request.catch(useStale);
+      request.catch(() => {});
+      return stale;
+    } catch (error) {
+      return useStale(error);
+    }
+  }
+
+  #request(
+    token: string,
+    now: Epoch,
+    mapClaims: MapClaims,
+    maxRequests: number,
+    getClientAddress?: GetClientAddress,
+  ): Reading | Promise<Reading> {
     const shared = this.#inFlight.get(token);
     if (shared !== undefined) return shared;
     const digest = hash('sha256', token, 'base64url');
     const rejection = this.#inactive.get(digest);
     if (rejection !== undefined && now < rejection.until) return rejection.rejected;
-    const limit = cached === undefined ? MAX_REQUESTS.unknown : MAX_REQUESTS.all;
-    if (this.#inFlight.size >= limit)
+    if (performance.now() < (this.#failed.get(digest) ?? 0)) throw this.#createFault();
+    if (this.#inFlight.size >= maxRequests)
       throw new Fault(
         'overloaded',
         `too many tokens of ${this.#options.name} are being introspected at once`,
       );
     const key = flattenString(token);
-    const request = this.#introspect(key, digest, now, mapClaims).finally(() => this.#inFlight.delete(key));
+    const introspect = (): Promise<Reading> => this.#introspect(key, digest, now, mapClaims);
+    const request = (
+      getClientAddress === undefined ? introspect() : this.#countGuess(getClientAddress(), introspect)
+    ).finally(() => this.#inFlight.delete(key));
     this.#inFlight.set(key, request);
     return request;
   }
 
+  /** Only active tokens do not count: while the endpoint fails, unknown ones must not be sent without limit either. */
+  async #countGuess(address: string, introspect: () => Promise<Reading>): Promise<Reading> {
+    const { guesses, name } = this.#options;
+    const key = getRateLimitKey(address);
+    const retryAfter = (await guesses?.take(key)) ?? 0;
+    if (retryAfter > 0)
+      throw new Fault('overloaded', `too many unknown tokens of ${name} from one address`, { retryAfter });
+    const reading = await introspect();
+    if (reading.rejection === undefined) await guesses?.refund(key);
+    return reading;
+  }
+
   async #introspect(token: string, digest: string, now: Epoch, mapClaims: MapClaims): Promise<Reading> {
-    const { cacheLifetime } = this.#options;
-    const verified = mapClaims(await this.#send(token), now);
+    const { cacheLifetime, maxStaleness } = this.#options;
+    const verified = mapClaims(await this.#send(token, digest), now);
     if (verified.rejection !== undefined) {
       this.#active.delete(token);
       this.#inactive.set(digest, { rejected: verified, until: now + cacheLifetime });
-    } else
-      this.#active.set(token, { token: verified, until: Math.min(now + cacheLifetime, verified.expires) });
+    } else {
+      const until = Math.min(now + cacheLifetime, verified.expires);
+      const staleUntil = Math.min(now + cacheLifetime + maxStaleness, verified.expires);
+      this.#active.set(token, { token: verified, until, staleUntil });
+    }
     return verified;
   }
 
-  async #send(token: string): Promise<JsonObject> {
-    const { name, onStateChange } = this.#options;
+  async #send(token: string, digest: string): Promise<JsonObject> {
+    const { onStateChange } = this.#options;
     try {
       const claims = await requestIntrospection(this.#options, token);
       if (this.#isFailing) onStateChange?.(undefined);
@@ -105,9 +179,15 @@ export class TokenIntrospection {
     } catch (error) {
       if (!this.#isFailing) onStateChange?.(error as Error);
       this.#isFailing = true;
-      // Without the cause: it could contain the request.
-      throw new Fault('introspection_unavailable', `tokens of the issuer ${name} cannot be introspected`);
+      this.#failed.set(digest, performance.now() + FAILURE_MS);
+      throw this.#createFault();
     }
+  }
+
+  /** Without the cause: it could contain the request. */
+  #createFault(): Fault {
+    const { name } = this.#options;
+    return new Fault('introspection_unavailable', `tokens of the issuer ${name} cannot be introspected`);
   }
 }
 

@@ -41,10 +41,16 @@ export class IssuerKeys {
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
-  constructor(options: IssuerKeysOptions) {
+  /** `previous`: the same keys, fetched in another way. They stay in use until they are fetched again or too old. */
+  constructor(options: IssuerKeysOptions, previous?: IssuerKeys) {
     this.name = options.name;
     this.#options = options;
     this.#now = options.now ?? (() => performance.now() / 1_000);
+    if (previous === undefined) return;
+    this.#keys = previous.#keys;
+    this.#ids = previous.#ids;
+    this.#fetchedAt = previous.#fetchedAt;
+    this.#failures = previous.#failures;
   }
 
   /** Fetches the keys for the first time; resolves when that has succeeded or failed. */
@@ -64,7 +70,10 @@ export class IssuerKeys {
 
   /** Does the issuer still publish the key that verified a token? Throws a `Fault` if the keys are too old to tell. */
   has(keyId: string): boolean {
-    if (this.#isStale()) throw this.#createFault();
+    if (this.#isOld()) {
+      if (this.#mayFetch()) void this.#fetch();
+      if (this.#isStale()) throw this.#createFault();
+    }
     return this.#ids.has(keyId);
   }
 
@@ -73,7 +82,7 @@ export class IssuerKeys {
     kid: string | undefined,
     alg: SignatureAlgorithm,
   ): IssuerKey | undefined | Promise<IssuerKey | undefined> {
-    const known = this.#isStale() ? undefined : this.#select(kid, alg);
+    const known = this.#isOld() ? undefined : this.#select(kid, alg);
     return known ?? this.#findAfterFetch(kid, alg);
   }
 
@@ -96,8 +105,13 @@ export class IssuerKeys {
     return others.every(({ id }) => id === key?.id) ? key : undefined;
   }
 
-  #isStale(): boolean {
+  #isOld(): boolean {
     return this.#now() - this.#fetchedAt > this.#options.maxStaleness;
+  }
+
+  /** Keys that are old only because the next fetch is not due are used: the issuer may be available. */
+  #isStale(): boolean {
+    return this.#isOld() && (this.#failures > 0 || this.age === undefined);
   }
 
   #mayFetch(): boolean {

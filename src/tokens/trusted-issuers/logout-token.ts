@@ -1,3 +1,4 @@
+import type { RejectionFault } from '../../domain/token-rejection.ts';
 import { isJsonObject, type Json, type JsonObject } from '../../lib/strict-json.ts';
 import { readText } from './claim-mapping.ts';
 
@@ -13,21 +14,26 @@ export const MAX_LOGOUT_TOKEN_AGE = 300;
 const getLogoutEvent = ({ events }: JsonObject): Json | undefined =>
   events !== undefined && isJsonObject(events) ? events[LOGOUT_EVENT] : undefined;
 
+type LogoutFault = readonly [RejectionFault, claim: string];
+
 /** Signed by the same keys as access tokens, it must never be accepted as one. */
 export const isLogoutToken = (claims: JsonObject): boolean => getLogoutEvent(claims) !== undefined;
 
-/** §2.6, steps 4 to 8, of a token whose signature, issuer, audience and times are valid. Undefined: not a logout token. */
+/** §2.6, steps 4 to 8, of a token whose signature, issuer, audience and times are valid. Or why it is not a logout token. */
 export function readLogoutClaims(
   claims: JsonObject,
   identityClaim: string,
-): { readonly subject: string | undefined; readonly session: string | undefined } | undefined {
+): { readonly subject: string | undefined; readonly session: string | undefined } | LogoutFault {
   const event = getLogoutEvent(claims);
-  if (event === undefined || !isJsonObject(event)) return undefined;
+  if (event === undefined || !isJsonObject(event)) return ['claim_missing', 'events'];
   // An ID token has a nonce; it must not pass for a logout token.
-  if (Object.hasOwn(claims, 'nonce') || readText(claims, 'jti') === undefined) return undefined;
+  if (Object.hasOwn(claims, 'nonce')) return ['claim_not_allowed', 'nonce'];
+  if (readText(claims, 'jti') === undefined) return ['claim_missing', 'jti'];
   for (const name of ['sub', 'sid'])
-    if (claims[name] !== undefined && readText(claims, name) === undefined) return undefined;
+    if (claims[name] !== undefined && readText(claims, name) === undefined) return ['claim_missing', name];
   const subject = readText(claims, identityClaim);
   const session = readText(claims, 'sid');
-  return subject === undefined && session === undefined ? undefined : { subject, session };
+  return subject === undefined && session === undefined
+    ? ['claim_missing', identityClaim]
+    : { subject, session };
 }

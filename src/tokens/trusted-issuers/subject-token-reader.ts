@@ -4,10 +4,10 @@ import type { SubjectTokenReader, SubjectTokenType } from '../../ports/subject-t
 import { decodeToken } from '../decode-token.ts';
 import type { TrustedIssuers } from './trusted-issuers.ts';
 
-/** Verifies tokens of trusted issuers that are presented for exchange, by the same rules as on routes. */
+/** Verifies tokens of trusted issuers that are presented for exchange, by the same rules as on routes. ID tokens may be exchanged. */
 export const createSubjectTokenReader = (issuers: TrustedIssuers): SubjectTokenReader => ({
   async read(token, type, now) {
-    const verify = issuers.prepare(token, now);
+    const verify = issuers.prepare(token, now, true);
     const verified = typeof verify === 'function' ? await verify() : verify;
     if (verified === undefined || verified.rejection !== undefined) return verified;
     const decoded = decodeToken(token);

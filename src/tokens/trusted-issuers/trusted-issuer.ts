@@ -12,14 +12,15 @@ import { isOpaqueToken } from '../opaque-token.ts';
 import { isSignatureAlgorithm, type SignatureAlgorithm } from '../signature.ts';
 import {
   type ClaimMapping,
+  isTrustedClaim,
   mapProfile,
   mapScope,
-  readFirstText,
   readTrustedClaim,
   readTrustedText,
   type ScopeMapping,
 } from './claim-mapping.ts';
-import type { TokenIntrospection } from './introspection.ts';
+import { isIdToken } from './id-token.ts';
+import type { GetClientAddress, TokenIntrospection } from './introspection.ts';
 import type { IssuerKeys } from './issuer-keys.ts';
 import type { IssuerKey } from './key-set.ts';
 import { isLogoutToken, LOGOUT_TOKEN_TYPES, MAX_LOGOUT_TOKEN_AGE, readLogoutClaims } from './logout-token.ts';
@@ -126,13 +127,15 @@ export class TrustedIssuer {
     token: string,
     decoded: DecodedToken,
     now: Epoch,
+    acceptsIdTokens: boolean,
     onVerified?: () => void,
   ): (() => Promise<TokenReading>) | RejectedToken {
     const signature = this.#readHeader(decoded, this.#options.tokenTypes);
     if (typeof signature === 'string') return this.#reject(signature);
     // A logout token without a type of its own looks like an access token.
     if (isLogoutToken(decoded.claims)) return this.#reject('logout_token');
-    const { claims } = decoded;
+    const { header, claims } = decoded;
+    if (!acceptsIdTokens && isIdToken(header, claims)) return this.#reject('id_token');
     return () =>
       this.#verify(token, signature, claims, this.#accessTokenRules, now, ({ id }) => {
         onVerified?.();
@@ -161,9 +164,16 @@ export class TrustedIssuer {
   }
 
   /** Throws or rejects with a `Fault` if the issuer cannot be asked. */
-  introspect(token: string, now: Epoch): TokenReading | undefined | Promise<TokenReading | undefined> {
-    return this.#options.introspection?.client.read(token, now, (claims, at) =>
-      this.#readIntrospection(claims, at),
+  introspect(
+    token: string,
+    now: Epoch,
+    getClientAddress?: GetClientAddress,
+  ): TokenReading | undefined | Promise<TokenReading | undefined> {
+    return this.#options.introspection?.client.read(
+      token,
+      now,
+      (claims, at) => this.#readIntrospection(claims, at),
+      getClientAddress,
     );
   }
 
@@ -198,8 +208,10 @@ export class TrustedIssuer {
   }
 
   #findClaimMismatch(claims: JsonObject): RejectedToken | undefined {
-    for (const [name, value] of this.#options.requiredClaims)
-      if (value !== undefined && claims[name] !== value) return this.#reject('claim_mismatch', name);
+    const { requiredClaims, claims: mapping } = this.#options;
+    for (const [name, value] of requiredClaims)
+      if (!isTrustedClaim(claims, name, mapping) || (value !== undefined && claims[name] !== value))
+        return this.#reject('claim_mismatch', name);
     return undefined;
   }
 
@@ -212,15 +224,17 @@ export class TrustedIssuer {
     token: string,
     decoded: DecodedToken,
     now: Epoch,
-  ): Promise<LogoutRequest | undefined> {
+  ): Promise<LogoutRequest | RejectedToken> {
     const { name, label, logout, claims: mapping, clockTolerance } = this.#options;
+    if (logout === undefined) return this.#reject('logout_not_accepted');
     const signature = this.#readHeader(decoded, LOGOUT_TOKEN_TYPES);
-    if (logout === undefined || typeof signature === 'string') return undefined;
+    if (typeof signature === 'string') return this.#reject(signature);
     const { claims } = decoded;
-    const found = await this.#verify(token, signature, claims, this.#logoutTokenRules, now, () =>
-      readLogoutClaims(claims, mapping.identity),
-    );
-    if (found === undefined || 'rejection' in found) return undefined;
+    const found = await this.#verify(token, signature, claims, this.#logoutTokenRules, now, () => {
+      const read = readLogoutClaims(claims, mapping.identity);
+      return 'subject' in read ? read : this.#reject(...read);
+    });
+    if ('rejection' in found) return found;
     const { subject, session } = found;
     return {
       issuer: name,
@@ -268,10 +282,19 @@ export class TrustedIssuer {
     return fault === undefined ? read(key) : this.#reject(...fault);
   }
 
+  #readClientId(claims: JsonObject): string | undefined {
+    const { claims: mapping } = this.#options;
+    for (const path of mapping.clientId) {
+      const id = readTrustedText(claims, path, mapping);
+      if (id !== undefined) return id;
+    }
+    return undefined;
+  }
+
   #map(claims: JsonObject, keyId: string): TokenReading {
     const { name, label, clockTolerance, claims: mapping, scope, logout } = this.#options;
     const subject = readTrustedText(claims, mapping.identity, mapping);
-    const clientId = readFirstText(claims, mapping.clientId) ?? '';
+    const clientId = this.#readClientId(claims);
     const binding = readConfirmation(claims['cnf']);
     if (subject === undefined) return this.#reject('claim_missing', mapping.identity);
     if (binding === undefined) return this.#reject('claim_missing', 'cnf');
@@ -285,9 +308,9 @@ export class TrustedIssuer {
       issuer: name,
       grantId: deriveTokenId(name, tokenId),
       generation: 0,
-      clientId: `${name}/${clientId}`,
+      clientId: `${name}/${clientId ?? ''}`,
       identity: `${label}:${subject}`,
-      scope: mapScope(claims, mapping.scope, scope),
+      scope: mapScope(claims, mapping, scope),
       // A clock that is ahead must not let a token survive a revocation.
       issuedAt: Number(iat) - clockTolerance,
       expires: Math.min(Number(exp), latest) + clockTolerance,

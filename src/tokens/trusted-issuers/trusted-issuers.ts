@@ -5,8 +5,9 @@ import { flattenString } from '../../lib/flat-string.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import { TwoGenerationCache } from '../../lib/two-generation-cache.ts';
 import type { LogoutRequest, LogoutTokenReader } from '../../ports/logout-token-reader.ts';
-import { decodeToken } from '../decode-token.ts';
+import { type DecodedToken, decodeToken } from '../decode-token.ts';
 import { createTokenCache } from '../token-cache.ts';
+import type { GetClientAddress } from './introspection.ts';
 import type { TokenReading, TrustedIssuer } from './trusted-issuer.ts';
 
 /** Identity providers put groups and roles into their tokens. */
@@ -50,40 +51,48 @@ export class TrustedIssuers {
     token: string,
     now: Epoch,
     accepted: ReadonlySet<string> | undefined,
+    getClientAddress?: GetClientAddress,
   ): TokenReading | undefined | Promise<TokenReading | undefined> {
     if (accepted === undefined) return undefined;
     // The configuration ensures that there is at most one.
     const issuer = this.#introspecting.find((candidate) => candidate.mayIntrospect(token));
-    return issuer !== undefined && accepted.has(issuer.name) ? issuer.introspect(token, now) : undefined;
+    return issuer !== undefined && accepted.has(issuer.name)
+      ? issuer.introspect(token, now, getClientAddress)
+      : undefined;
   }
 
   get acceptsLogout(): boolean {
     return [...this.#byIssuer.values()].some(({ acceptsLogout }) => acceptsLogout);
   }
 
-  async readLogoutToken(token: string, now: Epoch): Promise<LogoutRequest | undefined> {
+  async readLogoutToken(token: string, now: Epoch): Promise<LogoutRequest | RejectedToken> {
     const decoded = token.length > MAX_LENGTH ? undefined : decodeToken(token);
-    const issuer = decoded?.claims['iss'];
-    return decoded !== undefined && typeof issuer === 'string'
-      ? this.#byIssuer.get(issuer)?.readLogoutToken(token, decoded, now)
-      : undefined;
+    if (decoded === undefined) return reject('malformed');
+    return this.#findIssuer(decoded)?.readLogoutToken(token, decoded, now) ?? UNKNOWN_ISSUER;
   }
 
   /** The function completes the verification. Undefined: not a JWT. Otherwise rejected by its issuer or its header. */
-  prepare(token: string, now: Epoch): (() => Promise<TokenReading>) | RejectedToken | undefined {
+  prepare(
+    token: string,
+    now: Epoch,
+    acceptsIdTokens = false,
+  ): (() => Promise<TokenReading>) | RejectedToken | undefined {
     if (token.length > MAX_LENGTH) return undefined;
     const encodedHeader = token.slice(0, token.indexOf('.'));
     const knownHeader = this.#headers.get(encodedHeader);
     const decoded = decodeToken(token, knownHeader);
     if (decoded === undefined) return undefined;
-    const { header, claims } = decoded;
-    const { iss } = claims;
-    // Not verified yet: it only selects the issuer, whose keys and name the token must then match.
-    const issuer = typeof iss === 'string' ? this.#byIssuer.get(iss) : undefined;
-    if (issuer === undefined) return UNKNOWN_ISSUER;
     const onVerified =
-      knownHeader === undefined ? () => this.#headers.set(flattenString(encodedHeader), header) : undefined;
-    return issuer.prepare(token, decoded, now, onVerified);
+      knownHeader === undefined
+        ? () => this.#headers.set(flattenString(encodedHeader), decoded.header)
+        : undefined;
+    const issuer = this.#findIssuer(decoded);
+    return issuer?.prepare(token, decoded, now, acceptsIdTokens, onVerified) ?? UNKNOWN_ISSUER;
+  }
+
+  /** `iss` is not verified yet: it only selects the issuer, whose keys and name the token must then match. */
+  #findIssuer({ claims: { iss } }: DecodedToken): TrustedIssuer | undefined {
+    return typeof iss === 'string' ? this.#byIssuer.get(iss) : undefined;
   }
 }
 

@@ -3,11 +3,11 @@ import { connect, createServer, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { mutations } from '../../fuzz/mutations.ts';
+import { FRAME, frame, frameClient, uint32 } from '../../support/http2-frames.ts';
 import { issue } from '../../support/pki.ts';
 import { until } from '../../support/serve-process.ts';
 import { useAttackGateway } from '../attack-gateway.ts';
 import { BODIED_METHODS, CHUNKED, chunk, END, SMUGGLED } from '../framing-cases.ts';
-import { FRAME, frame, frameClient, uint32 } from '../h2-frames.ts';
 
 /** Attacks on the HTTP libraries that gatehouse uses or could have used. */
 const attack = useAttackGateway((settings) => ({

@@ -1,10 +1,11 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { SettingsInput } from '../../../src/config/schema.ts';
 import { hashClientSecret } from '../../../src/grants/client-authentication.ts';
 import { createDeviceClient } from '../../support/device-client.ts';
 import { createShapedIssuers, type ShapedIssuer, writeKeySets } from '../../support/foreign-tokens.ts';
 import { decodeJwt } from '../../support/forged-tokens.ts';
 import { freezeClock } from '../../support/frozen-clock.ts';
-import { createOAuthClient, type OAuthClient } from '../../support/oauth-client.ts';
+import { createOAuthClient, type OAuthClient, refusal } from '../../support/oauth-client.ts';
 import { withIntegration, withSettings } from '../../support/reconfigure.ts';
 import { type Reply, startGateway, type TestGateway } from '../../support/test-gateway.ts';
 
@@ -13,7 +14,6 @@ const SECRET = 'ghc_secret-of-the-service-with-two-audiences-0123';
 const PUBLIC_URL = 'https://localhost:8443';
 const FILES = 'https://files.example.test';
 const MAIL = 'urn:example:mail';
-const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
 
 let gateway: TestGateway;
 let oauth: OAuthClient;
@@ -40,6 +40,11 @@ beforeAll(async () => {
           exchange: [{ issuer: 'okta', subject: '**', refresh: true }],
           audience: [FILES, MAIL],
         },
+        ...[
+          { clientId: 'public-files', audience: FILES },
+          { clientId: 'public-other', audience: 'urn:example:other' },
+          { clientId: 'public-default' },
+        ].map((client) => ({ ...client, scope: 'files:read', access: [{ groups: ['operators'] }] })),
       ],
       upstreams: {
         ...settings.upstreams,
@@ -60,7 +65,6 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-const refusal = (error: string, status = 400) => ({ status, json: { error } });
 const CLIENT = { client_id: 'two', client_secret: SECRET };
 const obtain = (fields: Readonly<Record<string, string>> = {}): Promise<Reply> =>
   oauth.post('token', { grant_type: 'client_credentials', ...CLIENT, ...fields });
@@ -150,13 +154,7 @@ test('the first audience is the default, for every grant type and both APIs', as
   await device.confirm(codes.json as never);
   const polled = await oauth.poll(String(codes.json['device_code']), { ...CLIENT, resource: MAIL });
   expect(getAudience(polled.json['access_token'])).toBe(MAIL);
-  const exchanged = await oauth.post('token', {
-    grant_type: EXCHANGE,
-    ...CLIENT,
-    subject_token: await okta.sign(),
-    subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-    audience: MAIL,
-  });
+  const exchanged = await oauth.exchange(await okta.sign(), { ...CLIENT, audience: MAIL });
   expect(getAudience(exchanged.json['access_token'])).toBe(MAIL);
 });
 
@@ -164,56 +162,100 @@ test('a resource that the integration does not have is invalid_target', async ()
   for (const resource of ['https://other.example.test', PUBLIC_URL, `${FILES}/`, FILES.toUpperCase(), 'x y'])
     expect(await obtain({ resource }), resource).toMatchObject(refusal('invalid_target'));
   const exchange = (fields: Readonly<Record<string, string>>, subjectToken: string): Promise<Reply> =>
-    oauth.post('token', {
-      grant_type: EXCHANGE,
-      ...CLIENT,
-      subject_token: subjectToken,
-      subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-      ...fields,
-    });
+    oauth.exchange(subjectToken, { ...CLIENT, ...fields });
   const token = await okta.sign();
   expect(await exchange({ audience: 'unknown' }, token)).toMatchObject(refusal('invalid_target'));
   expect(await exchange({ audience: FILES, resource: MAIL }, token)).toMatchObject(refusal('invalid_target'));
   expect((await exchange({ audience: FILES, resource: FILES }, token)).status).toBe(200);
 });
 
-test('the resource in the metadata of a path gives a token that its route accepts', async () => {
-  for (const [path, aud] of [
-    [ROUTES.files, FILES],
-    [ROUTES.mail, MAIL],
-  ] as const) {
-    const challenge = (await gateway.request({ path })).headers['www-authenticate'] ?? '';
-    const url = new URL(/resource_metadata="([^"]*)"/.exec(challenge)?.[1] ?? '');
-    const { resource } = (await gateway.request({ path: url.pathname })).json;
-    // RFC 9728 §3.3: it is what the URL of the document was derived from.
-    expect(resource).toBe(`${PUBLIC_URL}${path}`);
-    const token = await obtainToken({ resource: String(resource) });
-    expect(decodeJwt(token).claims['aud']).toBe(aud);
-    expect((await gateway.api(path, token)).status, path).toBe(200);
-  }
+const setDetail = (detail: 'host' | 'route') => (settings: SettingsInput) => ({
+  ...settings,
+  resourceMetadata: { detail },
+});
+const PATHS = [...Object.values(ROUTES), '/api/open/1', '', '/', '/nothing'];
+
+describe('with detail: route', () => {
+  beforeAll(() => gateway.reload(setDetail('route')));
+  afterAll(() => gateway.reload(setDetail('host')));
+
+  test('the resource in the metadata of a path gives a token that its route accepts', async () => {
+    for (const [path, aud] of [
+      [ROUTES.files, FILES],
+      [ROUTES.mail, MAIL],
+    ] as const) {
+      const challenge = (await gateway.request({ path })).headers['www-authenticate'] ?? '';
+      const url = new URL(/resource_metadata="([^"]*)"/.exec(challenge)?.[1] ?? '');
+      const { resource } = (await gateway.request({ path: url.pathname })).json;
+      // RFC 9728 §3.3: it is what the URL of the document was derived from.
+      expect(resource).toBe(`${PUBLIC_URL}${path}`);
+      const token = await obtainToken({ resource: String(resource) });
+      expect(decodeJwt(token).claims['aud']).toBe(aud);
+      expect((await gateway.api(path, token)).status, path).toBe(200);
+    }
+  });
+
+  test('a resource that no audience of the integration is for, or several, is invalid_target', async () => {
+    for (const path of ['/api/open/1', '/files/1', '', '/', '/nothing'])
+      expect(await obtain({ resource: `${PUBLIC_URL}${path}` }), path).toMatchObject(
+        refusal('invalid_target'),
+      );
+    expect(await oauth.clientCredentials({ resource: `${PUBLIC_URL}${ROUTES.mail}` })).toMatchObject(
+      refusal('invalid_target'),
+    );
+  });
+
+  test('a refresh accepts the resource of a path if the grant is for it', async () => {
+    const codes = await oauth.post('device_authorization', { ...CLIENT, scope: 'files:read' });
+    await createDeviceClient(gateway).confirm(codes.json as never);
+    const polled = await oauth.poll(String(codes.json['device_code']), { ...CLIENT, resource: MAIL });
+    const refresh = (path: string): Promise<Reply> =>
+      oauth.post('token', {
+        grant_type: 'refresh_token',
+        ...CLIENT,
+        refresh_token: String(polled.json['refresh_token']),
+        resource: `${PUBLIC_URL}${path}`,
+      });
+    expect(await refresh(ROUTES.files)).toMatchObject(refusal('invalid_target'));
+    expect((await refresh(ROUTES.mail)).status).toBe(200);
+  });
 });
 
-test('a resource that no audience of the integration is for, or several, is invalid_target', async () => {
-  for (const path of ['/api/open/1', '/files/1', '', '/', '/nothing'])
-    expect(await obtain({ resource: `${PUBLIC_URL}${path}` }), path).toMatchObject(refusal('invalid_target'));
-  expect(await oauth.clientCredentials({ resource: `${PUBLIC_URL}${ROUTES.mail}` })).toMatchObject(
-    refusal('invalid_target'),
-  );
-});
+describe('with detail: host', () => {
+  test('a public client does not learn from invalid_target which audience a path has', async () => {
+    const probe = async (clientId: string, path: string): Promise<unknown> => {
+      const resource = `${PUBLIC_URL}${path}`;
+      const { status, json } = await oauth.poll('unknown-device-code', { client_id: clientId, resource });
+      expect(status).toBe(400);
+      return json['error'];
+    };
+    for (const clientId of ['public-files', 'public-other', 'public-default']) {
+      const errors = await Promise.all(PATHS.map((path) => probe(clientId, path)));
+      expect(new Set(errors).size, `${clientId}: ${errors.join(', ')}`).toBe(1);
+    }
+    expect(await probe('public-files', ROUTES.mail)).toBe('invalid_grant');
+    expect(await probe('public-other', ROUTES.files)).toBe('invalid_target');
+  });
 
-test('a refresh accepts the resource of a path if the grant is for it', async () => {
-  const codes = await oauth.post('device_authorization', { ...CLIENT, scope: 'files:read' });
-  await createDeviceClient(gateway).confirm(codes.json as never);
-  const polled = await oauth.poll(String(codes.json['device_code']), { ...CLIENT, resource: MAIL });
-  const refresh = (path: string): Promise<Reply> =>
-    oauth.post('token', {
-      grant_type: 'refresh_token',
-      ...CLIENT,
-      refresh_token: String(polled.json['refresh_token']),
-      resource: `${PUBLIC_URL}${path}`,
-    });
-  expect(await refresh(ROUTES.files)).toMatchObject(refusal('invalid_target'));
-  expect((await refresh(ROUTES.mail)).status).toBe(200);
+  test('a resource of the host gives a token for the only audience of the integration that the host has', async () => {
+    await withSettings(
+      gateway,
+      withIntegration('two', { audience: [MAIL, 'urn:example:other'] }),
+      async () => {
+        for (const path of PATHS) {
+          const token = await obtainToken({ resource: `${PUBLIC_URL}${path}` });
+          expect(decodeJwt(token).claims['aud'], path).toBe(MAIL);
+        }
+      },
+    );
+  });
+
+  test('with several, it is invalid_target', async () => {
+    for (const path of PATHS)
+      expect(await obtain({ resource: `${PUBLIC_URL}${path}` }), path).toMatchObject(
+        refusal('invalid_target'),
+      );
+  });
 });
 
 test('audience is the same as resource with every grant type, and never ignored', async () => {
@@ -237,13 +279,7 @@ test('without audience, resource may name the public URL or a part of it', async
 });
 
 test('a refresh keeps the audience; a repeated one gives the same token; another resource is refused', async () => {
-  const first = await oauth.post('token', {
-    grant_type: EXCHANGE,
-    ...CLIENT,
-    subject_token: await okta.sign(),
-    subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-    resource: MAIL,
-  });
+  const first = await oauth.exchange(await okta.sign(), { ...CLIENT, resource: MAIL });
   const refreshToken = String(first.json['refresh_token']);
   const refresh = (fields: Readonly<Record<string, string>> = {}): Promise<Reply> =>
     oauth.refresh(refreshToken, { ...CLIENT, ...fields });

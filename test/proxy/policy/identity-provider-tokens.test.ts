@@ -116,6 +116,12 @@ describe('the upstream receives', () => {
       {},
       [`entraV1:${TENANT_USER}`, `entraV1/${ENTRA_CLIENT}`, 'dave@example.test', undefined],
     ],
+    [
+      'a user of an old Keycloak, which copies the nonce',
+      'keycloak',
+      { nonce: 'n', typ: 'Bearer' },
+      ['keycloak:2a7b1c30-8f0d-4c5e-9b1a-3f2e1d0c9b8a', 'keycloak/cli', 'carol', 'carol@example.test'],
+    ],
     ['a user of Okta', 'okta', {}, ['okta:dave@example.test', 'okta/0oa1', undefined, undefined]],
     [
       'a job of GitHub Actions',
@@ -158,6 +164,12 @@ describe('the upstream receives', () => {
 describe('refused', () => {
   test.each<[string, IssuerShape, Claims, number]>([
     ['an ID token of Keycloak', 'keycloak', { aud: 'cli', typ: 'ID', at_hash: 'x' }, 401],
+    // The client that signs users in and the API have the same id.
+    ['an ID token of Keycloak for the API', 'keycloak', { typ: 'ID' }, 401],
+    ['an ID token of Entra ID for the API', 'entra', { nonce: 'n' }, 401],
+    ['an ID token of Okta for the API', 'okta', { at_hash: 'x' }, 401],
+    ['an ID token of the hybrid flow for the API', 'okta', { c_hash: 'x' }, 401],
+    ['an ID token that is marked as in Cognito', 'okta', { token_use: 'id' }, 401],
     ['a token of Keycloak without an audience mapper', 'keycloak', { aud: 'account' }, 401],
     ['a user of Keycloak without the role', 'keycloak', { realm_access: { roles: ['offline_access'] } }, 403],
     [

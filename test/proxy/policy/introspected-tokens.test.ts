@@ -1,7 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { type ForeignIssuerServer, startForeignIssuer } from '../../support/foreign-issuer-server.ts';
+import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import {
+  type ForeignIssuerServer,
+  startForeignIssuer,
+  withTrustedIssuer,
+} from '../../support/foreign-issuer-server.ts';
 import { type IntrospectionServer, startIntrospectionServer } from '../../support/introspection-server.ts';
 import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
 import { until } from '../../support/until.ts';
@@ -15,21 +19,15 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
   beforeAll(async () => {
     [issuer, server] = await Promise.all([startForeignIssuer(), startIntrospectionServer()]);
     gateway = await startGateway((settings) => ({
-      ...settings,
-      listen: { ...settings.listen, fastPath },
-      trustedIssuers: {
-        corp: {
-          issuer: issuer.url,
-          audience: 'files-api',
-          scopes: { 'files.read': 'files:read' },
-          introspection: {
-            url: server.url,
-            clientId: 'gate:house',
-            clientSecret: 'a secret',
-            timeout: '60s',
-          },
+      ...withTrustedIssuer(issuer, {
+        introspection: {
+          url: server.url,
+          clientId: 'gate:house',
+          clientSecret: 'a secret',
+          timeout: '60s',
         },
-      },
+      })(settings),
+      listen: { ...settings.listen, fastPath },
       routes: [
         { path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] },
         { path: '/own/**', requires: 'files:read' },
@@ -67,6 +65,19 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
   };
   const countRequests = (token: string): number =>
     server.requests.filter((request) => request.token === token).length;
+
+  const revoke = async (revocation: Claims): Promise<void> => {
+    const { adminPort, folder } = gateway;
+    const response = await fetch(`http://127.0.0.1:${adminPort}/admin/v1/revoke`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${readFileSync(`${folder}/data/admin-token`, 'utf8').trim()}`,
+        'content-type': 'application/json',
+      },
+      body: JSON.stringify(revocation),
+    });
+    expect(response.status).toBe(200);
+  };
 
   test('are accepted while the issuer reports them as active, and the result is cached', async () => {
     const token = issue();
@@ -172,13 +183,48 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
     const reply = await gateway.api('/files/1', token);
     expect(reply.status).toBe(503);
     expect(Number(reply.headers['retry-after'])).toBeGreaterThan(0);
+    expect(countRequests(token), 'one request, although the fast path falls back').toBe(1);
     server.respond = undefined;
-    expect(await call(token)).toBe(200);
+    await until('it is introspected again', async () => (await call(token)) === 200);
+    expect(countRequests(token)).toBe(2);
     expect(gateway.log.some(({ event }) => event === 'introspection_failed')).toBe(true);
     expect(
       server.requests.some((request) => request.token === null),
       'no redirect was followed',
     ).toBe(false);
+  });
+
+  test('that were active are used for maxStaleness while the endpoint fails, unless they are revoked', async () => {
+    const [token, other] = [issue(), issue({ sub: 'stale-and-revoked' })];
+    expect([await call(token), await call(other)]).toEqual([200, 200]);
+    server.respond = () => ({ status: 500, type: 'text/plain', body: '' });
+    gateway.clock.advance(31);
+    for (let count = 0; count < 3; count += 1) expect(await call(token)).toBe(200);
+    expect(await call(issue()), 'a token that is not known').toBe(503);
+    expect(await call(other)).toBe(200);
+    await revoke({ issuer: 'corp', subject: 'stale-and-revoked' });
+    expect(await call(other)).toBe(401);
+    gateway.clock.advance(30);
+    expect(await call(token), 'after maxStaleness').toBe(503);
+    gateway.clock.advance(-61);
+  });
+
+  test('that were active are not delayed once the endpoint has failed: they are introspected in the background', async () => {
+    const [token, ended] = [issue(), issue()];
+    expect([await call(token), await call(ended)]).toEqual([200, 200]);
+    server.respond = () => ({ status: 500, type: 'text/plain', body: '' });
+    expect(await call(issue())).toBe(503);
+    const gate = Promise.withResolvers<void>();
+    server.gate = gate.promise;
+    gateway.clock.advance(31);
+    expect([await call(token), await call(ended)], 'while they are introspected').toEqual([200, 200]);
+    await until('they are introspected', () => countRequests(token) + countRequests(ended) === 4);
+    server.respond = undefined;
+    server.active.delete(ended);
+    gate.resolve();
+    await until('the end of the token is known', async () => (await call(ended)) === 401);
+    expect(await call(token)).toBe(200);
+    gateway.clock.advance(-31);
   });
 
   test('share one request for one token, and a flood of unknown tokens is bounded and spares known ones', async () => {
@@ -207,18 +253,7 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
   ])('are revoked by %s', async (_, claims, { of }) => {
     const token = issue(claims);
     expect(await call(token)).toBe(200);
-    const { adminPort, folder } = gateway;
-    const response = await fetch(`http://127.0.0.1:${adminPort}/admin/v1/revoke`, {
-      method: 'POST',
-      headers: {
-        authorization: `Bearer ${readFileSync(`${folder}/data/admin-token`, 'utf8').trim()}`,
-        'content-type': 'application/json',
-      },
-      body: JSON.stringify(
-        of === 'jti' ? { issuer: 'corp', jti: 'j-1' } : { issuer: 'corp', subject: 'revoked' },
-      ),
-    });
-    expect(response.status).toBe(200);
+    await revoke(of === 'jti' ? { issuer: 'corp', jti: 'j-1' } : { issuer: 'corp', subject: 'revoked' });
     expect(await call(token)).toBe(401);
   });
 
@@ -232,3 +267,52 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
     expect(text).not.toContain(btoa('gate%3Ahouse:a+secret'));
   });
 });
+
+test.each([true, false])(
+  'inactive tokens of one address are limited, and active ones of any address are not; fast path %s',
+  async (fastPath) => {
+    const [issuer, server] = await Promise.all([startForeignIssuer(), startIntrospectionServer()]);
+    onTestFinished(() => {
+      issuer.close();
+      server.close();
+    });
+    const gateway = await startGateway((settings) => ({
+      ...settings,
+      listen: { ...settings.listen, fastPath },
+      trustedProxies: ['127.0.0.1'],
+      limits: { rates: { ...settings.limits?.rates, tokenGuesses: '5/h' } },
+      trustedIssuers: {
+        corp: {
+          issuer: issuer.url,
+          audience: 'files-api',
+          introspection: { url: server.url, clientId: 'gatehouse', clientSecret: 'a secret' },
+        },
+      },
+      routes: [{ path: '/files/**', requires: 'any-token', issuers: ['corp'] }],
+    }));
+    onTestFinished(() => gateway.close());
+    const now = Math.floor(gateway.clock.now());
+    const issue = (name: string): string => {
+      server.active.set(name, { aud: 'files-api', sub: name, iat: now - 1, exp: now + 300 });
+      return name;
+    };
+    const send = (token: string, address: string) =>
+      gateway.api('/files/1', token, { headers: { 'x-forwarded-for': address } });
+    const call = async (token: string, address = '203.0.113.1'): Promise<number> =>
+      (await send(token, address)).status;
+
+    const known = issue('known');
+    for (let count = 0; count < 12; count += 1) expect(await call(issue(`active-${count}`))).toBe(200);
+    expect(await call(known)).toBe(200);
+    for (let count = 0; count < 5; count += 1) expect(await call(`junk-${count}`)).toBe(401);
+    const { length } = server.requests;
+    const refused = await send('junk', '203.0.113.1');
+    expect([refused.status, Number(refused.headers['retry-after']) > 60]).toEqual([503, true]);
+    expect(await call(issue('not-known-yet'))).toBe(503);
+    expect(await call('junk-0'), 'a result that is cached').toBe(401);
+    expect(await call(known)).toBe(200);
+    expect(server.requests).toHaveLength(length);
+    expect(await call('not-known-yet', '203.0.113.2')).toBe(200);
+    expect(await call('junk', '203.0.113.2')).toBe(401);
+  },
+);

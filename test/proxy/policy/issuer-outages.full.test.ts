@@ -1,7 +1,7 @@
 import { createServer, type RequestListener } from 'node:http';
 import { expect, onTestFinished, test } from 'vitest';
 import { createForeignKey, formatKeySet, signForeign } from '../../support/foreign-issuer.ts';
-import { startForeignIssuer } from '../../support/foreign-issuer-server.ts';
+import { startForeignIssuer, withTrustedIssuer } from '../../support/foreign-issuer-server.ts';
 import { scrape } from '../../support/scrape.ts';
 import { listenTcp } from '../../support/tcp-server.ts';
 import { startGateway } from '../../support/test-gateway.ts';
@@ -13,11 +13,7 @@ const AGE = 'gatehouse_issuer_keys_age_seconds{issuer="corp"}';
 test('an issuer that is unreachable during a key rotation, and for longer than maxStaleness', async () => {
   const issuer = await startForeignIssuer();
   onTestFinished(() => issuer.close());
-  const gateway = await startGateway((settings) => ({
-    ...settings,
-    trustedIssuers: { corp: { ...COMMON, issuer: issuer.url, cooldown: '1s', maxStaleness: '3s' } },
-    routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
-  }));
+  const gateway = await startGateway(withTrustedIssuer(issuer, { cooldown: '1s', maxStaleness: '3s' }));
   onTestFinished(() => gateway.close());
   const call = async (token: string): Promise<number> => (await gateway.api('/files/1', token)).status;
   const { access_token: own } = await gateway.grant();

@@ -1,8 +1,12 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { createForeignKey } from '../../support/foreign-issuer.ts';
-import { type ForeignIssuerServer, startForeignIssuer } from '../../support/foreign-issuer-server.ts';
+import { createForeignKey, formatKeySet } from '../../support/foreign-issuer.ts';
+import {
+  type ForeignIssuerServer,
+  startForeignIssuer,
+  withTrustedIssuer,
+} from '../../support/foreign-issuer-server.ts';
 import { scrape } from '../../support/scrape.ts';
 import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
 import { until } from '../../support/until.ts';
@@ -13,16 +17,8 @@ describe.each([true, false])('tokens of a trusted issuer, fast path %s', (fastPa
   beforeAll(async () => {
     issuer = await startForeignIssuer();
     gateway = await startGateway((settings) => ({
-      ...settings,
+      ...withTrustedIssuer(issuer, { cooldown: '1s' })(settings),
       listen: { ...settings.listen, fastPath },
-      trustedIssuers: {
-        corp: {
-          issuer: issuer.url,
-          audience: 'files-api',
-          cooldown: '1s',
-          scopes: { 'files.read': 'files:read' },
-        },
-      },
       routes: [
         { path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] },
         { path: '/own/**', requires: 'files:read' },
@@ -180,13 +176,7 @@ test('an issuer that is unreachable: own tokens work, its tokens get 503 until i
   const issuer = await startForeignIssuer();
   onTestFinished(() => issuer.close());
   issuer.isUp = false;
-  const gateway = await startGateway((settings) => ({
-    ...settings,
-    trustedIssuers: {
-      corp: { issuer: issuer.url, audience: 'files-api', scopes: { 'files.read': 'files:read' } },
-    },
-    routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
-  }));
+  const gateway = await startGateway(withTrustedIssuer(issuer));
   onTestFinished(() => gateway.close());
   const { access_token: own } = await gateway.grant();
   const token = await issuer.sign();
@@ -225,13 +215,7 @@ test('an issuer that is unreachable: own tokens work, its tokens get 503 until i
 test('a reload without changes keeps the keys, and one that removes the issuer refuses its tokens', async () => {
   const issuer = await startForeignIssuer();
   onTestFinished(() => issuer.close());
-  const gateway = await startGateway((settings) => ({
-    ...settings,
-    trustedIssuers: {
-      corp: { issuer: issuer.url, audience: 'files-api', scopes: { 'files.read': 'files:read' } },
-    },
-    routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
-  }));
+  const gateway = await startGateway(withTrustedIssuer(issuer));
   onTestFinished(() => gateway.close());
   const token = await issuer.sign();
   expect((await gateway.api('/files/1', token)).status).toBe(200);
@@ -245,4 +229,46 @@ test('a reload without changes keeps the keys, and one that removes the issuer r
     routes: [{ path: '/files/**', requires: 'files:read' }],
   }));
   expect((await gateway.api('/files/1', token)).status).toBe(401);
+});
+
+test('a reload during an outage keeps the last keys, but not those of another URL or file', async () => {
+  const issuer = await startForeignIssuer();
+  onTestFinished(() => issuer.close());
+  const corp = { issuer: issuer.url, audience: 'files-api', scopes: { 'files.read': 'files:read' } };
+  const gateway = await startGateway((settings) => ({
+    ...settings,
+    trustedIssuers: { corp },
+    routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
+  }));
+  onTestFinished(() => gateway.close());
+  const cached = await issuer.sign();
+  const call = async (token: string): Promise<number> => (await gateway.api('/files/1', token)).status;
+  const reloadWith = (changes: Readonly<Record<string, unknown>>): Promise<void> =>
+    gateway.reload((settings) => ({ ...settings, trustedIssuers: { corp: { ...corp, ...changes } } }));
+  expect(await call(cached)).toBe(200);
+
+  issuer.isUp = false;
+  const isLogged = (event: string): boolean => gateway.log.some((line) => line.event === event);
+  for (const changes of [{ timeout: '6s' }, { cooldown: '2s' }, { refreshInterval: '1h' }]) {
+    await reloadWith(changes);
+    await until('the fetch fails', () => isLogged('issuer_unavailable'));
+    expect([await call(cached), await call(await issuer.sign())]).toEqual([200, 200]);
+  }
+  // One outage is logged once.
+  expect(gateway.log.filter(({ event }) => event === 'issuer_unavailable')).toHaveLength(1);
+
+  await reloadWith({ maxStaleness: '0s' });
+  await until('the keys are too old', async () => (await call(cached)) === 503);
+  await reloadWith({ jwksUri: `${issuer.url}/other-keys` });
+  expect([await call(cached), await call(await issuer.sign())]).toEqual([503, 503]);
+  const attacker = await createForeignKey('ES256', 'k1');
+  writeFileSync(join(gateway.folder, 'keys.json'), formatKeySet(attacker));
+  await reloadWith({ jwksFile: 'keys.json' });
+  expect([await call(cached), await call(await issuer.sign({}, attacker))]).toEqual([401, 200]);
+  await reloadWith({});
+  expect([await call(cached), await call(await issuer.sign({}, attacker))]).toEqual([503, 503]);
+
+  issuer.isUp = true;
+  await until('the keys are fetched', async () => (await call(cached)) === 200);
+  expect(await call(await issuer.sign({}, attacker))).toBe(401);
 });

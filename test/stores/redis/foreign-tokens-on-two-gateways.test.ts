@@ -4,7 +4,11 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createKeyringFile, writeKeyringFile } from '../../../src/tokens/keyring-file.ts';
 import { signForeign } from '../../support/foreign-issuer.ts';
-import { type ForeignIssuerServer, startForeignIssuer } from '../../support/foreign-issuer-server.ts';
+import {
+  type ForeignIssuerServer,
+  startForeignIssuer,
+  withTrustedIssuer,
+} from '../../support/foreign-issuer-server.ts';
 import { type RedisServer, startRedis } from '../../support/redis-server.ts';
 import { REDIS_TIMEOUT_MS, startGateway, type TestGateway } from '../../support/test-gateway.ts';
 import { until } from '../../support/until.ts';
@@ -20,19 +24,10 @@ beforeAll(async () => {
   const open = (fastPath: boolean): Promise<TestGateway> =>
     startGateway(
       (settings) => ({
-        ...settings,
+        ...withTrustedIssuer(issuer, { logout: { audience: 'gatehouse-client' } })(settings),
         listen: { ...settings.listen, fastPath },
         store: { type: 'redis', url: `redis://127.0.0.1:${redis.port}` },
         keys: { file: join(folder, 'keys.json') },
-        trustedIssuers: {
-          corp: {
-            issuer: issuer.url,
-            audience: 'files-api',
-            scopes: { 'files.read': 'files:read' },
-            logout: { audience: 'gatehouse-client' },
-          },
-        },
-        routes: [{ path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] }],
       }),
       undefined,
       REDIS_TIMEOUT_MS,

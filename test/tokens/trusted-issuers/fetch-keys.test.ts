@@ -1,10 +1,16 @@
 import { createServer, type RequestListener } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import type { TLSSocket } from 'node:tls';
 import { expect, onTestFinished, test } from 'vitest';
 import { createHttpClient } from '../../../src/lib/http-client.ts';
 import { type FetchKeysOptions, fetchKeys } from '../../../src/tokens/trusted-issuers/fetch-keys.ts';
 import type { IssuerKey } from '../../../src/tokens/trusted-issuers/key-set.ts';
 import { createForeignKey, formatKeySet } from '../../support/foreign-issuer.ts';
+import { createCa, issue, issueServer, writePki } from '../../support/pki.ts';
+import { listenTcp } from '../../support/tcp-server.ts';
+import { startGateway } from '../../support/test-gateway.ts';
+import { until } from '../../support/until.ts';
 
 const key = await createForeignKey('ES256', 'k1');
 const TIMEOUT = /timeout|abort/i;
@@ -25,7 +31,12 @@ async function startIssuer(onRequest: (url: string) => RequestListener, timeoutM
     server.close();
   });
   const fetch = (options: Partial<FetchKeysOptions> = {}): Promise<readonly IssuerKey[]> =>
-    fetchKeys({ issuer: `${origin}/realms/corp`, httpClient, ...options });
+    fetchKeys({
+      issuer: `${origin}/realms/corp`,
+      httpClient,
+      anonymousHttpClient: httpClient,
+      ...options,
+    });
   return { origin, requests, fetch };
 }
 
@@ -70,6 +81,61 @@ test('a configured key set needs no discovery, and a bearer token is sent where 
   const { requests, fetch, origin } = await startIssuer(() => respondJson({ '/keys': formatKeySet(key) }));
   expect(await fetch({ jwksUri: `${origin}/keys`, readBearerToken: () => 'pod' })).toHaveLength(1);
   expect(requests).toEqual(['/keys Bearer pod']);
+});
+
+test('a bearer token and a client certificate are sent to the issuer, but not to another host that its metadata names', async () => {
+  const requests: string[] = [];
+  const ca = await createCa();
+  const { pem, keyPem } = await issueServer(ca);
+  const startServer = async (name: string, createBody: (port: number) => string) => {
+    const server = createTlsServer(
+      { cert: pem, key: keyPem, ca: ca.pem, requestCert: true, rejectUnauthorized: false },
+      (request, response) => {
+        const { subject } = (request.socket as TLSSocket).getPeerCertificate();
+        const { authorization = 'no token' } = request.headers;
+        requests.push(
+          `${name}: ${authorization}, ${subject === undefined ? 'no certificate' : 'certificate'}`,
+        );
+        response.writeHead(200, JSON_TYPE).end(createBody(port));
+      },
+    );
+    const { port, close } = await listenTcp(server);
+    onTestFinished(() => {
+      server.closeAllConnections();
+      return close();
+    });
+    return port;
+  };
+  const keysPort = await startServer('keys', () => formatKeySet(key));
+  const jwksUri = `https://localhost:${keysPort}/keys`;
+  const issuerPort = await startServer('issuer', (port) =>
+    JSON.stringify({ issuer: `https://localhost:${port}`, jwks_uri: jwksUri }),
+  );
+  const client = await issue(ca);
+  const corp = {
+    issuer: `https://localhost:${issuerPort}`,
+    audience: 'files-api',
+    ca: 'issuer-ca.pem',
+    certificate: 'client.pem',
+    key: 'client-key.pem',
+    bearerTokenFile: 'token',
+  };
+  const gateway = await startGateway(
+    (settings) => ({ ...settings, trustedIssuers: { corp } }),
+    (folder) =>
+      writePki(folder, {
+        'issuer-ca.pem': ca.pem,
+        'client.pem': client.pem,
+        'client-key.pem': client.keyPem,
+        token: 'pod',
+      }),
+  );
+  onTestFinished(() => gateway.close());
+  await until('the keys are fetched', () => requests.length === 2);
+  expect(requests).toEqual(['issuer: Bearer pod, certificate', 'keys: no token, no certificate']);
+  await gateway.reload((settings) => ({ ...settings, trustedIssuers: { corp: { ...corp, jwksUri } } }));
+  await until('the keys are fetched', () => requests.length === 3);
+  expect(requests[2]).toBe('keys: Bearer pod, certificate');
 });
 
 test('keys are fetched from a server that serves key sets only as application/jwk-set+json, as Kubernetes does', async () => {

@@ -3,6 +3,7 @@ import { Fault } from '../../../src/ports/fault.ts';
 import { IssuerKeys, type IssuerKeysOptions } from '../../../src/tokens/trusted-issuers/issuer-keys.ts';
 import { parseKeySet } from '../../../src/tokens/trusted-issuers/key-set.ts';
 import { createForeignKey, formatKeySet } from '../../support/foreign-issuer.ts';
+import { until } from '../../support/until.ts';
 
 const [first, second] = await Promise.all([createForeignKey('ES256', 'k1'), createForeignKey('ES256', 'k2')]);
 
@@ -67,6 +68,41 @@ test('the last keys are used while the issuer is unreachable, and no longer than
   issuer.now += 1;
   expect(await keys.find('k1', 'ES256')).toBeDefined();
   expect(issuer.states).toEqual(['connection refused', 'up']);
+});
+
+test.each([0, 60])(
+  'keys older than maxStaleness (%i s) are used while the issuer is available',
+  async (maxStaleness) => {
+    const { issuer, keys } = await startKeys({ maxStaleness });
+    const { id = '' } = (await keys.find('k1', 'ES256')) ?? {};
+    for (const seconds of [1, 28, 40, 500]) {
+      issuer.now += seconds;
+      expect(keys.has(id)).toBe(true);
+      expect(await keys.find('k1', 'ES256')).toMatchObject({ id });
+    }
+    expect(issuer.states).toEqual([]);
+  },
+);
+
+test('using keys that are older than maxStaleness fetches them, at most once per cooldown', async () => {
+  const { issuer, keys } = await startKeys({ maxStaleness: 10 });
+  const { id = '' } = (await keys.find('k1', 'ES256')) ?? {};
+  issuer.now += 11;
+  expect(keys.has(id)).toBe(true);
+  expect(issuer.fetches).toBe(1);
+  issuer.now += 19;
+  issuer.isUp = false;
+  for (let count = 0; count < 10; count += 1) expect(keys.has(id)).toBe(true);
+  expect(issuer.fetches).toBe(2);
+  await until('the fetch has failed', () => issuer.states.length > 0);
+  expect(() => keys.has(id)).toThrow(Fault);
+  await expect(keys.find('k1', 'ES256')).rejects.toBeInstanceOf(Fault);
+  issuer.isUp = true;
+  issuer.now += 1;
+  expect(() => keys.has(id)).toThrow(Fault);
+  await until('the keys are fetched', () => issuer.states.includes('up'));
+  expect(keys.has(id)).toBe(true);
+  expect(issuer.fetches).toBe(3);
 });
 
 test('while the issuer is unreachable, an unknown key is not the fault of the client', async () => {

@@ -32,6 +32,7 @@ test('of 12,000 unknown opaque tokens, at most 10,000 are remembered as inactive
     clientId: 'gatehouse',
     clientSecret: 'a secret',
     cacheLifetime: 300,
+    maxStaleness: 0,
     cacheSize: 100,
     httpClient,
   });

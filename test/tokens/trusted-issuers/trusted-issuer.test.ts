@@ -161,6 +161,67 @@ describe('a token of a trusted issuer', () => {
     expect(await identify({ upn: email }, { identity: 'upn', email: 'upn' })).toBeUndefined();
   });
 
+  test.each(['email', '/email', 'upn', '/upn'])(
+    'uses an e-mail address (%s) as name, client id, scope, group or required claim only if it is verified',
+    async (path) => {
+      const email = path.includes('upn') ? 'upn' : 'email';
+      const address = 'files.read';
+      const mapping = { ...MAPPING, email, name: path, groups: path, clientId: [path, 'azp'], scope: [path] };
+      const describeToken = async (claims: Readonly<Record<string, unknown>>, trustsEmail = false) => {
+        const token = await sign({ [email]: address, azp: 'cli', ...claims });
+        const found = await read(token, createIssuer({ claims: { ...mapping, trustsEmail } }));
+        return found && [found.profile?.name, found.clientId, formatScope(found.scope)];
+      };
+      const used = [address, `corp/${address}`, 'files:read'];
+      for (const claims of [{}, { email_verified: false }, { email_verified: 'true' }])
+        expect(await describeToken(claims)).toEqual([undefined, 'corp/cli', '']);
+      expect(await describeToken({}, true)).toEqual(used);
+      expect(await describeToken({ email_verified: false }, true)).toEqual([undefined, 'corp/cli', '']);
+      // Verified is the claim `email`, and no other.
+      expect(await describeToken({ email_verified: true })).toEqual(
+        email === 'email' ? used : [undefined, 'corp/cli', ''],
+      );
+
+      const isAccepted = async (
+        value: string | undefined,
+        claims: Readonly<Record<string, unknown>>,
+        trustsEmail = false,
+      ): Promise<boolean> => {
+        const options = {
+          claims: { ...MAPPING, email, trustsEmail },
+          requiredClaims: new Map([[email, value]]),
+        };
+        return (await read(await sign({ [email]: address, ...claims }), createIssuer(options))) !== undefined;
+      };
+      for (const value of [undefined, address]) {
+        expect(await isAccepted(value, {})).toBe(false);
+        expect(await isAccepted(value, { email_verified: false }, true)).toBe(false);
+        expect(await isAccepted(value, {}, true)).toBe(true);
+        expect(await isAccepted(value, { email_verified: true })).toBe(email === 'email');
+      }
+      const groups = { [email]: [address] };
+      expect((await read(await sign(groups), createIssuer({ claims: mapping })))?.profile).toBeUndefined();
+    },
+  );
+
+  test('that is an ID token is refused, unless it is exchanged or its header declares an access token', async () => {
+    const reader = createSubjectTokenReader(new TrustedIssuers([createIssuer()]));
+    for (const claims of [
+      { typ: 'ID' },
+      { token_use: 'id' },
+      { at_hash: 'x' },
+      { c_hash: '' },
+      { nonce: 'x', scope: undefined },
+    ]) {
+      const token = await sign(claims);
+      expect(await read(token)).toBeUndefined();
+      expect(await reader.read(token, 'id_token', NOW)).toMatchObject({ subject: 'f3c1' });
+      expect(await read(await sign(claims, { typ: 'at+jwt' }))).toBeDefined();
+    }
+    for (const claims of [{ nonce: 'x' }, { nonce: 'x', scope: undefined, scp: ['a'] }, { typ: 'Bearer' }])
+      expect(await read(await sign(claims))).toBeDefined();
+  });
+
   test('that is exchanged has an e-mail address only if it is verified', async () => {
     const reader = createSubjectTokenReader(new TrustedIssuers([createIssuer()]));
     const readEmail = async (claims: Readonly<Record<string, unknown>>): Promise<unknown> => {
@@ -367,6 +428,7 @@ describe('the reason for the log', () => {
     ['not_yet_valid', { nbf: NOW + 60 }, {}],
     ['unknown_key', {}, { kid: 'k9' }],
     ['type_not_accepted', {}, { typ: 'secevent+jwt' }],
+    ['id_token', { at_hash: 'x' }, {}],
     ['logout_token', { events: { 'http://schemas.openid.net/event/backchannel-logout': {} } }, {}],
   ])('is %s', async (fault, claims, header) => {
     expect(await explain(await sign(claims, header))).toEqual({ fault, issuer: 'corp' });

@@ -2,7 +2,7 @@ import { constants, createServer, type ServerHttp2Session, type ServerHttp2Strea
 import type { TLSSocket } from 'node:tls';
 import { destroyAfter } from './client-error.ts';
 import { type FloodGuard, FloodGuards } from './http2-flood-guard.ts';
-import { Http2Request } from './http2-request.ts';
+import { Http2Request, parseRequestHead } from './http2-request.ts';
 import { Http2Response } from './http2-response.ts';
 import type { ListenerLimits } from './listener-options.ts';
 import { onBodyReceived } from './node-quirks/http2.ts';
@@ -15,9 +15,9 @@ interface Http2ServerOptions {
   readonly stalledSeconds: number;
   readonly onRequest: (request: Http2Request, response: Http2Response) => void;
   /** `close` sends GOAWAY and lets active streams end. */
-  readonly onSession: (socket: TLSSocket, close: () => void) => void;
+  readonly onConnection: (socket: TLSSocket, close: () => void) => void;
   /** A connection was closed because its client exceeded a limit. */
-  readonly onAbuse: (peer: string, reason: string) => void;
+  readonly onAbuse: (socket: TLSSocket, reason: string) => void;
 }
 
 /** Header fields and pseudo-header fields; one more than allowed, so that the request gets a 431. */
@@ -36,7 +36,7 @@ const GOAWAY_MS = 50;
  * (CVE-2023-44487, and CVE-2025-8671, where the client makes the server send them), pings, settings and other frames.
  * Returns a function that takes over a connection whose handshake selected HTTP/2.
  */
-export function createHttp2Server(options: Http2ServerOptions): (socket: TLSSocket) => void {
+export function createNodeHttp2Server(options: Http2ServerOptions): (socket: TLSSocket) => void {
   const { limits } = options;
   const floodGuards = new FloodGuards();
   const server = createServer({
@@ -107,26 +107,22 @@ class Http2Connection {
       .on('remoteSettings', () => {
         if (!settings()) this.#closeForAbuse('settings');
       })
-      .on('stream', (stream: ServerHttp2Stream, headers, _flags, rawHeaders: string[]) => {
+      .on('stream', (stream: ServerHttp2Stream, _headers, _flags, rawHeaders: string[]) => {
         stream.on('error', () => {});
         if (this.#isClosedForAbuse) return;
         // Reset before it was processed.
         if (stream.closed || stream.destroyed) this.#countReset();
-        else this.#serve(stream, headers, rawHeaders);
+        else this.#serve(stream, rawHeaders);
       });
-    options.onSession(socket, this.#close);
+    options.onConnection(socket, this.#close);
   }
 
-  #serve(
-    stream: ServerHttp2Stream,
-    headers: ConstructorParameters<typeof Http2Request>[2],
-    rawHeaders: readonly string[],
-  ): void {
+  #serve(stream: ServerHttp2Stream, rawHeaders: readonly string[]): void {
     const { stalledSeconds, onRequest } = this.#options;
     this.#activeStreams += 1;
     clearTimeout(this.#idleTimer);
     onBodyReceived(stream, (size) => this.#floodGuard.countBody(size));
-    const request = new Http2Request(stream, this.#socket, headers, rawHeaders);
+    const request = new Http2Request(stream, this.#socket, parseRequestHead(rawHeaders));
     this.#floodGuard.countRequest(request.headSize);
     const response = new Http2Response(request, stream);
     stream.setTimeout(stalledSeconds * 1_000, () => {
@@ -155,7 +151,7 @@ class Http2Connection {
   #closeForAbuse(reason: string): void {
     if (this.#isClosedForAbuse) return;
     this.#isClosedForAbuse = true;
-    this.#options.onAbuse(this.#socket.remoteAddress ?? '', reason);
+    this.#options.onAbuse(this.#socket, reason);
     if (!this.#session.destroyed) this.#session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
     // Destroying the session closes the socket before the frame is sent.
     setTimeout(() => {

@@ -1,0 +1,3 @@
+module gatehouse/bench/support/go-load
+
+go 1.26.0

@@ -1,0 +1,834 @@
+import type { Socket } from 'node:net';
+import type { DeadlineEntry, Deadlines } from '../../lib/deadlines.ts';
+import { destroyAfter } from '../client-error.ts';
+import { MAX_FIELDS } from '../listener-options.ts';
+import { Allowance } from './allowance.ts';
+import { ByteQueue } from './byte-queue.ts';
+import { FrameWriter, type HeaderBlock } from './frame-writer.ts';
+import { HpackDecoder, TABLE_SIZE } from './hpack-decoder.ts';
+import { EMPTY_TABLE_UPDATE } from './hpack-encoder.ts';
+import {
+  DEFAULT_WINDOW,
+  ErrorCode,
+  Flag,
+  FRAME_HEADER_SIZE,
+  FrameType,
+  MAX_FRAME_SIZE,
+  MAX_STREAM_ID,
+  MAX_WINDOW,
+  PREFACE,
+  Setting,
+} from './protocol.ts';
+import { type FieldLimits, RequestFields } from './request-fields.ts';
+import { Http2Stream } from './stream.ts';
+
+export interface Http2ConnectionOptions {
+  readonly limits: {
+    /** Bytes of a header section. */
+    readonly headers: number;
+    /** Seconds to receive a header section, and until the first request. */
+    readonly headerTimeout: number;
+    /** Concurrent streams. */
+    readonly streams: number;
+  };
+  /** Seconds after which a connection without requests is closed. */
+  readonly idleSeconds: number;
+  /** Seconds after which a response is reset if the client reads nothing of it. */
+  readonly stalledSeconds: number;
+  readonly deadlines: Deadlines;
+  /** Sets the handler of the stream. */
+  readonly onRequest: (stream: Http2Stream) => void;
+  /** The connection was closed because its client exceeded a limit. */
+  readonly onAbuse: (connection: Http2Connection, reason: string) => void;
+  readonly onInternalError: (error: unknown) => void;
+}
+
+/**
+ * Of request bodies on all streams. What arrives is acknowledged at once: only the windows of the streams limit what waits,
+ * since requests that wait for an upstream connection must not take the window from those that have one.
+ */
+const CONNECTION_WINDOW = 1_048_576;
+/** Leaving a page may reset a hundred streams at once; resets at a steady rate are an attack (CVE-2023-44487). */
+const RESETS = { beyondStreams: 20, perSecond: 20 } as const;
+const PINGS = { burst: 100, perSecond: 5 } as const;
+const SETTINGS_FRAMES = { burst: 20, perSecond: 1 } as const;
+/** Frames that serve no request: empty DATA, PRIORITY, unknown types, frames on closed streams, unnecessary window updates. */
+const UNPRODUCTIVE_FRAMES = { burst: 200, perSecond: 10 } as const;
+const MAX_SETTINGS = 32;
+/** A client may update a window twice for a stream, and twenty times for each frame that it received. */
+const WINDOW_UPDATES = { initial: 200, perStream: 2, perDataFrame: 20 } as const;
+/** CVE-2024-27316. */
+const MAX_CONTINUATIONS = 8;
+const MIN_HEADER_BLOCK_LIMIT = 16_384;
+/** Replies and header sections that the client does not read: beyond this nothing more is read from it. */
+const MAX_UNREAD_REPLIES = 65_536;
+/** Streams that were reset here: the client may still send frames on them. */
+const MAX_REMEMBERED_RESETS = 256;
+/** DATA on such a stream: as much as the largest window of a stream. */
+const MAX_DATA_IN_FLIGHT = 262_144;
+/** Smaller frames among them count as unproductive. */
+const MIN_PRODUCTIVE_DATA = 64;
+/** Header sections are cached as long as the dynamic table does not change, and the connection is not idle. */
+const MAX_CACHED_SECTIONS = 16;
+const MAX_CACHED_SECTION_LENGTH = 1_024;
+/** Decoded: a few bytes can stand for kilobytes of the dynamic table. */
+const MAX_CACHED_SECTION_SIZE = 4_096;
+/** An idle connection keeps no more: clients have one or two sections that they repeat. */
+const MAX_IDLE_CACHE_SIZE = 4_096;
+/** What one connection may have processed before others have their turn. */
+const MAX_TURN_FRAMES = 1_000;
+const MAX_TURN_STREAMS = 100;
+/** New connections must be opened well before stream ids run out. */
+const LAST_ACCEPTED_STREAM_ID = 0x3fffffff;
+const LINGER_MS = 1_000;
+/** How long to wait for the acknowledgement of the PING that follows the announcement of a shutdown. */
+const SHUTDOWN_NOTICE_SECONDS = 1;
+const SHUTDOWN_PING = Buffer.from('shutdown', 'latin1');
+
+/**
+ * - `open`; `announced`: the shutdown was announced; `draining`: later streams are not served.
+ * - `closed`: GOAWAY was sent, or the socket is closed; what arrives is discarded.
+ */
+type State = 'open' | 'announced' | 'draining' | 'closed';
+
+/** A header section that continues in CONTINUATION frames. */
+interface PartialSection {
+  readonly streamId: number;
+  readonly flags: number;
+  readonly dependsOnItself: boolean;
+  readonly parts: Buffer[];
+  size: number;
+}
+
+/** The server side of an HTTP/2 connection (RFC 9113). An error of a stream ends that stream only. */
+export class Http2Connection implements DeadlineEntry {
+  deadline: number;
+  previous: DeadlineEntry | undefined = undefined;
+  next: DeadlineEntry | undefined = undefined;
+  readonly socket: Socket;
+  readonly writer: FrameWriter;
+  readonly deadlines: Deadlines;
+  /** Of the client, for each stream and for the connection. */
+  initialSendWindow = DEFAULT_WINDOW;
+  sendWindow = DEFAULT_WINDOW;
+  readonly #options: Http2ConnectionOptions;
+  readonly #fieldLimits: FieldLimits;
+  readonly #maxHeaderBlock: number;
+  readonly #decoder = new HpackDecoder();
+  readonly #sections = new Map<string, RequestFields>();
+  #sectionsVersion = 0;
+  #cachedSize = 0;
+  readonly #streams = new Map<number, Http2Stream>();
+  /** Streams with data that the window of the connection, or the socket, does not take; each sends a frame in turn. */
+  readonly #blocked = new Set<Http2Stream>();
+  /** Streams whose handler waits for the end of the current read. */
+  #readEndWaiters: Http2Stream[] = [];
+  /** Streams that were reset here, and how many bytes of DATA may still arrive on each. */
+  readonly #resetIds = new Map<number, number>();
+  readonly #resets: Allowance;
+  readonly #pings = new Allowance(PINGS.burst, PINGS.perSecond);
+  readonly #settings = new Allowance(SETTINGS_FRAMES.burst, SETTINGS_FRAMES.perSecond);
+  readonly #unproductive = new Allowance(UNPRODUCTIVE_FRAMES.burst, UNPRODUCTIVE_FRAMES.perSecond);
+  #windowUpdatesLeft: number = WINDOW_UPDATES.initial;
+  #state: State = 'open';
+  #awaited: 'preface' | 'settings' | 'frame' = 'preface';
+  /** The beginning of a frame, and how many bytes it needs. */
+  readonly #partialFrame = new ByteQueue();
+  #neededBytes = 0;
+  #partialSection: PartialSection | undefined = undefined;
+  /** The last stream that was accepted, and the last that the client has begun. */
+  #lastStreamId = 0;
+  #lastSeenId = 0;
+  #hasServed = false;
+  readonly #firstRequestDeadline: number;
+  /** Requests whose stream is closed, and which are still being processed (CVE-2025-8671). */
+  #detached = 0;
+  #receiveWindow = CONNECTION_WINDOW;
+  #unacknowledged = 0;
+  #hasReplied = false;
+  #isPaused = false;
+  /** Of the current read. */
+  #turnFrames = 0;
+  #turnStreams = 0;
+  /** The rest of what has arrived is processed in the next iteration of the event loop. */
+  #isTurnAwaited = false;
+  #mustUpdateTable = false;
+  #hasUpdatedTable = false;
+
+  constructor(socket: Socket, options: Http2ConnectionOptions) {
+    const { limits, deadlines } = options;
+    this.socket = socket;
+    this.#options = options;
+    this.deadlines = deadlines;
+    // Pseudo-header fields are counted, too; one more field than allowed is decoded, so that it gets a 431.
+    this.#fieldLimits = { size: limits.headers, count: MAX_FIELDS + 4 };
+    // Twice as much, so that a section that is too large gets a 431.
+    this.#maxHeaderBlock = 2 * Math.max(MIN_HEADER_BLOCK_LIMIT, limits.headers);
+    this.#resets = new Allowance(limits.streams + RESETS.beyondStreams, RESETS.perSecond);
+    this.writer = new FrameWriter(socket);
+    this.#firstRequestDeadline = performance.now() + limits.headerTimeout * 1_000;
+    this.deadline = this.#firstRequestDeadline;
+    deadlines.add(this);
+    socket.on('data', this.#onData).on('drain', this.#onDrain);
+    socket.on('end', this.#onEnd).on('close', this.#onClose);
+    this.writer.settings([
+      [Setting.maxConcurrentStreams, limits.streams],
+      [Setting.maxHeaderListSize, limits.headers],
+    ]);
+    this.writer.windowUpdate(0, CONNECTION_WINDOW - DEFAULT_WINDOW);
+  }
+
+  /** Announces the end, and closes the connection after the streams that the client has begun by then (RFC 9113 §6.8). */
+  close(): void {
+    if (this.#state !== 'open') return;
+    this.#state = 'announced';
+    this.writer.goaway(MAX_STREAM_ID, ErrorCode.noError);
+    this.writer.ping(SHUTDOWN_PING, 0, false);
+    this.deadline = performance.now() + SHUTDOWN_NOTICE_SECONDS * 1_000;
+  }
+
+  #drain(): void {
+    this.#state = 'draining';
+    this.deadline = Number.POSITIVE_INFINITY;
+    this.writer.goaway(this.#lastStreamId, ErrorCode.noError);
+    this.#endIfDrained();
+  }
+
+  #endIfDrained(): void {
+    if (this.#state !== 'draining' || this.#streams.size > 0) return;
+    this.#state = 'closed';
+    // The client may still read the last responses.
+    this.socket.once('finish', () => destroyAfter(LINGER_MS, this.socket, this.socket));
+    this.#end(this.#options.stalledSeconds * 1_000);
+  }
+
+  #end(lingerMs: number): void {
+    this.deadlines.remove(this);
+    this.writer.end();
+    this.#resume();
+    destroyAfter(lingerMs, this.socket, this.socket);
+  }
+
+  onTimeout(): void {
+    if (this.#state === 'announced') return this.#drain();
+    if (this.#partialSection !== undefined) return this.#fail(ErrorCode.enhanceYourCalm);
+    if (this.#streams.size === 0) this.close();
+  }
+
+  onInternalError(error: unknown): void {
+    this.#options.onInternalError(error);
+    this.#fail(ErrorCode.internalError);
+  }
+
+  #guard(handle: () => void): void {
+    try {
+      handle();
+    } catch (error) {
+      this.onInternalError(error);
+    }
+  }
+
+  readonly #onData = (part: Buffer): void => this.#guard(() => this.#read(part));
+
+  readonly #onDrain = (): void =>
+    this.#guard(() => {
+      this.#hasReplied = false;
+      this.#sendBlocked();
+      this.#resume();
+    });
+
+  readonly #onEnd = (): void => {
+    if (this.#isClosed) return;
+    // Without the client's window updates and resets, streams cannot be served.
+    this.#state = 'closed';
+    this.#closeStreams();
+    this.#end(LINGER_MS);
+  };
+
+  readonly #onClose = (): void => {
+    this.#state = 'closed';
+    this.deadlines.remove(this);
+    this.#closeStreams();
+  };
+
+  get #isClosed(): boolean {
+    return this.#state === 'closed';
+  }
+
+  #closeStreams(): void {
+    for (const stream of this.#streams.values()) stream.closeByPeer();
+  }
+
+  /** An error of the connection (RFC 9113 §5.4.1). */
+  #fail(code: ErrorCode): void {
+    if (this.#state === 'closed') return;
+    this.#state = 'closed';
+    this.writer.goaway(this.#lastStreamId, code);
+    this.#closeStreams();
+    this.#end(LINGER_MS);
+  }
+
+  #closeForAbuse(reason: string): void {
+    if (this.#state === 'closed') return;
+    this.#options.onAbuse(this, reason);
+    this.#fail(ErrorCode.enhanceYourCalm);
+  }
+
+  #countUnproductive(): void {
+    if (!this.#unproductive.take()) this.#closeForAbuse('unproductive frames');
+  }
+
+  /** An error of a stream (RFC 9113 §5.4.2). The client caused it, so it counts like a reset of its own (CVE-2025-8671). */
+  #failStream(id: number, code: ErrorCode): void {
+    const stream = this.#streams.get(id);
+    this.writer.reset(id, code);
+    this.#hasReplied = true;
+    if (stream === undefined) this.#rememberReset(id, MAX_DATA_IN_FLIGHT);
+    else stream.closeByPeer();
+    if (!this.#resets.take()) this.#closeForAbuse('resets');
+  }
+
+  #rememberReset(id: number, window: number): void {
+    this.#resetIds.set(id, window);
+    if (this.#resetIds.size <= MAX_REMEMBERED_RESETS) return;
+    for (const oldest of this.#resetIds.keys()) {
+      this.#resetIds.delete(oldest);
+      return;
+    }
+  }
+
+  #read(part: Buffer): void {
+    if (this.#isClosed) return;
+    const bytes = this.#joinPartialFrame(part);
+    if (bytes === undefined) return;
+    const start = this.#awaited === 'preface' ? this.#readPreface(bytes) : 0;
+    if (start === undefined) return;
+    this.#turnFrames = 0;
+    this.#turnStreams = 0;
+    const end = this.#readFrames(bytes, start);
+    if (end === undefined) return;
+    if (end < bytes.length) {
+      this.#keepPartialFrame(end === 0 ? bytes : bytes.subarray(end));
+      if (this.#isTurnOver) this.#continueLater();
+    }
+    if (this.#readEndWaiters.length > 0) this.#reportReadEnd();
+    // Once for all window updates: many small frames would cost more than they send.
+    if (this.#blocked.size > 0) this.#sendBlocked();
+    if (this.#hasReplied && this.writer.needsDrain && this.writer.unsentBytes > MAX_UNREAD_REPLIES)
+      this.#pause();
+  }
+
+  /** Other connections have their turn before the rest is processed. */
+  get #isTurnOver(): boolean {
+    return this.#turnFrames >= MAX_TURN_FRAMES || this.#turnStreams >= MAX_TURN_STREAMS;
+  }
+
+  #continueLater(): void {
+    this.#isTurnAwaited = true;
+    this.#pause();
+    setImmediate(() => {
+      this.#isTurnAwaited = false;
+      const rest = this.#partialFrame.take();
+      this.#guard(() => this.#read(rest));
+      if (!this.writer.needsDrain) this.#resume();
+    });
+  }
+
+  /** Undefined: the frame is still incomplete. Its parts are joined once, however many there are. */
+  #joinPartialFrame(part: Buffer): Buffer | undefined {
+    if (this.#partialFrame.length === 0) return part;
+    this.#partialFrame.add(part);
+    const isIncomplete = this.#partialFrame.length < this.#neededBytes || this.#isTurnAwaited;
+    return isIncomplete ? undefined : this.#partialFrame.take();
+  }
+
+  #keepPartialFrame(bytes: Buffer): void {
+    this.#partialFrame.add(bytes);
+    this.#neededBytes =
+      this.#awaited === 'preface'
+        ? PREFACE.length
+        : FRAME_HEADER_SIZE + (bytes.length < FRAME_HEADER_SIZE ? 0 : readUInt24(bytes, 0));
+  }
+
+  #reportReadEnd(): void {
+    const streams = this.#readEndWaiters;
+    this.#readEndWaiters = [];
+    for (const stream of streams) this.#call(stream, () => stream.endRead());
+  }
+
+  /** Calls the handler of a stream; an error in it ends that stream only. */
+  #call(stream: Http2Stream, handle: () => void): void {
+    if (stream.isClosed) return;
+    try {
+      handle();
+    } catch (error) {
+      stream.onInternalError(error);
+    }
+  }
+
+  #pause(): void {
+    if (this.#isPaused) return;
+    this.#isPaused = true;
+    this.socket.pause();
+  }
+
+  #resume(): void {
+    if (!this.#isPaused || this.#isTurnAwaited) return;
+    this.#isPaused = false;
+    this.socket.resume();
+  }
+
+  /** Where it ends; undefined: it is incomplete or wrong. */
+  #readPreface(bytes: Buffer): number | undefined {
+    const length = Math.min(bytes.length, PREFACE.length);
+    if (bytes.compare(PREFACE, 0, length, 0, length) !== 0) {
+      this.#fail(ErrorCode.protocolError);
+      return undefined;
+    }
+    if (length < PREFACE.length) {
+      this.#keepPartialFrame(bytes);
+      return undefined;
+    }
+    this.#awaited = 'settings';
+    return PREFACE.length;
+  }
+
+  /** Where the first incomplete frame begins; undefined: the connection was closed. */
+  #readFrames(bytes: Buffer, start: number): number | undefined {
+    let at = start;
+    while (bytes.length - at >= FRAME_HEADER_SIZE && !this.#isTurnOver) {
+      this.#turnFrames += 1;
+      const length = readUInt24(bytes, at);
+      if (length > MAX_FRAME_SIZE) {
+        this.#fail(ErrorCode.frameSizeError);
+        return undefined;
+      }
+      const payload = at + FRAME_HEADER_SIZE;
+      if (payload + length > bytes.length) break;
+      const type = bytes[at + 3] as number;
+      const flags = bytes[at + 4] as number;
+      const streamId = readUInt31(bytes, at + 5);
+      at = payload + length;
+      this.#readFrame(type, flags, streamId, bytes, payload, at);
+      if (this.#isClosed) return undefined;
+    }
+    return at;
+  }
+
+  #readFrame(type: number, flags: number, id: number, bytes: Buffer, start: number, end: number): void {
+    if (this.#awaited === 'settings') {
+      // RFC 9113 §3.4.
+      if (type !== FrameType.settings || (flags & Flag.ack) !== 0) return this.#fail(ErrorCode.protocolError);
+      this.#awaited = 'frame';
+    }
+    const section = this.#partialSection;
+    if (section !== undefined && (type !== FrameType.continuation || id !== section.streamId))
+      return this.#fail(ErrorCode.protocolError);
+    switch (type) {
+      case FrameType.data:
+        return this.#readData(flags, id, bytes, start, end);
+      case FrameType.headers:
+        return this.#readHeaders(flags, id, bytes, start, end);
+      case FrameType.priority:
+        return this.#readPriority(id, bytes, start, end);
+      case FrameType.resetStream:
+        return this.#readReset(id, end - start);
+      case FrameType.settings:
+        return this.#readSettings(flags, id, bytes, start, end);
+      case FrameType.ping:
+        return this.#readPing(flags, id, bytes, start, end);
+      case FrameType.goaway:
+        if (id !== 0) return this.#fail(ErrorCode.protocolError);
+        if (end - start < 8) return this.#fail(ErrorCode.frameSizeError);
+        return this.#countUnproductive();
+      case FrameType.windowUpdate:
+        return this.#readWindowUpdate(id, bytes, start, end);
+      case FrameType.continuation:
+        return this.#readContinuation(flags, bytes, start, end);
+      // Clients do not push (RFC 9113 §8.4).
+      case FrameType.pushPromise:
+        return this.#fail(ErrorCode.protocolError);
+      // RFC 9113 §4.1: unknown types are ignored.
+      default:
+        return this.#countUnproductive();
+    }
+  }
+
+  #isIdle(id: number): boolean {
+    return id > this.#lastSeenId || (id & 1) === 0;
+  }
+
+  /** RFC 9113 §6.1. */
+  #readData(flags: number, id: number, bytes: Buffer, start: number, end: number): void {
+    const size = end - start;
+    if (this.#isIdle(id)) return this.#fail(ErrorCode.protocolError);
+    if (size > this.#receiveWindow) return this.#fail(ErrorCode.flowControlError);
+    this.#receiveWindow -= size;
+    this.#acknowledge(size);
+    const padding = getPadding(flags, bytes, start, end);
+    if (padding === undefined) return this.#fail(ErrorCode.protocolError);
+    const isLast = (flags & Flag.endStream) !== 0;
+    const stream = this.#streams.get(id);
+    if (stream === undefined || stream.isInputEnded) {
+      const inFlight = stream === undefined ? this.#resetIds.get(id) : undefined;
+      if (inFlight !== undefined) return this.#discardData(id, size, inFlight);
+      return this.#failStream(id, ErrorCode.streamClosed);
+    }
+    const dataStart = (flags & Flag.padded) === 0 ? start : start + 1;
+    const part = bytes.subarray(dataStart, end - padding);
+    if (part.length === 0 && !isLast) this.#countUnproductive();
+    this.#call(stream, () => {
+      const error = stream.receive(part, size, isLast);
+      if (error !== undefined) this.#failStream(id, error);
+    });
+  }
+
+  /** DATA on a stream that was reset here, sent before the client knew. */
+  #discardData(id: number, size: number, inFlight: number): void {
+    if (size > inFlight) return this.#fail(ErrorCode.flowControlError);
+    this.#resetIds.set(id, inFlight - size);
+    if (size < MIN_PRODUCTIVE_DATA) this.#countUnproductive();
+  }
+
+  #acknowledge(size: number): void {
+    this.#unacknowledged += size;
+    if (this.#unacknowledged < CONNECTION_WINDOW / 2) return;
+    this.writer.windowUpdate(0, this.#unacknowledged);
+    this.#receiveWindow += this.#unacknowledged;
+    this.#unacknowledged = 0;
+  }
+
+  /** RFC 9113 §6.2. */
+  #readHeaders(flags: number, id: number, bytes: Buffer, start: number, end: number): void {
+    if ((id & 1) === 0) return this.#fail(ErrorCode.protocolError);
+    const padding = getPadding(flags, bytes, start, end);
+    if (padding === undefined) return this.#fail(ErrorCode.protocolError);
+    let at = (flags & Flag.padded) === 0 ? start : start + 1;
+    let dependsOnItself = false;
+    if ((flags & Flag.priority) !== 0) {
+      if (end - padding - at < 5) return this.#fail(ErrorCode.frameSizeError);
+      dependsOnItself = readUInt31(bytes, at) === id;
+      at += 5;
+    }
+    const blockEnd = end - padding;
+    if ((flags & Flag.endHeaders) !== 0)
+      return this.#readSection(id, flags, dependsOnItself, bytes, at, blockEnd);
+    this.#partialSection = {
+      streamId: id,
+      flags,
+      dependsOnItself,
+      parts: [Buffer.from(bytes.subarray(at, blockEnd))],
+      size: blockEnd - at,
+    };
+    this.deadline = Math.min(this.deadline, performance.now() + this.#options.limits.headerTimeout * 1_000);
+  }
+
+  /** RFC 9113 §6.10. */
+  #readContinuation(flags: number, bytes: Buffer, start: number, end: number): void {
+    const section = this.#partialSection;
+    if (section === undefined) return this.#fail(ErrorCode.protocolError);
+    section.size += end - start;
+    if (section.parts.length > MAX_CONTINUATIONS) return this.#closeForAbuse('CONTINUATION frames');
+    if (section.size > this.#maxHeaderBlock) return this.#closeForAbuse('bytes in a header section');
+    section.parts.push(Buffer.from(bytes.subarray(start, end)));
+    if ((flags & Flag.endHeaders) === 0) return;
+    this.#partialSection = undefined;
+    this.#setDeadline();
+    const block = Buffer.concat(section.parts);
+    this.#readSection(section.streamId, section.flags, section.dependsOnItself, block, 0, block.length);
+  }
+
+  #readSection(
+    id: number,
+    flags: number,
+    dependsOnItself: boolean,
+    bytes: Buffer,
+    start: number,
+    end: number,
+  ): void {
+    const isNew = id > this.#lastSeenId;
+    const stream = isNew ? undefined : this.#streams.get(id);
+    // RFC 9113 §5.1.1: ids only increase.
+    if (!isNew && stream === undefined && !this.#resetIds.has(id)) return this.#fail(ErrorCode.streamClosed);
+    // It is decoded in any case: later sections depend on its effect on the dynamic table.
+    const fields = this.#decode(bytes, start, end);
+    if (fields === undefined) return;
+    const isEnd = (flags & Flag.endStream) !== 0;
+    if (stream !== undefined) return this.#readTrailers(stream, fields, isEnd);
+    if (!isNew) return this.#countUnproductive();
+    this.#lastSeenId = id;
+    if (this.#state === 'draining') {
+      // RFC 9113 §6.8: it was begun before the client received GOAWAY, and is not processed.
+      this.#rememberReset(id, MAX_DATA_IN_FLIGHT);
+      return this.#countUnproductive();
+    }
+    this.#lastStreamId = id;
+    if (dependsOnItself || !fields.isRequest || (isEnd && (fields.contentLength ?? 0) > 0))
+      return this.#failStream(id, ErrorCode.protocolError);
+    if (this.#streams.size + this.#detached >= this.#options.limits.streams)
+      return this.#failStream(id, ErrorCode.refusedStream);
+    this.#open(id, fields, isEnd);
+  }
+
+  #decode(bytes: Buffer, start: number, end: number): RequestFields | undefined {
+    const decoder = this.#decoder;
+    if (this.#sectionsVersion !== decoder.version) {
+      this.#clearSections();
+      this.#sectionsVersion = decoder.version;
+    }
+    const key = end - start <= MAX_CACHED_SECTION_LENGTH ? bytes.toString('latin1', start, end) : undefined;
+    const known = key === undefined ? undefined : this.#sections.get(key);
+    if (known !== undefined) return known;
+    const fields = new RequestFields(this.#fieldLimits);
+    const outcome = decoder.decode(bytes, start, end, fields);
+    if (outcome === 'complete') {
+      const isCacheable = decoder.version === this.#sectionsVersion && fields.isRequest;
+      if (key !== undefined && isCacheable && fields.size <= MAX_CACHED_SECTION_SIZE) {
+        if (this.#sections.size >= MAX_CACHED_SECTIONS) this.#clearSections();
+        this.#sections.set(key, fields);
+        this.#cachedSize += fields.size;
+      }
+      return fields;
+    }
+    if (outcome === 'malformed') this.#fail(ErrorCode.compressionError);
+    else this.#closeForAbuse('header fields');
+    return undefined;
+  }
+
+  #clearSections(): void {
+    if (this.#sections.size > 0) this.#sections.clear();
+    this.#cachedSize = 0;
+  }
+
+  #readTrailers(stream: Http2Stream, fields: RequestFields, isEnd: boolean): void {
+    if (stream.isInputEnded) return this.#failStream(stream.id, ErrorCode.streamClosed);
+    if (!isEnd || !fields.isTrailers || !stream.endInput())
+      return this.#failStream(stream.id, ErrorCode.protocolError);
+    this.#call(stream, () => stream.receiveTrailers());
+  }
+
+  #open(id: number, fields: RequestFields, isEnd: boolean): void {
+    const stream = new Http2Stream(this, id, fields, isEnd);
+    this.#streams.set(id, stream);
+    this.#hasServed = true;
+    this.#turnStreams += 1;
+    this.#windowUpdatesLeft += WINDOW_UPDATES.perStream;
+    if (this.#state === 'open') this.deadline = Number.POSITIVE_INFINITY;
+    try {
+      this.#options.onRequest(stream);
+    } catch (error) {
+      this.#options.onInternalError(error);
+      stream.reset(ErrorCode.internalError);
+    }
+    if (id >= LAST_ACCEPTED_STREAM_ID) this.close();
+  }
+
+  addReadEndWaiter(stream: Http2Stream): void {
+    this.#readEndWaiters.push(stream);
+  }
+
+  removeStream(stream: Http2Stream): void {
+    this.#streams.delete(stream.id);
+    this.#blocked.delete(stream);
+    if (!stream.isInputEnded) this.#rememberReset(stream.id, MAX_DATA_IN_FLIGHT);
+    if (this.#streams.size > 0) return;
+    if (this.#cachedSize > MAX_IDLE_CACHE_SIZE) this.#clearSections();
+    this.#setDeadline();
+    this.#endIfDrained();
+  }
+
+  #setDeadline(): void {
+    if (this.#state !== 'open' || this.#partialSection !== undefined) return;
+    if (this.#streams.size > 0) this.deadline = Number.POSITIVE_INFINITY;
+    else if (this.#hasServed) this.deadline = this.deadlines.deadlineIn(this.#options.idleSeconds);
+    else this.deadline = this.#firstRequestDeadline;
+  }
+
+  /** A closed stream whose request is still being processed counts as open until `release`. */
+  retain(): void {
+    this.#detached += 1;
+  }
+
+  release(): void {
+    this.#detached -= 1;
+  }
+
+  /** RFC 9113 §6.3. Priorities are not used. */
+  #readPriority(id: number, bytes: Buffer, start: number, end: number): void {
+    if (id === 0) return this.#fail(ErrorCode.protocolError);
+    const error =
+      end - start !== 5
+        ? ErrorCode.frameSizeError
+        : readUInt31(bytes, start) === id
+          ? ErrorCode.protocolError
+          : undefined;
+    if (error === undefined) return this.#countUnproductive();
+    // RFC 9113 §6.4: RST_STREAM must not be sent for a stream that was not begun.
+    if (this.#isIdle(id)) this.#fail(error);
+    else this.#failStream(id, error);
+  }
+
+  /** RFC 9113 §6.4. */
+  #readReset(id: number, size: number): void {
+    if (this.#isIdle(id)) return this.#fail(ErrorCode.protocolError);
+    if (size !== 4) return this.#fail(ErrorCode.frameSizeError);
+    const stream = this.#streams.get(id);
+    if (stream === undefined) return this.#countUnproductive();
+    stream.closeByPeer();
+    this.#resetIds.delete(id);
+    if (!this.#resets.take()) this.#closeForAbuse('resets');
+  }
+
+  /** RFC 9113 §6.5. */
+  #readSettings(flags: number, id: number, bytes: Buffer, start: number, end: number): void {
+    const size = end - start;
+    if (id !== 0) return this.#fail(ErrorCode.protocolError);
+    if ((flags & Flag.ack) !== 0) {
+      if (size !== 0) this.#fail(ErrorCode.frameSizeError);
+      else this.#countUnproductive();
+      return;
+    }
+    if (size % 6 !== 0) return this.#fail(ErrorCode.frameSizeError);
+    if (size > MAX_SETTINGS * 6 || !this.#settings.take()) return this.#closeForAbuse('settings');
+    for (let at = start; at < end; at += 6) {
+      const error = this.#applySetting(bytes.readUInt16BE(at), bytes.readUInt32BE(at + 2));
+      if (error !== undefined) return this.#fail(error);
+    }
+    this.writer.settingsAck();
+    this.#hasReplied = true;
+  }
+
+  #applySetting(id: number, value: number): ErrorCode | undefined {
+    switch (id) {
+      case Setting.headerTableSize:
+        // RFC 7541 §4.2. The encoder does not use the table.
+        this.#mustUpdateTable ||= value < TABLE_SIZE && !this.#hasUpdatedTable;
+        return undefined;
+      case Setting.enablePush:
+        return value > 1 ? ErrorCode.protocolError : undefined;
+      case Setting.initialWindowSize:
+        return this.#changeInitialWindow(value);
+      case Setting.maxFrameSize:
+        return value < MAX_FRAME_SIZE || value > 0xffffff ? ErrorCode.protocolError : undefined;
+      default:
+        return undefined;
+    }
+  }
+
+  /** RFC 9113 §6.9.2. */
+  #changeInitialWindow(value: number): ErrorCode | undefined {
+    if (value > MAX_WINDOW) return ErrorCode.flowControlError;
+    const change = value - this.initialSendWindow;
+    this.initialSendWindow = value;
+    for (const stream of this.#streams.values()) {
+      stream.sendWindow += change;
+      if (stream.sendWindow > MAX_WINDOW) return ErrorCode.flowControlError;
+      if (stream.canSend) this.#blocked.add(stream);
+    }
+    return undefined;
+  }
+
+  /** RFC 9113 §6.7. */
+  #readPing(flags: number, id: number, bytes: Buffer, start: number, end: number): void {
+    if (id !== 0) return this.#fail(ErrorCode.protocolError);
+    if (end - start !== 8) return this.#fail(ErrorCode.frameSizeError);
+    if ((flags & Flag.ack) !== 0) {
+      if (this.#state === 'announced' && bytes.compare(SHUTDOWN_PING, 0, 8, start, end) === 0) this.#drain();
+      else this.#countUnproductive();
+      return;
+    }
+    if (!this.#pings.take()) return this.#closeForAbuse('pings');
+    this.writer.ping(bytes, start, true);
+    this.#hasReplied = true;
+  }
+
+  /** RFC 9113 §6.9. */
+  #readWindowUpdate(id: number, bytes: Buffer, start: number, end: number): void {
+    if (end - start !== 4) return this.#fail(ErrorCode.frameSizeError);
+    const increment = readUInt31(bytes, start);
+    if (id !== 0 && this.#isIdle(id)) return this.#fail(ErrorCode.protocolError);
+    this.#windowUpdatesLeft -= 1;
+    if (this.#windowUpdatesLeft < 0) this.#countUnproductive();
+    if (id === 0) {
+      if (increment === 0) return this.#fail(ErrorCode.protocolError);
+      this.sendWindow += increment;
+      if (this.sendWindow > MAX_WINDOW) return this.#fail(ErrorCode.flowControlError);
+      return;
+    }
+    const stream = this.#streams.get(id);
+    // It may have been sent before the client received the end of the stream.
+    if (stream === undefined) return;
+    if (increment === 0) return this.#failStream(id, ErrorCode.protocolError);
+    stream.sendWindow += increment;
+    if (stream.sendWindow > MAX_WINDOW) return this.#failStream(id, ErrorCode.flowControlError);
+    if (stream.canSend) this.#blocked.add(stream);
+  }
+
+  /** The client does not keep up with the connection. */
+  get isStalled(): boolean {
+    return this.writer.needsDrain;
+  }
+
+  /** Other streams wait for the connection: whoever writes now waits behind them. */
+  get isBlocked(): boolean {
+    return this.#blocked.size > 0;
+  }
+
+  addBlocked(stream: Http2Stream): void {
+    if (stream.canSend) this.#blocked.add(stream);
+  }
+
+  getStallDeadline(): number {
+    return this.deadlines.deadlineIn(this.#options.stalledSeconds);
+  }
+
+  /** Each stream sends one frame in turn, as long as the connection takes it. */
+  #sendBlocked(): void {
+    for (const stream of this.#blocked) {
+      if (this.isStalled || this.sendWindow <= 0) return;
+      this.#blocked.delete(stream);
+      this.#call(stream, () => {
+        // Added again, it comes last.
+        if (stream.sendUnsent() && stream.canSend) this.#blocked.add(stream);
+      });
+    }
+  }
+
+  writeHeaders(streamId: number, isEnd: boolean, block: HeaderBlock): void {
+    // No window limits header sections.
+    this.#hasReplied = true;
+    if (!this.#mustUpdateTable) return this.writer.headers(streamId, isEnd, block);
+    this.#mustUpdateTable = false;
+    this.#hasUpdatedTable = true;
+    this.writer.headers(streamId, isEnd, {
+      maxSize: block.maxSize + 1,
+      writeTo(out, at) {
+        out[at] = EMPTY_TABLE_UPDATE;
+        return block.writeTo(out, at + 1);
+      },
+    });
+  }
+
+  writeData(streamId: number, flags: number, bytes: Buffer, start: number, end: number): void {
+    this.sendWindow -= end - start;
+    this.#windowUpdatesLeft += WINDOW_UPDATES.perDataFrame;
+    this.writer.data(streamId, flags, bytes, start, end);
+  }
+}
+
+const readUInt24 = (bytes: Buffer, at: number): number =>
+  ((bytes[at] as number) << 16) | ((bytes[at + 1] as number) << 8) | (bytes[at + 2] as number);
+
+const readUInt31 = (bytes: Buffer, at: number): number =>
+  (((bytes[at] as number) & 0x7f) << 24) |
+  ((bytes[at + 1] as number) << 16) |
+  ((bytes[at + 2] as number) << 8) |
+  (bytes[at + 3] as number);
+
+/** Undefined: it is longer than the frame (RFC 9113 §6.1). */
+function getPadding(flags: number, bytes: Buffer, start: number, end: number): number | undefined {
+  if ((flags & Flag.padded) === 0) return 0;
+  if (end === start) return undefined;
+  const padding = bytes[start] as number;
+  return padding < end - start ? padding : undefined;
+}

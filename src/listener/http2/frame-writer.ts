@@ -1,0 +1,209 @@
+import type { Socket } from 'node:net';
+import { createBufferPool, type PooledBuffer } from '../../lib/buffer-pool.ts';
+import { Flag, FRAME_HEADER_SIZE, FrameType, MAX_FRAME_SIZE } from './protocol.ts';
+
+/**
+ * Below the high-water mark of a socket (64 KiB): a write that reaches it counts as one that the client does not keep up
+ * with, even if the kernel takes all of it.
+ */
+const MAX_WRITE = 57_344;
+const NO_BYTES = Buffer.alloc(0);
+const outputBuffers = createBufferPool([4_096, 16_384, MAX_WRITE], 0);
+
+/** Writes a header block. */
+export interface HeaderBlock {
+  /** The most bytes that it can need. */
+  readonly maxSize: number;
+  /** Returns where it ends. */
+  writeTo(out: Buffer, at: number): number;
+}
+
+let waiting: FrameWriter[] = [];
+
+function flushAll(): void {
+  const writers = waiting;
+  waiting = [];
+  for (const writer of writers) writer.flush();
+}
+
+/** Collects the frames of one event-loop iteration, of all streams of a connection, and writes them at once. */
+export class FrameWriter {
+  readonly #socket: Socket;
+  #buffer: PooledBuffer | undefined = undefined;
+  #length = 0;
+  /** The position of the last frame if it is DATA that can be extended, and its stream. */
+  #dataAt = -1;
+  #dataStreamId = 0;
+  #isWaiting = false;
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+  }
+
+  /** The client does not keep up with what was written. */
+  get needsDrain(): boolean {
+    return this.#socket.writableNeedDrain;
+  }
+
+  /** Bytes that were not given to the kernel. */
+  get unsentBytes(): number {
+    return this.#length + this.#socket.writableLength;
+  }
+
+  flush(): void {
+    this.#isWaiting = false;
+    const buffer = this.#buffer;
+    const length = this.#length;
+    this.#buffer = undefined;
+    this.#length = 0;
+    this.#dataAt = -1;
+    if (buffer !== undefined && this.#socket.writable)
+      this.#socket.write(buffer.bytes.subarray(0, length), buffer.release);
+  }
+
+  /** Writes what was collected, and ends the connection. */
+  end(): void {
+    this.flush();
+    this.#socket.end();
+  }
+
+  settings(entries: readonly (readonly [id: number, value: number])[]): void {
+    const out = this.#startFrame(entries.length * 6, FrameType.settings, 0, 0);
+    for (const [id, value] of entries) {
+      out.writeUInt16BE(id, this.#length);
+      out.writeUInt32BE(value, this.#length + 2);
+      this.#length += 6;
+    }
+  }
+
+  settingsAck(): void {
+    this.#startFrame(0, FrameType.settings, Flag.ack, 0);
+  }
+
+  ping(bytes: Buffer, start: number, isAck: boolean): void {
+    const out = this.#startFrame(8, FrameType.ping, isAck ? Flag.ack : 0, 0);
+    bytes.copy(out, this.#length, start, start + 8);
+    this.#length += 8;
+  }
+
+  goaway(lastStreamId: number, code: number): void {
+    const out = this.#startFrame(8, FrameType.goaway, 0, 0);
+    out.writeUInt32BE(lastStreamId, this.#length);
+    out.writeUInt32BE(code, this.#length + 4);
+    this.#length += 8;
+  }
+
+  reset(streamId: number, code: number): void {
+    this.#writeWord(FrameType.resetStream, streamId, code);
+  }
+
+  windowUpdate(streamId: number, increment: number): void {
+    this.#writeWord(FrameType.windowUpdate, streamId, increment);
+  }
+
+  /** At most MAX_FRAME_SIZE bytes. */
+  data(streamId: number, flags: number, bytes: Buffer, start: number, end: number): void {
+    if (this.#extendData(streamId, flags, bytes, start, end)) return;
+    const out = this.#startFrame(end - start, FrameType.data, flags, streamId);
+    const frameAt = this.#length - FRAME_HEADER_SIZE;
+    bytes.copy(out, this.#length, start, end);
+    this.#length += end - start;
+    if (flags !== 0) return;
+    this.#dataAt = frameAt;
+    this.#dataStreamId = streamId;
+  }
+
+  endStream(streamId: number): void {
+    this.data(streamId, Flag.endStream, NO_BYTES, 0, 0);
+  }
+
+  /** Upstreams may send many small chunks: those of one iteration share a frame. */
+  #extendData(streamId: number, flags: number, bytes: Buffer, start: number, end: number): boolean {
+    const at = this.#dataAt;
+    const out = this.#buffer?.bytes;
+    if (at < 0 || this.#dataStreamId !== streamId || out === undefined) return false;
+    const size = this.#length + (end - start) - at - FRAME_HEADER_SIZE;
+    if (size > MAX_FRAME_SIZE || this.#length + (end - start) > out.length) return false;
+    bytes.copy(out, this.#length, start, end);
+    this.#length += end - start;
+    out[at + 1] = size >> 8;
+    out[at + 2] = size;
+    out[at + 4] = flags;
+    if (flags !== 0) this.#dataAt = -1;
+    return true;
+  }
+
+  headers(streamId: number, isEndStream: boolean, block: HeaderBlock): void {
+    const { maxSize } = block;
+    const endStream = isEndStream ? Flag.endStream : 0;
+    if (maxSize > MAX_FRAME_SIZE) return this.#longHeaders(streamId, endStream, block);
+    const out = this.#startFrame(maxSize, FrameType.headers, Flag.endHeaders | endStream, streamId);
+    const start = this.#length;
+    const end = block.writeTo(out, start);
+    out[start - FRAME_HEADER_SIZE + 1] = (end - start) >> 8;
+    out[start - FRAME_HEADER_SIZE + 2] = end - start;
+    this.#length = end;
+  }
+
+  /** RFC 9113 §6.10. */
+  #longHeaders(streamId: number, endStream: number, block: HeaderBlock): void {
+    const bytes = Buffer.allocUnsafe(block.maxSize);
+    const size = block.writeTo(bytes, 0);
+    for (let at = 0; at < size; at += MAX_FRAME_SIZE) {
+      const end = Math.min(size, at + MAX_FRAME_SIZE);
+      const flags = (end === size ? Flag.endHeaders : 0) | (at === 0 ? endStream : 0);
+      const type = at === 0 ? FrameType.headers : FrameType.continuation;
+      const out = this.#startFrame(end - at, type, flags, streamId);
+      bytes.copy(out, this.#length, at, end);
+      this.#length += end - at;
+    }
+  }
+
+  #writeWord(type: number, streamId: number, value: number): void {
+    const out = this.#startFrame(4, type, 0, streamId);
+    out.writeUInt32BE(value, this.#length);
+    this.#length += 4;
+  }
+
+  /** Writes the header of a frame; `length` bytes of payload follow at `#length`. */
+  #startFrame(length: number, type: number, flags: number, streamId: number): Buffer {
+    const out = this.#reserve(FRAME_HEADER_SIZE + length);
+    this.#dataAt = -1;
+    const at = this.#length;
+    out[at] = length >> 16;
+    out[at + 1] = length >> 8;
+    out[at + 2] = length;
+    out[at + 3] = type;
+    out[at + 4] = flags;
+    out[at + 5] = streamId >>> 24;
+    out[at + 6] = streamId >> 16;
+    out[at + 7] = streamId >> 8;
+    out[at + 8] = streamId;
+    this.#length = at + FRAME_HEADER_SIZE;
+    return out;
+  }
+
+  #reserve(size: number): Buffer {
+    if (this.#length + size > MAX_WRITE) this.flush();
+    let buffer = this.#buffer;
+    if (buffer === undefined) {
+      this.#length = 0;
+      buffer = acquire(size);
+    } else if (this.#length + size > buffer.bytes.length) {
+      const larger = acquire(this.#length + size);
+      buffer.bytes.copy(larger.bytes, 0, 0, this.#length);
+      buffer.release();
+      buffer = larger;
+    }
+    this.#buffer = buffer;
+    if (!this.#isWaiting) {
+      this.#isWaiting = true;
+      if (waiting.length === 0) setImmediate(flushAll);
+      waiting.push(this);
+    }
+    return buffer.bytes;
+  }
+}
+
+const acquire = (size: number): PooledBuffer =>
+  outputBuffers.acquire(size) ?? { bytes: Buffer.allocUnsafe(size), release: () => {} };

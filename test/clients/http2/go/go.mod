@@ -1,0 +1,3 @@
+module gatehouse/test/clients/http2/go
+
+go 1.26.0

@@ -1,0 +1,3 @@
+import { testOffsets } from './http2-offsets.ts';
+
+testOffsets(1);

@@ -1,0 +1,4 @@
+import { testOffsets } from './http2-offsets.ts';
+
+/** `npm run test:full` tests every position. */
+testOffsets(41);

@@ -1,0 +1,4 @@
+import { testNonces } from './http2-nonces.ts';
+
+testNonces(10_000);
+testNonces(5_000, false);

@@ -1,0 +1,86 @@
+import type { TokenGrant } from '../../test/support/https-client.ts';
+import { connect } from '../../test/support/serve-process.ts';
+import { startSteadyLoad } from '../../test/support/steady-load.ts';
+import type { SoakLoad } from './load.ts';
+
+/** Size of the token cache: small enough to fill up within the warm-up. */
+const CACHE_SIZE = 200;
+
+/** Requests over HTTP/1.1 and HTTP/2, grants, refreshes, rejections, new connections. */
+export const mixedLoad: SoakLoad = {
+  change: (settings) => ({
+    ...settings,
+    log: { level: 'info', access: { enabled: false } },
+    tokens: { accessLifetime: '30s', grantLifetime: '1m', cacheSize: CACHE_SIZE },
+  }),
+  isPausedForHeapSamples: false,
+  async start(folder, server) {
+    const alice = connect(folder, server.port, folder.alice);
+    const failures: string[] = [];
+    let rejected = 0;
+    /** 503 from an overloaded process is counted separately, not as a failure. */
+    const checkStatus = (status: number, wanted: number, what: string): string | undefined => {
+      if (status === 503) rejected += 1;
+      return status === wanted || status === 503 ? undefined : `${what}: ${status}`;
+    };
+    const stopped = new AbortController();
+    const load = startSteadyLoad({
+      port: server.port,
+      ca: folder.ca.pem,
+      path: '/health',
+      http1: 4,
+      http2: 2,
+      check: ({ status }) => checkStatus(status, 200, 'steady'),
+    });
+    const fresh = startSteadyLoad({
+      port: server.port,
+      ca: folder.ca.pem,
+      path: '/files/1',
+      http1: 1,
+      http2: 0,
+      newConnections: true,
+      check: ({ status }) => checkStatus(status, 401, 'without a token'),
+    });
+    const record = (failure: string | undefined): boolean => {
+      if (failure !== undefined) failures.push(failure);
+      return failure === undefined;
+    };
+    const grantLifeCycle = async (): Promise<void> => {
+      const granted = await alice.post('/Authorize/Certificate', {
+        client_id: 'report-runner',
+        scope: 'files:read',
+      });
+      if (!record(checkStatus(granted.status, 200, 'grant')) || granted.status === 503) return;
+      const grant = granted.json as unknown as TokenGrant;
+      const refreshed = await alice.refresh(grant.refresh_token);
+      if (!record(checkStatus(refreshed.status, 200, 'refresh')) || refreshed.status === 503) return;
+      const headers = { authorization: `Bearer ${String(refreshed.json['access_token'])}` };
+      record(checkStatus((await alice.request({ path: '/whoami', headers })).status, 200, 'proxy'));
+      record(
+        checkStatus(
+          (await alice.request({ path: '/authsvc/Authorize/Verify', headers })).status,
+          200,
+          'verify',
+        ),
+      );
+      record(checkStatus((await alice.revoke(grant.access_token)).status, 200, 'revoke'));
+    };
+    const grantCycles = (async () => {
+      while (!stopped.signal.aborted) {
+        await grantLifeCycle().catch((error: Error) => record(error.message));
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+    })();
+
+    return {
+      completed: () => load.completed() + fresh.completed(),
+      rejected: () => rejected,
+      failures: () => [...failures, ...load.failures, ...fresh.failures],
+      async stop() {
+        stopped.abort();
+        await Promise.all([grantCycles, load.stop(), fresh.stop()]);
+        alice.close();
+      },
+    };
+  },
+};
