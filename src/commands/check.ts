@@ -8,6 +8,7 @@ import {
   checkPathVariants,
   checkReachability,
   checkRouteLimits,
+  checkTokenSources,
 } from './check/settings.ts';
 import { CONFIG_OPTIONS, type Command, EXIT, writeJson } from './command.ts';
 import { loadCommandSettings } from './settings.ts';
@@ -26,6 +27,7 @@ const CHECKS: readonly Check[] = [
   checkKeys,
   checkFiles,
   checkLikelyMistakes,
+  checkTokenSources,
   checkMethods,
   checkReachability,
   checkPagesOrigin,

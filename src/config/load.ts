@@ -114,6 +114,12 @@ export function loadSettings(options: LoadOptions): LoadedConfig | InvalidConfig
 
   const { sections, schema } = schemaFor(source.folder);
   const parsed = schema.safeParse(draft.tree, PARSE_OPTIONS);
+  if (parsed.success && parsed.data.listen.http2 === 'node')
+    draft.deprecations.push({
+      path: ['listen', 'http2'],
+      message:
+        "node is deprecated: Node's HTTP/2 server will be removed in the next release; write true, or report what keeps you from it",
+    });
   if (parsed.success && draft.findings.length === 0)
     return {
       ok: true,

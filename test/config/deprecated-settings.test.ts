@@ -164,6 +164,14 @@ test('the source of a value in a group that an override replaces is the override
   ]);
 });
 
+test('the HTTP/2 server of Node is deprecated', () => {
+  const write = (value: string): string => `listen: { behindTls: true, http2: ${value} }`;
+  expect(formatDeprecations(load(write('node')))).toEqual([
+    "listen.http2: node is deprecated: Node's HTTP/2 server will be removed in the next release; write true, or report what keeps you from it (line 1)",
+  ]);
+  for (const value of ['true', 'false']) expect(load(write(value)).deprecations).toEqual([]);
+});
+
 test('the current names have no warnings', () => {
   for (const { current, value, write } of RENAMED)
     expect(load(write(`${lastName(current)}: ${value}`)).deprecations).toEqual([]);

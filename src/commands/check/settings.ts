@@ -55,6 +55,38 @@ export const checkLikelyMistakes: Check = (settings) => {
   };
 };
 
+/** Some way to obtain a token must lead to the routes that require one. */
+export const checkTokenSources: Check = (settings) => {
+  const needsOwnTokens = settings.routes.some(
+    ({ public: isPublic, issuers }) =>
+      isPublic !== true && (issuers === undefined || issuers.includes('own')),
+  );
+  if (!needsOwnTokens || settings.integrations.length === 0) return {};
+  const hasCertificates = settings.certificates.issuers.length > 0;
+  const hasSignIn =
+    hasCertificates ||
+    Object.keys(settings.signIn.openid).length > 0 ||
+    Object.values(settings.directories).some(
+      ({ users, ldap }) =>
+        ldap !== undefined ||
+        users.some(({ passwordHash, passwordHashFile }) => passwordHash ?? passwordHashFile),
+    );
+  const isUsable = settings.integrations.some(
+    ({ access, grants, exchange }) =>
+      grants.includes('client') ||
+      (grants.includes('exchange') && exchange.length > 0) ||
+      (access.length > 0 &&
+        ((grants.includes('certificate') && hasCertificates) || (grants.includes('device') && hasSignIn))),
+  );
+  return isUsable
+    ? {}
+    : {
+        warnings: [
+          'certificates.issuers: is empty, and there is no other way to obtain a token: no user has a password, and there is no LDAP directory, OpenID provider, client secret or token exchange',
+        ],
+      };
+};
+
 /** Which limits routes have, and what they count. */
 export const checkRouteLimits: Check = (settings) => {
   const { limits, listen, store, trustedProxies } = settings;

@@ -1,4 +1,4 @@
-/** A token bucket. */
+/** A token bucket. After a pause it may give twice its burst at once: what is left of it, and the refill. */
 export class Allowance {
   readonly #burst: number;
   readonly #perSecond: number;

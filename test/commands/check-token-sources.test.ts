@@ -1,0 +1,50 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { runCommand } from '../support/command-in-process.ts';
+import { testFolder } from '../support/configuration.ts';
+
+const HASH = `sha256:${'A'.repeat(43)}`;
+const ACCESS = 'access: [{ directory: staff }]';
+
+async function check(integration: string, rest = '', route = 'requires: files'): Promise<readonly string[]> {
+  const file = join(testFolder(), 'gatehouse.yaml');
+  writeFileSync(
+    file,
+    `
+publicUrl: https://gate.test
+listen: { behindTls: true }
+upstreams: { default: { url: "http://127.0.0.1:9" } }
+directories: { staff: { label: local, users: [{ name: carol }] } }
+integrations: [{ clientId: files, scope: files, ${integration} }]
+routes: [{ path: /files, ${route} }]
+${rest}
+`,
+  );
+  const { code, stderr } = await runCommand(['check', '-c', file, '--set', 'pages.url=shared']);
+  expect([code, stderr]).toEqual([0, expect.anything()]);
+  return stderr.split('\n').filter((line) => line.includes('no other way to obtain a token'));
+}
+
+test.each([
+  ['a person without a password', ACCESS],
+  ['only device authorization', `${ACCESS}, grants: [device]`],
+  ['only certificates', `${ACCESS}, grants: [certificate]`],
+])('check warns that nobody can obtain a token: %s', async (_, integration) => {
+  expect(await check(integration)).toHaveLength(1);
+});
+
+test.each([
+  ['a client secret', `grants: [client], clientSecretHashes: ["${HASH}"]`, ''],
+  [
+    'an OpenID provider',
+    ACCESS,
+    'signIn: { openid: { corp: { title: Corp, issuer: "https://id.test", clientId: a, directory: staff, means: userName } } }',
+  ],
+])('check does not warn: %s', async (_, integration, rest) => {
+  expect(await check(integration, rest)).toEqual([]);
+});
+
+test('check does not warn if no route requires a token', async () => {
+  expect(await check(ACCESS, '', 'public: true')).toEqual([]);
+});
