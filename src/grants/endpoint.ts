@@ -21,6 +21,8 @@ import { forRequest, type GrantDeps } from './deps.ts';
 import { describeCertificate } from './issue.ts';
 import type { RateLimitKey } from './rate-limit-key.ts';
 
+const MAX_CLIENT_ID_LENGTH = 256;
+
 /** What the token API (`Authorize/…`) and the OAuth endpoints (`oauth2/…`) have in common. */
 export interface EndpointService<Name extends string> {
   readonly grantDeps: GrantDeps;
@@ -132,6 +134,12 @@ export async function handleEndpoint<Name extends string, Service extends Endpoi
   }
 }
 
+/** As the request states it, authenticated or not. */
+function describeStatedClient(parameters: Parameters): LogFields {
+  const clientId = parameters.get('client_id');
+  return clientId === undefined ? {} : { clientId: clientId.slice(0, MAX_CLIENT_ID_LENGTH) };
+}
+
 async function runEndpoint<Name extends string, Service extends EndpointService<Name>>(
   api: EndpointSet<Name, Service>,
   endpoint: Endpoint<Name, Service>,
@@ -148,6 +156,7 @@ async function runEndpoint<Name extends string, Service extends EndpointService<
     if (isDenial(refusal))
       service.grantDeps.log.audit('grant_denied', {
         operation: api.getAuditName(name),
+        ...describeStatedClient(parameters),
         ...toAuditFields(refusal),
         ...describePresentedCertificate(service, context, refusal),
       });

@@ -62,14 +62,12 @@ export function createClientAssertions({
       if (key === undefined) return fail('unknown key');
       try {
         const verificationKey = await key.import(alg);
-        if (!(await verificationKey.verify(assertion))) return fail('not authentic or not valid now');
+        if (!(await verificationKey.verify(assertion))) return fail('invalid signature');
       } catch (error) {
-        if (error instanceof JOSEError || error instanceof TypeError)
-          return fail('not authentic or not valid now');
+        if (error instanceof JOSEError || error instanceof TypeError) return fail('unusable key');
         throw error;
       }
-      if (findClaimFault(claims, CLAIM_RULES, now) !== undefined)
-        return fail('not authentic or not valid now');
+      if (findClaimFault(claims, CLAIM_RULES, now) !== undefined) return fail('expired or not valid yet');
       return exp > now ? { ok: true, tokenId: jti, expires: exp } : fail('expired');
     },
   };
