@@ -165,12 +165,11 @@ export class Http2Connection implements DeadlineEntry {
     // Twice as much, so that a section that is too large gets a 431.
     this.#maxHeaderBlock = 2 * Math.max(MIN_HEADER_BLOCK_LIMIT, limits.headers);
     this.#resets = new Allowance(limits.streams + RESETS.beyondStreams, RESETS.perSecond);
-    this.writer = new FrameWriter(socket);
+    this.writer = new FrameWriter(socket, this.#onDrain);
     this.#firstRequestDeadline = performance.now() + limits.headerTimeout * 1_000;
     this.deadline = this.#firstRequestDeadline;
     deadlines.add(this);
-    socket.on('data', this.#onData).on('drain', this.#onDrain);
-    socket.on('end', this.#onEnd).on('close', this.#onClose);
+    socket.on('data', this.#onData).on('end', this.#onEnd).on('close', this.#onClose);
     this.writer.settings([
       [Setting.maxConcurrentStreams, limits.streams],
       [Setting.maxHeaderListSize, limits.headers],

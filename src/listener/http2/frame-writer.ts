@@ -2,11 +2,10 @@ import type { Socket } from 'node:net';
 import { createBufferPool, type PooledBuffer } from '../../lib/buffer-pool.ts';
 import { Flag, FRAME_HEADER_SIZE, FrameType, MAX_FRAME_SIZE } from './protocol.ts';
 
-/**
- * Below the high-water mark of a socket (64 KiB): a write that reaches it counts as one that the client does not keep up
- * with, even if the kernel takes all of it.
- */
-const MAX_WRITE = 57_344;
+/** The most that is written at once. */
+const MAX_WRITE = 65_536;
+/** While a write is being sent, this much is collected for the next one. */
+const HIGH_WATER_MARK = 49_152;
 const NO_BYTES = Buffer.alloc(0);
 const outputBuffers = createBufferPool([4_096, 16_384, MAX_WRITE], 0);
 
@@ -26,44 +25,92 @@ function flushAll(): void {
   for (const writer of writers) writer.flush();
 }
 
-/** Collects the frames of one event-loop iteration, of all streams of a connection, and writes them at once. */
+interface CollectedFrames {
+  readonly buffer: PooledBuffer;
+  readonly length: number;
+}
+
+/**
+ * Collects the frames of one event-loop iteration, of all streams of a connection, and writes them at once. There is one write
+ * at a time: a TLS socket copies buffers together that wait for it.
+ */
 export class FrameWriter {
   readonly #socket: Socket;
+  readonly #onDrain: () => void;
   #buffer: PooledBuffer | undefined = undefined;
   #length = 0;
+  /** Full buffers that wait for the write. */
+  readonly #full: CollectedFrames[] = [];
+  #fullBytes = 0;
+  /** Of the write that is being sent. */
+  #sendingBytes = 0;
   /** The position of the last frame if it is DATA that can be extended, and its stream. */
   #dataAt = -1;
   #dataStreamId = 0;
   #isWaiting = false;
 
-  constructor(socket: Socket) {
+  /** `onDrain`: the client keeps up again, after `needsDrain` was true. */
+  constructor(socket: Socket, onDrain: () => void) {
     this.#socket = socket;
+    this.#onDrain = onDrain;
   }
 
   /** The client does not keep up with what was written. */
   get needsDrain(): boolean {
-    return this.#socket.writableNeedDrain;
+    return this.#sendingBytes > 0 && this.#fullBytes + this.#length >= HIGH_WATER_MARK;
   }
 
   /** Bytes that were not given to the kernel. */
   get unsentBytes(): number {
-    return this.#length + this.#socket.writableLength;
+    return this.#sendingBytes + this.#fullBytes + this.#length;
   }
 
+  /** Writes what was collected, unless a write is being sent: then it follows that. */
   flush(): void {
     this.#isWaiting = false;
+    if (this.#sendingBytes === 0) this.#writeNext();
+  }
+
+  #writeNext(): void {
+    const next = this.#takeFull() ?? this.#takeCollected();
+    if (next === undefined || !this.#socket.writable) return;
+    const { buffer, length } = next;
+    this.#sendingBytes = length;
+    this.#socket.write(buffer.bytes.subarray(0, length), (error) => {
+      const neededDrain = this.needsDrain;
+      this.#sendingBytes = 0;
+      buffer.release(error);
+      // The socket is being closed.
+      if (error !== undefined && error !== null) return;
+      this.#writeNext();
+      if (neededDrain && !this.needsDrain) this.#onDrain();
+    });
+  }
+
+  #takeFull(): CollectedFrames | undefined {
+    const first = this.#full.shift();
+    if (first !== undefined) this.#fullBytes -= first.length;
+    return first;
+  }
+
+  #takeCollected(): CollectedFrames | undefined {
     const buffer = this.#buffer;
     const length = this.#length;
     this.#buffer = undefined;
     this.#length = 0;
     this.#dataAt = -1;
-    if (buffer !== undefined && this.#socket.writable)
-      this.#socket.write(buffer.bytes.subarray(0, length), buffer.release);
+    return buffer && { buffer, length };
   }
 
   /** Writes what was collected, and ends the connection. */
   end(): void {
-    this.flush();
+    const collected = this.#takeCollected();
+    const rest = this.#full.splice(0);
+    if (collected !== undefined) rest.push(collected);
+    this.#fullBytes = 0;
+    if (this.#socket.writable)
+      for (const { buffer, length } of rest)
+        this.#socket.write(buffer.bytes.subarray(0, length), buffer.release);
     this.#socket.end();
   }
 
@@ -183,8 +230,17 @@ export class FrameWriter {
     return out;
   }
 
+  /** Makes room for more frames. */
+  #setAside(): void {
+    if (this.#sendingBytes === 0) return this.#writeNext();
+    const collected = this.#takeCollected();
+    if (collected === undefined) return;
+    this.#full.push(collected);
+    this.#fullBytes += collected.length;
+  }
+
   #reserve(size: number): Buffer {
-    if (this.#length + size > MAX_WRITE) this.flush();
+    if (this.#length + size > MAX_WRITE) this.#setAside();
     let buffer = this.#buffer;
     if (buffer === undefined) {
       this.#length = 0;

@@ -1,3 +1,4 @@
+import { createBufferPool } from '../../lib/buffer-pool.ts';
 import type { DeadlineEntry } from '../../lib/deadlines.ts';
 import { ByteQueue } from './byte-queue.ts';
 import type { Http2Connection } from './connection.ts';
@@ -34,6 +35,8 @@ const FORWARDING_WINDOW = 262_144;
 /** More than is buffered for a request that waits. */
 const FORWARDING_BYTES = 131_072;
 
+const unsentBuffers = createBufferPool();
+
 /** One request and its response (RFC 9113 §5). */
 export class Http2Stream implements DeadlineEntry {
   /** While the client does not read the response. */
@@ -63,7 +66,7 @@ export class Http2Stream implements DeadlineEntry {
   #awaitsReadEnd = false;
   #isEndReported = false;
   /** Written, and not sent. */
-  readonly #unsent = new ByteQueue();
+  readonly #unsent = new ByteQueue(unsentBuffers);
   #endsAfterUnsent = false;
 
   constructor(connection: Http2Connection, id: number, fields: RequestFields, isInputEnded: boolean) {
