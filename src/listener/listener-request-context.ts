@@ -12,7 +12,7 @@ type ContextInit = Pick<
 
 /**
  * A class, since one is created for each request: each object literal with a getter has a hidden class of its own, which
- * lives until a full garbage collection together with all it refers to (docs/performance.md).
+ * lives until a full garbage collection together with all it refers to (docs/decisions/0040-performance-work.md).
  */
 export class ListenerRequestContext implements RequestContext {
   readonly request: IncomingMessage;

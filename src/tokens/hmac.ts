@@ -2,7 +2,7 @@ import { createHmac, hash } from 'node:crypto';
 
 /**
  * HMAC-SHA-256 (RFC 2104 §2) from two one-shot hashes, base64url. For short texts about twice as fast as `createHmac`,
- * which creates an object per call (docs/performance.md).
+ * which creates an object per call (docs/decisions/0040-performance-work.md).
  */
 export function createHmacSha256(key: Buffer): (text: string) => string {
   const inner = xorPad(key, 0x36);

@@ -2,7 +2,7 @@
  * glibc and V8 memory settings for processes with many TLS connections. Node allocates a 64 KiB read buffer per connection
  * and uses a page or two of it; on the heap, buffers of past connections stay resident. Blocks of that size get their own
  * mapping instead, which is released with the connection. The young generation is limited, because nearly all objects die
- * with their request. Measured in docs/performance.md, "Memory".
+ * with their request. Measured in docs/decisions/0040-performance-work.md, "Memory".
  *
  * They are read at process start: the image and the systemd unit set them for the first process.
  */
