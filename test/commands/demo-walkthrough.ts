@@ -68,7 +68,7 @@ export const walkThrough = (shell: string, curl: boolean): object =>
 
     test('a revocation invalidates the token', async () => {
       const [revoked, after] = await paste(4);
-      expect(revoked).toBe('  [200]\n');
+      expect(revoked).toBe('{}  [200]\n');
       expect(after).toMatch(/"error":"invalid_token".*revoked.*\[401\]\n$/);
     });
 
