@@ -8,7 +8,7 @@ const CONFIGURATION = `
 publicUrl: https://gate.test
 pages: { url: shared }
 listen: { behindTls: true }
-integrations: [{ clientId: app, scope: "admin:manage", access: [{ directory: staff }] }]
+integrations: [{ clientId: app, scope: "admin:manage", grants: [client], clientSecretHashes: ["sha256:${'A'.repeat(43)}"] }]
 directories: { staff: { label: local, derive: true } }
 upstreams: { default: { url: "http://127.0.0.1:9" } }
 routes:

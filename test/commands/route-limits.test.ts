@@ -9,7 +9,7 @@ publicUrl: https://gate.test
 pages: { url: shared }
 listen: { behindTls: true }
 trustedProxies: [10.0.0.1]
-integrations: [{ clientId: app, scope: "files:read", access: [{ directory: staff }] }]
+integrations: [{ clientId: app, scope: "files:read", grants: [client], clientSecretHashes: ["sha256:${'A'.repeat(43)}"] }]
 directories: { staff: { label: local, derive: true } }
 upstreams: { default: { url: "http://127.0.0.1:9" } }
 limits: { routes: 100/s }

@@ -11,7 +11,7 @@ type Found<T> = Exclude<T, false | undefined | null | 0 | ''>;
 export async function until<T>(
   what: string,
   check: () => T | Promise<T>,
-  seconds: number = 30,
+  seconds: number = 60,
 ): Promise<Found<T>> {
   const end = now() + seconds * 1_000;
   for (;;) {
