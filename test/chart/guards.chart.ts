@@ -23,7 +23,7 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'two pods and the embedded store',
     from: 'embedded',
     change: { replicaCount: 2 },
-    message: "store.type: embedded is one pod's own",
+    message: 'store.type: embedded supports only one pod',
   },
   {
     name: 'autoscaling and the embedded store',
@@ -35,7 +35,7 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'sidecars and the embedded store',
     from: 'sidecar-embedded',
     change: { sidecar: { singleReplica: false } },
-    message: 'one store for each replica of your application',
+    message: 'gives each replica of your application its own store',
   },
   {
     name: 'a certificate from two places',
@@ -53,13 +53,13 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'TLS settings of a listener without TLS',
     from: 'ingress',
     change: { config: { listen: { tls: { askCertificate: 'always' } } } },
-    message: 'config.listen.tls: is of a listener that speaks TLS',
+    message: 'config.listen.tls: has no effect',
   },
   {
     name: 'no certificate',
     from: 'embedded',
     change: { tls: { existingSecret: '' } },
-    message: 'tls: give existingSecret',
+    message: 'tls: no certificate is configured',
   },
   {
     name: 'cert-manager without an Issuer',
@@ -71,7 +71,7 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'two configurations',
     from: 'embedded',
     change: { existingConfigMap: 'mine' },
-    message: 'config: would not be used beside existingConfigMap',
+    message: 'config: has no effect with existingConfigMap',
   },
   {
     name: 'no address for clients',
@@ -107,13 +107,13 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'a key without its Secret',
     from: 'embedded',
     change: { store: { type: 'redis', redis: { urlKey: 'url' } } },
-    message: 'store.redis.urlKey: needs store.redis.existingSecret',
+    message: 'store.redis.urlKey: requires store.redis.existingSecret',
   },
   {
     name: 'a password in the URL',
     from: 'embedded',
     change: { store: { type: 'redis', redis: { url: 'redis://me:hunter2@redis.shop.svc:6379' } } },
-    message: 'store.redis.url: holds a password',
+    message: 'store.redis.url: contains a password',
   },
   {
     name: 'a sidecar without a podSelector',
@@ -125,19 +125,19 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'replicas of a sidecar',
     from: 'sidecar',
     change: { replicaCount: 3 },
-    message: 'mode: sidecar has no pods of its own',
+    message: 'mode: a sidecar runs in the pods of your application',
   },
   {
     name: 'a ServiceMonitor of a sidecar',
     from: 'sidecar',
     change: { metrics: { serviceMonitor: { enabled: true } } },
-    message: 'a sidecar is watched by metrics.podMonitor',
+    message: 'for a sidecar, use metrics.podMonitor',
   },
   {
     name: 'the port of the application is taken',
     from: 'sidecar',
     change: { sidecar: { upstreamPort: 8443 } },
-    message: 'sidecar.upstreamPort: is a port of gatehouse itself',
+    message: 'sidecar.upstreamPort: is also a port of gatehouse',
   },
   {
     name: 'one port for both listeners',
@@ -149,19 +149,19 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'an Ingress with client certificates',
     from: 'ingress',
     change: { ingress: { clientCertificates: '' } },
-    message: 'ingress: ends TLS, so client certificates never reach gatehouse',
+    message: 'ingress: terminates TLS, so client certificates do not reach gatehouse',
   },
   {
     name: 'an HTTPRoute with client certificates',
     from: 'gateway-api-http',
     change: { clientCA: { existingSecret: 'staff-ca' } },
-    message: 'gatewayApi.httpRoute: ends TLS, so client certificates never reach gatehouse',
+    message: 'gatewayApi.httpRoute: terminates TLS, so client certificates do not reach gatehouse',
   },
   {
     name: 'a certificate header without trusted sources',
     from: 'ingress',
     change: { config: { certificates: { forwardedFrom: [] } } },
-    message: 'ingress.clientCertificates: header needs config.certificates.forwardedFrom',
+    message: 'ingress.clientCertificates: header requires config.certificates.forwardedFrom',
   },
   {
     name: 'a certificate header without its name',
@@ -207,38 +207,37 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'a header that every pod could write',
     from: 'ingress',
     change: { networkPolicy: { from: [] } },
-    message:
-      'networkPolicy.from: is empty, so whatever runs at an address of config.certificates.forwardedFrom',
+    message: 'networkPolicy.from: is empty, so any client at an address in config.certificates.forwardedFrom',
   },
   {
     name: 'TLS passed by the Ingress to plain HTTP',
     from: 'ingress',
     change: { ingress: { clientCertificates: 'passthrough' } },
-    message: 'ingress.clientCertificates: passthrough leaves TLS to gatehouse',
+    message: 'ingress.clientCertificates: passthrough requires TLS in gatehouse',
   },
   {
     name: 'Redis that would not be used',
     from: 'redis',
     change: { store: { type: 'embedded' }, replicaCount: 1 },
-    message: 'store.redis: is given, but store.type is embedded',
+    message: 'store.redis: has no effect, because store.type is embedded',
   },
   {
     name: 'TLS to Redis that would not be spoken',
     from: 'redis',
     change: { store: { redis: { tls: { existingSecret: 'redis-tls' } } } },
-    message: 'store.redis.tls: is given, but store.redis.url does not ask for TLS',
+    message: 'store.redis.tls: has no effect, because store.redis.url does not use TLS',
   },
   {
     name: 'a client certificate for Redis without its key',
     from: 'redis-secret',
     change: { store: { redis: { tls: { keyKey: '' } } } },
-    message: 'store.redis.tls: needs certificateKey and keyKey',
+    message: 'store.redis.tls: set both certificateKey and keyKey',
   },
   {
     name: 'a password in a URL of the configuration',
     from: 'embedded',
     change: { config: { upstreams: { default: { url: 'http://me:hunter2@orders.shop.svc:8080' } } } },
-    message: 'config: holds a URL with a password',
+    message: 'config: contains a URL with a password',
   },
   {
     name: 'cert-manager without a name for the certificate',
@@ -256,7 +255,7 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'fewer pods at most than at least',
     from: 'autoscaling',
     change: { autoscaling: { minReplicas: 20 } },
-    message: 'autoscaling: minReplicas is more than maxReplicas',
+    message: 'autoscaling: minReplicas is greater than maxReplicas',
   },
   {
     name: 'autoscaling by nothing',
@@ -264,25 +263,25 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     change: {
       autoscaling: { targetCPUUtilizationPercentage: null, targetMemoryUtilizationPercentage: null },
     },
-    message: 'autoscaling: has nothing to go by',
+    message: 'autoscaling: has no target',
   },
   {
     name: 'a node port of a Service that has none',
     from: 'embedded',
     change: { service: { nodePort: 30_443 } },
-    message: 'service: nodePort and externalTrafficPolicy are of the types',
+    message: 'service: nodePort and externalTrafficPolicy require the type',
   },
   {
     name: 'a load balancer that is none',
     from: 'load-balancer',
     change: { service: { type: 'NodePort' } },
-    message: 'service: loadBalancerClass and loadBalancerSourceRanges are of the type',
+    message: 'service: loadBalancerClass and loadBalancerSourceRanges require the type',
   },
   {
     name: 'a name that no Service may have',
     from: 'embedded',
     change: { fullnameOverride: 'front.door' },
-    message: 'fullnameOverride: is needed; "front.door" would be the name of the Service',
+    message: 'fullnameOverride: is required; "front.door" is not a valid name of a Service',
   },
   {
     name: 'a cluster issuer with two configurations',
@@ -354,7 +353,7 @@ test.each([
   const open = (extra: object) =>
     templateWith(valuesFile('sidecar'), { networkPolicy: { extraIngress: [{ ...rule, ...extra }] } });
   expect(open({}).stderr).toContain(
-    'networkPolicy.extraIngress: opens port 8080 of the application to everybody',
+    'networkPolicy.extraIngress: opens port 8080 of the application to all sources',
   );
   // It may be opened to listed sources, such as Prometheus.
   expect(open({ from: [{ podSelector: { matchLabels: { app: 'scraper' } } }] }).status).toBe(0);
@@ -370,7 +369,7 @@ test.each([
       networkPolicy: { extraIngress: [{ ports: [{ port }] }] },
       config: { upstreams },
     });
-  const reported = `networkPolicy.extraIngress: opens port ${port} of the application to everybody`;
+  const reported = `networkPolicy.extraIngress: opens port ${port} of the application to all sources`;
   expect(open({ default: { url } }).stderr).toContain(reported);
   expect(open({ other: { urls: ['http://192.0.2.7:8080', url] } }).stderr).toContain(reported);
   expect(open({ other: { url: `http://192.0.2.7:${port}` } }).status).toBe(0);
@@ -385,7 +384,7 @@ test.each([
   const open = (from: string, extra: object) =>
     templateWith(valuesFile(from), { networkPolicy: { extraIngress: [{ ...rule, ...extra }] } });
   expect(open('ingress', {}).stderr).toContain(
-    'networkPolicy.extraIngress: opens the public port to everybody, so whatever runs at an address',
+    'networkPolicy.extraIngress: opens the public port to all sources, so any client at an address',
   );
   expect(open('ingress', { from: [{ podSelector: { matchLabels: { app: 'edge' } } }] }).status).toBe(0);
   if (rule.ports !== undefined) expect(open('embedded', {}).status).toBe(0);
@@ -398,7 +397,7 @@ test.each([
 ])('A3 further rules do not open the admin port to all sources: $name', ({ rule }) => {
   const open = (extra: object) =>
     templateWith(valuesFile('embedded'), { networkPolicy: { extraIngress: [{ ...rule, ...extra }] } });
-  expect(open({}).stderr).toContain('networkPolicy.extraIngress: opens the admin port to everybody');
+  expect(open({}).stderr).toContain('networkPolicy.extraIngress: opens the admin port to all sources');
   expect(open({ from: [{ podSelector: { matchLabels: { app: 'prometheus' } } }] }).status).toBe(0);
 });
 
@@ -412,11 +411,11 @@ test.each([
   { name: 'an empty peer', from: [{}] },
 ])('A3 an allowed source is not specified as every source: $name', ({ from }) => {
   expect(templateWith(valuesFile('ingress'), { networkPolicy: { from } }).stderr).toContain(
-    'networkPolicy.from: is everybody, so whatever runs at an address',
+    'networkPolicy.from: allows all sources, so any client at an address',
   );
   const rule = { from, ports: [{ port: 8080 }] };
   expect(templateWith(valuesFile('sidecar'), { networkPolicy: { extraIngress: [rule] } }).stderr).toContain(
-    'networkPolicy.extraIngress: opens port 8080 of the application to everybody',
+    'networkPolicy.extraIngress: opens port 8080 of the application to all sources',
   );
   // Without a trusted header, the public port may be open to all.
   if (Object.keys(from[0] ?? {}).length > 0)
@@ -454,7 +453,7 @@ test('A3 a password in the Redis URL is detected with any special characters', (
     expect([url, status, stderr]).toEqual([
       url,
       1,
-      expect.stringContaining('store.redis.url: holds a password'),
+      expect.stringContaining('store.redis.url: contains a password'),
     ]);
   }
 });

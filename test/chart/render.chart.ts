@@ -159,18 +159,20 @@ const renderNotes = (file: string, changes: readonly string[] = []): string => {
 
 test('the notes of a sidecar state which ports the policy closes, and that none are closed without it', () => {
   const shut = renderNotes(valuesFile('sidecar'));
-  expect(shut).toContain('Until it is there nobody reaches them: the NetworkPolicy is in force already.');
-  expect(shut).toContain('Policies add up');
+  expect(shut).toContain(
+    'Until then, clients cannot reach these pods, because the NetworkPolicy applies already.',
+  );
+  expect(shut).toContain('Policies are additive');
   const open = renderNotes(valuesFile('sidecar'), ['--set', 'networkPolicy.enabled=false']);
-  expect(open).not.toContain('is in force');
-  expect(open).toContain('whoever reaches the pods can go around gatehouse, to port 8080 of the application');
+  expect(open).not.toContain('applies already');
+  expect(open).toContain('clients that reach the pods can bypass gatehouse, at port 8080 of the application');
 });
 
 test('the notes warn about an image without a registry', () => {
-  const sentence = 'The image gatehouse:0.1.0 names no registry';
+  const sentence = 'The image gatehouse:0.1.0 has no registry';
   expect(renderNotes(valuesFile('redis'))).toContain(sentence);
   expect(renderNotes(valuesFile('redis'), ['--set', 'image.registry=registry.example.test'])).not.toContain(
-    'names no registry',
+    'has no registry',
   );
 });
 
@@ -179,14 +181,14 @@ test('the notes list what the owner of the application must provide', () => {
     '- name: "mine"',
   );
   expect(renderNotes(valuesFile('sidecar'))).toContain(
-    '`terminationGracePeriodSeconds` of the pods: at least 40',
+    'Set `terminationGracePeriodSeconds` of the pods to at least 40',
   );
   expect(renderNotes(valuesFile('sidecar-embedded'))).toContain('strategy.type: Recreate');
   expect(renderNotes(valuesFile('sidecar'))).not.toContain('Recreate');
 });
 
 test('the notes warn about a header that every pod could send, and about a Gateway that sends plain HTTP to a TLS port', () => {
-  const header = 'can be anybody by writing the header';
+  const header = 'can send the certificate of another client';
   expect(renderNotes(valuesFile('ingress'), ['--set', 'networkPolicy.enabled=false'])).toContain(header);
   expect(renderNotes(valuesFile('ingress'))).not.toContain(header);
   const own = ['--set', 'tls.terminatedInFront=false', '--set', 'tls.existingSecret=mine'];
