@@ -94,6 +94,7 @@ Other events are about gatehouse itself. Events of the store:
 
 | event | level | meaning |
 | --- | --- | --- |
+| \`store_unreachable_at_start\` | error | Redis is unreachable: \`reason\`. No request is served before the keys are verified against it; gatehouse retries until it is reachable. |
 | \`store_unreachable\` | error | Redis is unreachable or does not respond: \`address\` (host and port, never a password) and \`reason\`. Repeated once a minute while it is unreachable, with the seconds so far in \`unreachable_s\`. |
 | \`store_reachable\` | warn | Redis has responded again without a failure for two seconds; \`unreachable_s\` is the length of the outage in seconds. |
 | \`store_alert\` | error | Redis has lost data, or its clock differs from that of gatehouse: \`what\`. |
@@ -127,6 +128,34 @@ Other events:
 | \`admin_host_refused\` | warn | A request to the admin listener named a host that is not accepted there (421): \`host\`, \`peer\`. Add the name to \`admin.hostNames\` and restart gatehouse, or use an IP address. Once for each host, at most 256 hosts, a few at a time. |
 | \`admin_token_refused\` | error | Other users can read the file of the admin token, so the token is refused (401): \`file\`, \`problem\`. Run \`chmod 600\`, and replace the token if it may have been read. At most once a minute. |
 | \`admin_token_restricted\` | warn | Found at start: the group of the file of the admin token could read it, as after \`fsGroup\` of Kubernetes; it has mode 600 now: \`problem\`. |
+| \`public_url_changed\` | warn | A reload changed \`publicUrl\`, the issuer of tokens: older access tokens are rejected, and clients obtain new ones with a refresh. |
+| \`listener_failed\`, \`stop_failed\` | error | The listener reported an error; shutting down failed: \`error\`. |
+| \`connections_dropped\` | warn | \`limits.connections\` was reached, and new connections were closed: \`count\`, \`limit\`. |
+| \`http2_connection_closed\` | warn | A client exceeded a limit of its HTTP/2 connection, which was closed with ENHANCE_YOUR_CALM: \`peer\`, and the limit in \`why\`, such as \`too many pings\` ([limits](decisions/0038-http2-server.md)). |
+| \`tls_handshake_failed\`, \`connection_rejected\` | debug | A TLS handshake failed; a connection was closed before it: \`peer\`, and \`code\` or \`why\`. |
+| \`event_loop_overloaded\`, \`event_loop_recovered\` | warn | The process is too busy to respond in time, and rejects some requests with 503 until it has recovered: \`delayMs\`. |
+| \`upstream_retried\` | warn | A request was sent again, because its connection to the upstream was closed before a response: \`upstream\`, \`error\`. |
+| \`websocket_aborted\` | debug | A WebSocket was closed by an error of either side: \`error\`. |
+| \`stream_ended\` | info | A response or WebSocket was ended because its token has expired or was revoked: \`rule\`, \`grant\`, \`reason\`. |
+| \`stream_check_failed\` | error | Running streams could not be checked for revoked tokens; the check is repeated: \`error\`. |
+| \`forward_auth_peer_not_trusted\` | warn | A peer that is not in \`trustedProxies\` used forward-auth, and was refused: \`peer\`. |
+| \`forward_auth_ambiguous\`, \`forward_auth_failed\` | warn, error | The headers of a proxy describe no single request: \`detail\`; a dependency failed during the check: \`error\`. |
+| \`groups_truncated\` | warn | A user is in more groups than are read; the others are ignored: \`directory\` or \`provider\`, \`groups\`. |
+| \`openid_refused\` | warn | A sign-in at an OpenID provider was refused: \`provider\`, \`reason\`. |
+| \`page_failed\` | error | A page could not be shown because of a dependency or a bug: \`request_id\`, \`error\`. |
+| \`sign_out_revocation_failed\` | error | A user signed out, but the session could not be revoked in the store: \`error\`. |
+| \`admin_request_failed\`, \`metrics_failed\` | error | A request to the admin listener failed because of a dependency: \`code\` or \`error\`. |
+| \`admin_tls_reload_failed\` | error | Changed certificates of the admin listener could not be loaded: \`error\`. The previous ones stay in use. |
+| \`audit_sink_failed\`, \`audit_sink_recovered\` | error, warn | The audit sink does not accept events; it accepts them again: \`failures\`. |
+| \`audit_sink_reload_failed\` | error | A changed audit sink could not be opened: \`problems\`. The previous one stays in use. |
+| \`span_export_failed\` | warn | Traces cannot be exported: \`error\`. |
+| \`watch_failed\` | warn | A folder cannot be watched for changes; it is checked every 30 seconds instead: \`error\`. |
+| \`service_manager_unreachable\` | warn | systemd could not be notified: \`problem\`. |
+| \`debugger_refused\` | warn | SIGUSR1 was received. The debugger of Node is not available, since it would expose keys and tokens. |
+| \`workers_restarting\`, \`workers_restarted\` | info | The workers are being replaced; all were replaced. |
+| \`worker_start_failed\`, \`worker_replace_failed\` | error | A worker could not start: \`problems\`. The old one keeps running while workers are being replaced. |
+| \`worker_unreachable\` | warn | A message to a worker could not be delivered: \`error\`. |
+| \`worker_restart_unavailable\` | warn | SIGUSR2 was received, but there are no workers (\`listen.workers\`). |
 | \`worker_exited\` | error | A worker process exited unexpectedly; another one is started. |
 | \`internal_error\` | error | A bug in gatehouse; please report it. |
 

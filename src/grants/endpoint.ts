@@ -137,7 +137,7 @@ export async function handleEndpoint<Name extends string, Service extends Endpoi
 /** As the request states it, authenticated or not. */
 function describeStatedClient(parameters: Parameters): LogFields {
   const clientId = parameters.get('client_id');
-  return clientId === undefined ? {} : { clientId: clientId.slice(0, MAX_CLIENT_ID_LENGTH) };
+  return clientId === undefined ? {} : { client: clientId.slice(0, MAX_CLIENT_ID_LENGTH) };
 }
 
 async function runEndpoint<Name extends string, Service extends EndpointService<Name>>(

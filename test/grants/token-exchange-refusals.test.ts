@@ -160,7 +160,7 @@ describe('refused requests', () => {
     await exchange(token);
     expect(gateway.auditEvents('grant_denied').at(-1)).toMatchObject({
       reason: 'subject_not_allowed',
-      clientId: 'jobs',
+      client: 'jobs',
       identity: 'cluster:system:serviceaccount:other:builder',
     });
     const [, payload = 'none', signature = 'none'] = token.split('.');
