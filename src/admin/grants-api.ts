@@ -379,7 +379,10 @@ async function findIdentityInGrants(
   const grants = await findLiveGrants(deps, { filter });
   const identities = [...new Set(grants.map(({ identity }) => identity))];
   const [identity] = identities;
-  if (identity === undefined) throw notFound(`No user and no live grant has this ${field}.`);
+  if (identity === undefined)
+    throw notFound(
+      `No user and no live grant has this ${field}. Revoke users of a trusted issuer by their identity, which is in the log lines of their requests.`,
+    );
   if (identities.length > 1) throw ambiguous(identities);
   return identity;
 }

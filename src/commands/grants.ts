@@ -184,7 +184,7 @@ async function revokeHolder(
   if (typeof live === 'number')
     context.stdout(
       live === 0
-        ? `There was no live grant. If you expected one, check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
+        ? `There was no live grant here; tokens of trusted issuers are not counted. If you expected a grant, check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
         : `Live grants revoked: ${live}.\n`,
     );
 }

@@ -48,3 +48,21 @@ test.each([
 test('check does not warn if no route requires a token', async () => {
   expect(await check(ACCESS, '', 'public: true')).toEqual([]);
 });
+
+test('check names the missing grant type of an integration with a secret', async () => {
+  const file = join(testFolder(), 'gatehouse.yaml');
+  writeFileSync(
+    file,
+    `
+publicUrl: https://gate.test
+listen: { behindTls: true }
+pages: { url: shared }
+upstreams: { default: { url: "http://127.0.0.1:9" } }
+integrations: [{ clientId: files, scope: files, clientSecretHashes: ["${HASH}"] }]
+routes: [{ path: /files, requires: files }]
+`,
+  );
+  expect((await runCommand(['check', '-c', file])).stderr).toContain(
+    'warning: integrations[0].grants: does not include client, although the integration has a secret or a key',
+  );
+});

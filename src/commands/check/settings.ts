@@ -24,10 +24,15 @@ export const checkLikelyMistakes: Check = (settings) => {
   const usedUpstreams = new Set(routes.map(({ upstream }) => upstream));
   return {
     warnings: [
-      ...integrations.flatMap(({ access, exchange, grants }, index) =>
-        access.length === 0 && exchange.length === 0 && !grants.includes('client')
-          ? [`integrations[${index}].access: is empty, so this integration cannot be used`]
-          : [],
+      ...integrations.flatMap(
+        ({ access, exchange, grants, clientSecretHashes, jwks, jwksFile, jwksUri }, index) =>
+          access.length === 0 && exchange.length === 0 && !grants.includes('client')
+            ? [
+                clientSecretHashes.length > 0 || jwks !== undefined || (jwksFile ?? jwksUri) !== undefined
+                  ? `integrations[${index}].grants: does not include client, although the integration has a secret or a key, so it cannot be used`
+                  : `integrations[${index}].access: is empty, so this integration cannot be used`,
+              ]
+            : [],
       ),
       ...routes.flatMap(({ path, reportOnly }, index) =>
         reportOnly

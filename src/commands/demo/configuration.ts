@@ -61,7 +61,7 @@ introspection:                           # who may introspect tokens: your other
 
 upstreams:
   default:
-    url: http://127.0.0.1:${apiPort}           # the demo API; replace it with yours
+    url: http://127.0.0.1:${apiPort}           # your API; npm start uses the demo API instead
 
 routes:                                  # first match wins; requests without a match are denied
   - path: /health
@@ -78,7 +78,7 @@ routes:                                  # first match wins; requests without a 
     requires: any-token
 
 shutdown: { preStop: 0s, drain: 2s }     # behind a load balancer: preStop: 5s, drain: 30s
-log: { level: info, format: text, access: { enabled: false } }   # in production: format: json
+log: { level: info, format: text, access: { enabled: false } }   # in production: format: json, without access
 `;
 
 const renderUser = ({ id, name, displayName, email, group, passwordHash }: DemoUser): string =>
