@@ -3,6 +3,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { reduceColours } from '../../tools/png-palette.ts';
 import { DESKTOP, openChromium, openWindow } from '../support/chromium.ts';
 import { tempFolder } from '../support/temp-folder.ts';
 import { PAGES, readPage } from './pages.ts';
@@ -71,9 +72,27 @@ describe('drawings', () => {
   });
 });
 
-test.each(SCREENSHOTS)('%s is a small PNG', (file) => {
-  expect(readFileSync(join(ROOT, file)).subarray(1, 4).toString('latin1')).toBe('PNG');
-  expect(countBytes(file)).toBeLessThan(60_000);
+describe('screenshots', () => {
+  test('a reduced PNG of few colours has the same pixels', async () => {
+    await using browser = await openChromium();
+    const { page } = await openWindow(browser, { viewport: { width: 60, height: 40 } });
+    const stripes = ['#0f766e', '#ffffff', '#b45309'].map(
+      (colour) => `<div style="background:${colour};height:7px;width:${colour.length * 5}px"></div>`,
+    );
+    await page.setContent(`<body style="margin:0">${stripes.join('')}`);
+    const original = await page.screenshot();
+    const reduced = reduceColours(original);
+    expect(reduced.equals(original)).toBe(false);
+    await page.setContent(
+      `<body style="margin:0"><img style="display:block" src="data:image/png;base64,${reduced.toString('base64')}">`,
+    );
+    expect((await page.screenshot()).equals(original)).toBe(true);
+  });
+
+  test.each(SCREENSHOTS)('%s is a small PNG', (file) => {
+    expect(readFileSync(join(ROOT, file)).subarray(1, 4).toString('latin1')).toBe('PNG');
+    expect(countBytes(file)).toBeLessThan(60_000);
+  });
 });
 
 interface ImageReference {
