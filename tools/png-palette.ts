@@ -40,7 +40,7 @@ function paeth(left: number, up: number, corner: number): number {
   return toUp <= toCorner ? up : corner;
 }
 
-function predict(filter: number | undefined, left: number, up: number, corner: number): number {
+function predict(filter: number, left: number, up: number, corner: number): number {
   switch (filter) {
     case 1:
       return left;
@@ -60,7 +60,7 @@ function unfilter(filtered: Buffer, rowBytes: number, pixelBytes: number): Buffe
   const rows = filtered.length / (rowBytes + 1);
   const pixels = Buffer.alloc(rows * rowBytes);
   for (let row = 0; row < rows; row += 1) {
-    const filter = filtered[row * (rowBytes + 1)];
+    const filter = filtered[row * (rowBytes + 1)] ?? 0;
     for (let column = 0; column < rowBytes; column += 1) {
       const at = row * rowBytes + column;
       const left = column < pixelBytes ? 0 : (pixels[at - pixelBytes] ?? 0);

@@ -59,7 +59,7 @@ interface DomWindow {
     querySelectorAll(selector: string): Iterable<DomElement>;
     getElementById(id: string): DomElement | null;
   };
-  getComputedStyle(element: DomElement): { readonly fill: string };
+  readonly getComputedStyle: (element: DomElement) => { readonly fill: string };
 }
 
 const measure = (page: Page): Promise<Drawing> =>
