@@ -1,12 +1,66 @@
-// npm run screenshots [folder]: every page state on a phone and a desktop, in light and dark mode, and some in German.
-import { mkdirSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+// npm run screenshots: the pictures of docs/images/pages.
+// npm run screenshots -- <folder> [state…]: every page state on a phone and a desktop, in light and dark mode, and some in German.
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { BrowserContextOptions, Page } from 'playwright-core';
 import { DESKTOP, openChromium, openWindow, PHONE } from '../test/support/chromium.ts';
 import { STATES, startStatePages } from '../test/support/page-states.ts';
+import { reduceColours } from './png-palette.ts';
 
-const folder = process.argv[2] ?? join(tmpdir(), 'gatehouse-screenshots');
-const wanted = process.argv.slice(3);
+interface Screenshot {
+  readonly state: string;
+  readonly file: string;
+  readonly options: BrowserContextOptions;
+  readonly take?: (page: Page) => Promise<Buffer>;
+}
+
+/** The states that the documentation shows, and the beginnings of the file names. */
+const DOCUMENTED = {
+  code: 'code',
+  'sign-in': 'sign-in',
+  review: 'review',
+  approved: 'approved',
+  denied: 'denied',
+  grants: 'grants',
+  'store-unreachable': 'error',
+};
+const DOCUMENTED_ON_PHONE = new Set(['code', 'review']);
+/** Tall enough for every page, so that nothing is scrolled. */
+const HEIGHT = 1_400;
+const DOCUMENTED_SHAPES = [
+  { shape: 'light', width: 640, colorScheme: 'light' },
+  { shape: 'dark', width: 640, colorScheme: 'dark' },
+  { shape: 'phone', width: 360, colorScheme: 'light' },
+] as const;
+const MARGIN = 24;
+
+/** The content without the empty space around it, with few colours. */
+async function takeSmall(page: Page): Promise<Buffer> {
+  const boxes = await Promise.all(
+    ['header', 'main', 'footer'].map((element) => page.locator(`body > ${element}`).boundingBox()),
+  );
+  const [header, main, footer] = boxes;
+  if (!header || !main || !footer) throw new Error(`${page.url()} lacks a header, main or footer element`);
+  const x = Math.max(0, main.x - MARGIN);
+  const y = Math.max(0, header.y - MARGIN);
+  const width = Math.min(page.viewportSize()?.width ?? 0, main.x + main.width + MARGIN) - x;
+  const clip = { x, y, width, height: footer.y + footer.height + MARGIN - y };
+  return reduceColours(await page.screenshot({ clip }));
+}
+
+const listDocumented = (): Screenshot[] =>
+  Object.entries(DOCUMENTED).flatMap(([state, name]) =>
+    DOCUMENTED_SHAPES.filter(({ shape }) => shape !== 'phone' || DOCUMENTED_ON_PHONE.has(state)).map(
+      ({ shape, width, colorScheme }) => ({
+        state,
+        file: `${name}-${shape}`,
+        options: { viewport: { width, height: HEIGHT }, deviceScaleFactor: 1.5, colorScheme },
+        take: takeSmall,
+      }),
+    ),
+  );
+
 const SHAPES = [
   { shape: 'phone-light', options: { ...PHONE, colorScheme: 'light' } },
   { shape: 'phone-dark', options: { ...PHONE, colorScheme: 'dark' } },
@@ -14,31 +68,42 @@ const SHAPES = [
 ] as const;
 const GERMAN = new Set(['code', 'sign-in', 'review', 'approved', 'grants', 'grants-not-redeemed', 'revoke']);
 
-mkdirSync(folder, { recursive: true });
+const takeWhole = (page: Page): Promise<Buffer> => page.screenshot({ fullPage: true });
+async function takeInGerman(page: Page): Promise<Buffer> {
+  await page.getByRole('link', { name: 'Deutsch' }).click();
+  return takeWhole(page);
+}
+
+const listStates = (wanted: readonly string[]): Screenshot[] =>
+  Object.keys(STATES)
+    .filter((state) => wanted.length === 0 || wanted.includes(state))
+    .flatMap((state) =>
+      SHAPES.flatMap(({ shape, options }) => [
+        { state, file: `${state}.${shape}`, options },
+        ...(shape === 'phone-light' && GERMAN.has(state)
+          ? [{ state, file: `${state}.${shape}.de`, options, take: takeInGerman }]
+          : []),
+      ]),
+    );
+
+const [folder, ...wanted] = process.argv.slice(2);
+const target = folder ?? fileURLToPath(new URL('../docs/images/pages', import.meta.url));
+const screenshots = folder === undefined ? listDocumented() : listStates(wanted);
+
+mkdirSync(target, { recursive: true });
 const browser = await openChromium();
 const pages = await startStatePages();
-let taken = 0;
 try {
-  for (const [name, state] of Object.entries(STATES)) {
-    if (wanted.length > 0 && !wanted.includes(name)) continue;
-    for (const { shape, options } of SHAPES) {
-      await pages.reset();
-      const window = await openWindow(browser, options);
-      const { page } = window;
-      await state.reach({ pages, page });
-      await page.screenshot({ path: join(folder, `${name}.${shape}.png`), fullPage: true });
-      taken += 1;
-      const other = page.getByRole('link', { name: 'Deutsch' });
-      if (shape === 'phone-light' && GERMAN.has(name)) {
-        await other.click();
-        await page.screenshot({ path: join(folder, `${name}.${shape}.de.png`), fullPage: true });
-        taken += 1;
-      }
-      await window.close();
-    }
+  for (const { state, file, options, take = takeWhole } of screenshots) {
+    await pages.reset();
+    const window = await openWindow(browser, options);
+    const { page } = window;
+    await STATES[state]?.reach({ pages, page });
+    writeFileSync(join(target, `${file}.png`), await take(page));
+    await window.close();
   }
 } finally {
   await browser.close();
   await pages.close();
 }
-console.log(`${taken} screenshots in ${folder}`);
+console.log(`${screenshots.length} screenshots in ${target}`);
