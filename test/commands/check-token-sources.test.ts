@@ -43,10 +43,6 @@ test.each([
   expect(await check(integration, rest)).toEqual([]);
 });
 
-test('check does not warn if no route requires a token', async () => {
-  expect(await check(ACCESS, '', 'public: true')).toEqual([]);
-});
-
 test.each([
   ['only certificates, and no issuer', `${ACCESS}, grants: [certificate]`, ''],
   [
@@ -64,3 +60,7 @@ test.each([
     expect(more).toEqual([]);
   },
 );
+
+test('check does not warn if no route requires a token', async () => {
+  expect(await check(ACCESS, '', 'public: true')).toEqual([]);
+});
