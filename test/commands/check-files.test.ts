@@ -209,7 +209,9 @@ integrations: [{ clientId: app, scope: files:read, access: [{ directory: staff }
   const open = '{ path: /app/**, public: true }';
   expect(await check(open, 'pages.url=shared')).toBe('');
   expect(await check(open, 'pages.url=https://login.example.test')).toBe('');
-  expect(await check(open, 'device.enabled=false')).toBe('');
+  expect(await check(open, 'device.enabled=false')).toMatch(
+    /^warning: integrations: none of them can obtain a token[^\n]*\n$/,
+  );
   expect(await check(open, 'pages.url=https://login.elsewhere.test')).toContain(
     'listen.tls.certificate: is not valid for login.elsewhere.test, the host of pages.url',
   );

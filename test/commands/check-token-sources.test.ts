@@ -6,6 +6,8 @@ import { testFolder } from '../support/configuration.ts';
 
 const HASH = `sha256:${'A'.repeat(43)}`;
 const ACCESS = 'access: [{ directory: staff }]';
+const OPENID =
+  'signIn: { openid: { corp: { title: Corp, issuer: "https://id.test", clientId: a, directory: staff, means: userName } } }';
 
 async function check(integration: string, rest = '', route = 'requires: files'): Promise<readonly string[]> {
   const file = join(testFolder(), 'gatehouse.yaml');
@@ -16,14 +18,14 @@ publicUrl: https://gate.test
 listen: { behindTls: true }
 upstreams: { default: { url: "http://127.0.0.1:9" } }
 directories: { staff: { label: local, users: [{ name: carol }] } }
-integrations: [{ clientId: files, scope: files, ${integration} }]
+integrations: [{ clientId: files, scope: files${integration === '' ? '' : `, ${integration}`} }]
 routes: [{ path: /files, ${route} }]
 ${rest}
 `,
   );
   const { code, stderr } = await runCommand(['check', '-c', file, '--set', 'pages.url=shared']);
   expect([code, stderr]).toEqual([0, expect.anything()]);
-  return stderr.split('\n').filter((line) => line.includes('no other way to obtain a token'));
+  return stderr.split('\n').filter((line) => line.includes('obtain a token'));
 }
 
 test.each([
@@ -36,14 +38,28 @@ test.each([
 
 test.each([
   ['a client secret', `grants: [client], clientSecretHashes: ["${HASH}"]`, ''],
-  [
-    'an OpenID provider',
-    ACCESS,
-    'signIn: { openid: { corp: { title: Corp, issuer: "https://id.test", clientId: a, directory: staff, means: userName } } }',
-  ],
+  ['an OpenID provider', ACCESS, OPENID],
 ])('check does not warn: %s', async (_, integration, rest) => {
   expect(await check(integration, rest)).toEqual([]);
 });
+
+test.each([
+  ['only certificates, and no issuer', `${ACCESS}, grants: [certificate]`, ''],
+  [
+    'only device authorization, which is disabled',
+    `${ACCESS}, grants: [device]`,
+    'device: { enabled: false }',
+  ],
+  ['nobody has access', '', ''],
+])(
+  'check does not claim that nobody can sign in where the integrations are the reason: %s',
+  async (_, integration, rest) => {
+    const [warning, ...more] = await check(integration, `${OPENID}\n${rest}`);
+    expect(warning).toContain('integrations: none of them can obtain a token');
+    expect(warning).not.toContain('is empty');
+    expect(more).toEqual([]);
+  },
+);
 
 test('check does not warn if no route requires a token', async () => {
   expect(await check(ACCESS, '', 'public: true')).toEqual([]);

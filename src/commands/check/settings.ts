@@ -81,15 +81,17 @@ export const checkTokenSources: Check = (settings) => {
       grants.includes('client') ||
       (grants.includes('exchange') && exchange.length > 0) ||
       (access.length > 0 &&
-        ((grants.includes('certificate') && hasCertificates) || (grants.includes('device') && hasSignIn))),
+        ((grants.includes('certificate') && hasCertificates) ||
+          (grants.includes('device') && hasSignIn && settings.device.enabled))),
   );
-  return isUsable
-    ? {}
-    : {
-        warnings: [
-          'certificates.issuers: is empty, and there is no other way to obtain a token: no user has a password, and there is no LDAP directory, OpenID provider, client secret or token exchange',
-        ],
-      };
+  if (isUsable) return {};
+  return {
+    warnings: [
+      hasSignIn
+        ? 'integrations: none of them can obtain a token: certificate needs certificates.issuers, device needs device.enabled, both need access, and exchange needs entries in exchange'
+        : 'certificates.issuers: is empty, and there is no other way to obtain a token: no user has a password, and there is no LDAP directory, OpenID provider, client secret or token exchange',
+    ],
+  };
 };
 
 /** Which limits routes have, and what they count. */

@@ -81,6 +81,8 @@ const MAX_TURN_STREAMS = 100;
 /** New connections must be opened well before stream ids run out. */
 const LAST_ACCEPTED_STREAM_ID = 0x3fffffff;
 const LINGER_MS = 1_000;
+/** Since the client has sent something. */
+const DRAINED_LINGER_MS = 5_000;
 /** How long to wait for the acknowledgement of the PING that follows the announcement of a shutdown. */
 const SHUTDOWN_NOTICE_SECONDS = 1;
 const SHUTDOWN_PING = Buffer.from('shutdown', 'latin1');
@@ -196,8 +198,7 @@ export class Http2Connection implements DeadlineEntry {
   #endIfDrained(): void {
     if (this.#state !== 'draining' || this.#streams.size > 0) return;
     this.#state = 'closed';
-    // The client may still read the last responses.
-    this.socket.once('finish', () => destroyAfter(LINGER_MS, this.socket, this.socket));
+    this.socket.once('finish', this.#onSent);
     this.#end(this.#options.stalledSeconds * 1_000);
   }
 
@@ -235,6 +236,15 @@ export class Http2Connection implements DeadlineEntry {
       this.#sendBlocked();
       this.#resume();
     });
+
+  /**
+   * The kernel may hold megabytes that the client has not read. Its window updates show that it reads them: on a socket that is closed,
+   * they would cause a reset, and the rest would be lost.
+   */
+  readonly #onSent = (): void => {
+    const timer = setTimeout(() => this.socket.destroy(), DRAINED_LINGER_MS);
+    this.socket.on('data', () => timer.refresh()).once('close', () => clearTimeout(timer));
+  };
 
   readonly #onEnd = (): void => {
     if (this.#isClosed) return;

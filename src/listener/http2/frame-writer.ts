@@ -80,8 +80,8 @@ export class FrameWriter {
       const neededDrain = this.needsDrain;
       this.#sendingBytes = 0;
       buffer.release(error);
-      // The socket is being closed.
-      if (error !== undefined && error !== null) return;
+      // Of a socket that was destroyed meanwhile, a write can still succeed.
+      if (!this.#socket.writable) return;
       this.#writeNext();
       if (neededDrain && !this.needsDrain) this.#onDrain();
     });

@@ -36,7 +36,7 @@ export class IssuerKey {
     );
   }
 
-  /** Imported once per algorithm; synchronous from then on. */
+  /** Imported once per algorithm; synchronous from then on. Rejects with a `TypeError` if the key cannot be used for it. */
   import(alg: SignatureAlgorithm): VerificationKey | Promise<VerificationKey> {
     let imported = this.#imported.get(alg);
     if (imported === undefined) {
@@ -47,8 +47,14 @@ export class IssuerKey {
   }
 
   async #import(alg: SignatureAlgorithm): Promise<VerificationKey> {
-    // A public key can be exported, whatever `ext` says: `KeyObject.from` requires it.
-    const imported = await importJWK({ ...this.#jwk, alg, ext: true }, alg);
+    let imported: CryptoKey | Uint8Array;
+    try {
+      // A public key can be exported, whatever `ext` says: `KeyObject.from` requires it.
+      imported = await importJWK({ ...this.#jwk, alg, ext: true }, alg);
+    } catch (cause) {
+      // Web Crypto throws a `DOMException` for operations that a public key cannot have.
+      throw new TypeError('the key cannot be imported', { cause });
+    }
     const key = new VerificationKey(alg, imported as CryptoKey);
     this.#imported.set(alg, key);
     return key;

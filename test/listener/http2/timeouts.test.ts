@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { eventLoopTurns } from '../../support/event-loop-turns.ts';
 import {
   CODE,
   type FrameClient,
@@ -180,4 +181,36 @@ test('a client that does not close its side after GOAWAY is disconnected', async
     client.send(pingFrame(1));
     return client.closed();
   });
+});
+
+test('a client that reads slowly gets all of the last response, although the connection is being closed', async () => {
+  const body = 'x'.repeat(2_000_000);
+  let hasSent = false;
+  upstream.respondWith((socket) =>
+    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`, () => (hasSent = true)),
+  );
+  const client = await openClient({
+    updateWindows: true,
+    settings: [
+      [SETTING.headerTableSize, 0],
+      [SETTING.initialWindowSize, body.length],
+    ],
+  });
+  client.send(windowUpdateFrame(0, body.length));
+  client.socket.pause();
+  const stream = client.request(requestFields('/public/1'));
+  await until('the upstream has sent the response', () => hasSent);
+  await eventLoopTurns(200);
+  // GOAWAY, and the end of the wait for its acknowledgement.
+  for (const seconds of [IDLE_SECONDS + TOLERANCE_SECONDS, TOLERANCE_SECONDS]) {
+    advance(seconds);
+    await eventLoopTurns(20);
+  }
+  client.socket.on('data', () => client.socket.pause());
+  await until('the client has read everything', () => {
+    advance(0.5);
+    client.socket.resume();
+    return client.endedCleanly(stream) || client.closed();
+  });
+  expect(client.bodyLength(stream)).toBe(body.length);
 });

@@ -416,6 +416,7 @@ test('a key verifies tokens whatever `ext` says; one that cannot be imported ver
   expect(await readWith({ ext: false })).toBe('accepted');
   expect(await readWith({ key_ops: ['verify'] })).toBe('accepted');
   expect(await readWith({ key_ops: ['verify', 'verify'] })).toBe('malformed');
+  expect(await readWith({ key_ops: ['sign', 'verify'] })).toBe('malformed');
 });
 
 describe('the reason for the log', () => {
