@@ -15,6 +15,7 @@ import { type DemoFolder, prepareDemoFolder } from './demo/folder.ts';
 import { createDemoLog } from './demo/log.ts';
 import { quoteForShell, renderWalkthrough } from './demo/walkthrough.ts';
 import { reportStartFailure } from './start-failure.ts';
+import { onStopSignal } from './stop-signals.ts';
 
 const API_PORT = 9080;
 const API_URL = `http://127.0.0.1:${API_PORT}`;
@@ -83,17 +84,8 @@ async function runDemo(
 }
 
 /** Resolves at the first signal; a second one exits at once. */
-function waitForSignal(): Promise<void> {
-  return new Promise((resolve) => {
-    let isStopping = false;
-    for (const signal of ['SIGINT', 'SIGTERM'] as const)
-      process.on(signal, () => {
-        if (isStopping) process.exit(1);
-        isStopping = true;
-        resolve();
-      });
-  });
-}
+const waitForSignal = (): Promise<void> =>
+  new Promise((resolve) => onStopSignal(resolve, () => process.exit(1)));
 
 /**
  * The settings of the file, with values derived from the ports: publicUrl gets the port of the listener, and the upstream is

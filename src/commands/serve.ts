@@ -16,6 +16,7 @@ import { getRuntime, selfCheck } from './self-check.ts';
 import { createServiceManager, type ServiceManager } from './service-manager.ts';
 import { loadCommandSettings, readConfig } from './settings.ts';
 import { reportStartFailure } from './start-failure.ts';
+import { onStopSignal } from './stop-signals.ts';
 
 export const command: Command = {
   name: 'serve',
@@ -236,31 +237,23 @@ const EXIT_CUT_OFF = 1;
 /** Requests that were cut off are reported by the exit code. */
 const getExitCode = (isDrained: boolean): number => (isDrained ? EXIT.ok : EXIT_CUT_OFF);
 
-/** A wrapper or control group may deliver one signal twice within this time. */
-const SAME_SIGNAL_MS = 250;
-
 function stopOnSignal({ log, manager, end, setStop }: ServeContext, drain: StopFunction): void {
-  let isStopping = false;
-  let exitsAtNextSignal = false;
   const stop: StopFunction = (options) => {
     manager.stopping();
     return drain(options);
   };
   setStop(stop);
-  const onSignal = (): void => {
-    if (exitsAtNextSignal) process.exit(EXIT_CUT_OFF);
-    if (isStopping) return;
-    isStopping = true;
-    // A signal that waits while the event loop is blocked is read before the immediate runs.
-    setTimeout(() => setImmediate(() => (exitsAtNextSignal = true)), SAME_SIGNAL_MS).unref();
-    stop()
-      .then((isDrained) => end(getExitCode(isDrained)))
-      .catch((error: unknown) => {
-        log.error('stop_failed', errorFields(error));
-        process.exit(1);
-      });
-  };
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, onSignal);
+  onStopSignal(
+    () => {
+      stop()
+        .then((isDrained) => end(getExitCode(isDrained)))
+        .catch((error: unknown) => {
+          log.error('stop_failed', errorFields(error));
+          process.exit(1);
+        });
+    },
+    () => process.exit(EXIT_CUT_OFF),
+  );
 }
 
 /** A full disk or a closed pipe loses log lines, but must not end the service. */

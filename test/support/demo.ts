@@ -61,7 +61,11 @@ export async function startDemo(
     child: child.process,
     printed,
     steps: parseSteps(printed()),
-    stop: async () => (await child.stop('SIGINT')).code,
+    // npm forwards the signal that the process also gets from the terminal.
+    stop: async () => {
+      child.process.kill('SIGINT');
+      return (await child.stop('SIGINT')).code;
+    },
   };
 }
 
