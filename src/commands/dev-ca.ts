@@ -31,7 +31,7 @@ export const command: Command = {
   notes: [
     `The certificates are valid for ${DAYS} days. Their subjects contain "${MARK}", so that they are recognized in logs and browsers. Keys have mode 0600.`,
     'Nothing is overwritten. To start over, delete the folder; clients then need the new ca.pem.',
-    'Whoever has ca-key.pem can sign in as anyone. Do not use this CA where that matters.',
+    'Anyone who has ca-key.pem can sign in as any user. Do not use this CA where that matters.',
   ],
   async run(context) {
     const folder = context.positionals[0] ?? '';

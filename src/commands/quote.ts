@@ -4,6 +4,7 @@ export const quoteForShell = (word: string): string =>
 
 /** A YAML scalar: plain where that is safe. */
 export const quoteForYaml = (text: string): string =>
-  /^[A-Za-z_./][A-Za-z0-9_./-]*$/.test(text) && !/^(?:true|false|null|yes|no|on|off|y|n|\.+)$/i.test(text)
+  /^[A-Za-z_./](?:[A-Za-z0-9_./@+:-]*[A-Za-z0-9_/-])?$/.test(text) &&
+  !/^(?:true|false|null|yes|no|on|off|y|n|\.+)$/i.test(text)
     ? text
     : JSON.stringify(text);

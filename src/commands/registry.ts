@@ -25,6 +25,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   {
     title: 'configure',
     commands: {
+      init: () => import('./init.ts'),
       'dev-ca': () => import('./dev-ca.ts'),
       check: () => import('./check.ts'),
       explain: () => import('./explain.ts'),

@@ -67,7 +67,7 @@ describe('version and help', () => {
       expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
       expect(stdout).toContain(`usage: gatehouse ${command.name} ${name}`);
       expect(stdout.split('\n').filter((line) => line.length > 80)).toEqual([]);
-      const shown = [...stdout.matchAll(/^ {2}(?:-\w, | {4})--([\w-]+)/gm)].map(([, option]) => option);
+      const shown = [...stdout.matchAll(/^ {2}(?:-\w, | {4})--([\w-]+)/gm)].map(([, option = '']) => option);
       expect(shown.toSorted()).toEqual([...of.options, 'help', 'output', 'trace'].toSorted());
       expect(Object.keys(command.options)).toEqual(expect.arrayContaining([...of.options]));
       expect((await runCommand(['help', command.name, name])).stdout).toBe(stdout);
