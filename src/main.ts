@@ -24,6 +24,7 @@ const { run } = await import('./commands/run.ts');
 process.exitCode = await run(process.argv.slice(2), {
   stdout: (text) => process.stdout.write(text),
   stderr: (text) => process.stderr.write(text),
+  isTerminal: process.stdout.isTTY,
   get stdin() {
     return process.stdin;
   },

@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { renderJsonSchema } from '../src/config/known-settings.ts';
 import { renderReference } from './configuration-page.ts';
 import { renderErrors } from './errors-page.ts';
+import { renderManPage } from './man-page.ts';
 import { renderObservability } from './observability-page.ts';
 import { renderOpenApi } from './openapi.ts';
 import { renderSizing } from './sizing-page.ts';
@@ -11,7 +12,7 @@ import { renderSizing } from './sizing-page.ts';
 export interface GeneratedFile {
   /** Relative to the root of the repository. */
   readonly file: string;
-  readonly render: () => string;
+  readonly render: () => string | Promise<string>;
 }
 
 /** All generated files. A test compares them with the committed ones. */
@@ -19,6 +20,7 @@ export const GENERATED: readonly GeneratedFile[] = [
   { file: 'docs/configuration.md', render: renderReference },
   { file: 'docs/configuration.schema.json', render: renderJsonSchema },
   { file: 'docs/errors.md', render: renderErrors },
+  { file: 'docs/gatehouse.1', render: renderManPage },
   { file: 'docs/observability.md', render: renderObservability },
   { file: 'docs/openapi.json', render: renderOpenApi },
   { file: 'docs/sizing.md', render: renderSizing },
@@ -32,6 +34,6 @@ export const pathOf = ({ file }: GeneratedFile): string =>
 if (import.meta.main)
   for (const generated of GENERATED) {
     mkdirSync(dirname(pathOf(generated)), { recursive: true });
-    writeFileSync(pathOf(generated), generated.render());
+    writeFileSync(pathOf(generated), await generated.render());
     console.log(generated.file);
   }

@@ -21,6 +21,7 @@ export function readArguments(command: Command, args: readonly string[]): Argume
     throw new UsageError(`gatehouse ${command.name}: --output must be text or json, not "${output}"`);
   const flag = (name: string): boolean => values[name] === true;
   if (!flag('help')) checkPositionals(command, positionals);
+  checkSubcommand(command, positionals[0]);
   return {
     positionals,
     option: (name) => getValues(name).at(-1),
@@ -91,3 +92,17 @@ function checkPositionals(command: Command, positionals: readonly string[]): voi
       `gatehouse ${command.name}: unexpected argument "${positionals[max]}"; usage: ${command.usage[0]}`,
     );
 }
+
+/** The first argument of a command with subcommands; it may be missing with --help only. */
+function checkSubcommand({ name, subcommands }: Command, action: string | undefined): void {
+  if (subcommands === undefined || action === undefined || Object.hasOwn(subcommands, action)) return;
+  const names = Object.keys(subcommands);
+  const closest = findClosestName(action, names);
+  const hint = closest === undefined ? '' : `; did you mean ${closest}?`;
+  throw new UsageError(
+    `gatehouse ${name}: expected ${formatAlternatives(names)}, not "${action.slice(0, 32)}"${hint}`,
+  );
+}
+
+const formatAlternatives = (names: readonly string[]): string =>
+  `${names.slice(0, -1).join(', ')} or ${names.at(-1)}`;

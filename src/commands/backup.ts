@@ -9,7 +9,7 @@ export const command: Command = {
   summary: 'copies the embedded store to a file, while gatehouse runs',
   usage: ['gatehouse backup [--config FILE] TO'],
   options: CONFIG_OPTIONS,
-  positionals: { min: 1, max: 1 },
+  positionals: { min: 1, max: 1, complete: ['file'] },
   notes: [
     'The file is created atomically with mode 0600 and never replaces another one.',
     'It has a MAC, made with a key of keys.file; restore verifies it.',

@@ -2,7 +2,15 @@ import { explainConnectionError } from '../client/connection-error.ts';
 import { isForwardableMethod } from '../domain/method.ts';
 import { type HttpRequest, readAtMost, sendOnce } from '../lib/http-client.ts';
 import { printableLines } from '../lib/printable.ts';
-import { type Command, type CommandContext, CommandError, EXIT, UsageError, writeJson } from './command.ts';
+import {
+  COMMON_METHODS,
+  type Command,
+  type CommandContext,
+  CommandError,
+  EXIT,
+  UsageError,
+  writeJson,
+} from './command.ts';
 import { readTlsFiles, type TlsFiles } from './files.ts';
 import { parseWebUrl, requireSecureUrl } from './web-url.ts';
 
@@ -27,7 +35,7 @@ export const command: Command = {
     },
     'show-status': { type: 'boolean', help: 'print the status after the body' },
   },
-  positionals: { min: 1, max: 2 },
+  positionals: { min: 1, max: 2, complete: [COMMON_METHODS] },
   notes: [
     'The default METHOD is GET, or POST with a body. Exit code 0 with any response, 69 without one.',
     '--output json prints status, headers and body.',

@@ -7,8 +7,14 @@ export interface Command {
   readonly summary: string;
   readonly usage: readonly string[];
   readonly options: Readonly<Record<string, Option>>;
-  /** Omitted: none. */
-  readonly positionals?: { readonly min: number; readonly max: number };
+  /** Omitted: none. `complete`: what a shell offers for each of them, after the subcommand. */
+  readonly positionals?: {
+    readonly min: number;
+    readonly max: number;
+    readonly complete?: readonly (Completion | undefined)[];
+  };
+  /** The values of the first positional. */
+  readonly subcommands?: Readonly<Record<string, Subcommand>>;
   /** Arguments that match are positionals, even with a leading dash. */
   readonly positionalPattern?: RegExp;
   /** Paragraphs below the options in the help text. */
@@ -17,11 +23,25 @@ export interface Command {
   run(context: CommandContext): Promise<number>;
 }
 
+export interface Subcommand {
+  /** One line. */
+  readonly summary: string;
+  readonly usage: readonly string[];
+  /** Names of the options of the command that apply. */
+  readonly options: readonly string[];
+}
+
+/** What a shell offers: these words, or paths. */
+export type Completion = readonly string[] | 'file' | 'folder';
+
+/** Offered for METHOD; others are possible. */
+export const COMMON_METHODS: Completion = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
+
 export interface Option {
   readonly type: 'string' | 'boolean';
   readonly short?: string;
   readonly multiple?: boolean;
-  /** Placeholder in the help text, such as FILE. */
+  /** Placeholder in the help text, such as FILE, or the possible values: `text|json`. Completion scripts use it too. */
   readonly value?: string;
   readonly help: string;
 }
@@ -37,6 +57,8 @@ export interface CommandContext {
   readonly json: boolean;
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
+  /** Standard output is a terminal. */
+  readonly isTerminal?: boolean;
   readonly stdin: NodeJS.ReadableStream & Partial<Pick<NodeJS.ReadStream, 'isTTY' | 'setRawMode'>>;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;

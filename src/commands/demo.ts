@@ -13,7 +13,8 @@ import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT } from './comma
 import { type DemoApi, openDemoApi } from './demo/api.ts';
 import { type DemoFolder, prepareDemoFolder } from './demo/folder.ts';
 import { createDemoLog } from './demo/log.ts';
-import { quoteForShell, renderWalkthrough } from './demo/walkthrough.ts';
+import { renderWalkthrough } from './demo/walkthrough.ts';
+import { quoteForShell } from './quote.ts';
 import { reportStartFailure } from './start-failure.ts';
 import { onStopSignal } from './stop-signals.ts';
 

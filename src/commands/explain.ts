@@ -15,7 +15,15 @@ import { createHostMatcher, createServedHosts } from '../proxy/policy/served-hos
 import { buildIntegrations, buildRules } from '../server/build-from-settings.ts';
 import { getPagesOrigin } from '../server/pages-origin.ts';
 import { ServicePaths } from '../server/service-paths.ts';
-import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT, UsageError, writeJson } from './command.ts';
+import {
+  COMMON_METHODS,
+  CONFIG_OPTIONS,
+  type Command,
+  type CommandContext,
+  EXIT,
+  UsageError,
+  writeJson,
+} from './command.ts';
 import { loadCommandSettings } from './settings.ts';
 
 const MISMATCH_TEXTS = {
@@ -38,7 +46,7 @@ export const command: Command = {
     client: { type: 'string', value: 'CLIENT_ID', help: 'the integration of a hypothetical token' },
     host: { type: 'string', value: 'HOST', help: 'the Host of the request (default: that of publicUrl)' },
   },
-  positionals: { min: 2, max: 2 },
+  positionals: { min: 2, max: 2, complete: [COMMON_METHODS] },
   notes: ['The exit code is 0 for every verdict; --output json includes the verdict.'],
   async run(context) {
     const { settings } = loadCommandSettings(context);

@@ -28,21 +28,42 @@ interface GrantView {
   readonly until: number;
 }
 
+const CONNECTION_OPTIONS = ['config', 'set', 'url', 'token-file', 'cert', 'key', 'cacert'] as const;
+const FILTER_OPTIONS = ['client', 'identity', 'name', 'email', 'serial', 'fingerprint', 'subject'] as const;
+
+const SUBCOMMANDS = {
+  list: {
+    summary: 'lists grants: all, or those of a client, a user or a certificate',
+    usage: [
+      'gatehouse grants list [--client ID] [--identity IDENTITY | --name USER | --email ADDRESS] [--all]',
+      'gatehouse grants list --serial HEX | --fingerprint SHA256 | --subject DN',
+    ],
+    options: [...FILTER_OPTIONS, 'all', ...CONNECTION_OPTIONS],
+  },
+  show: {
+    summary: 'shows everything that is stored about a grant',
+    usage: ['gatehouse grants show GRANT'],
+    options: CONNECTION_OPTIONS,
+  },
+  revoke: {
+    summary: 'revokes grants, and all tokens issued with them',
+    usage: [
+      'gatehouse grants revoke GRANT…',
+      'gatehouse grants revoke --client ID --yes',
+      'gatehouse grants revoke --identity IDENTITY --yes',
+      'gatehouse grants revoke --name USER | --email ADDRESS --yes',
+      'gatehouse grants revoke --serial HEX | --fingerprint SHA256 | --subject DN --yes',
+      'gatehouse grants revoke --issuer ISSUER --token-id JTI',
+      'gatehouse grants revoke --issuer ISSUER [--subject SUBJECT] --yes',
+    ],
+    options: [...FILTER_OPTIONS, 'issuer', 'token-id', 'yes', ...CONNECTION_OPTIONS],
+  },
+} as const satisfies NonNullable<Command['subcommands']>;
+
 export const command: Command = {
   name: 'grants',
   summary: 'lists, shows and revokes grants of the running gatehouse',
-  usage: [
-    'gatehouse grants list [--client ID] [--identity IDENTITY | --name USER | --email ADDRESS] [--all]',
-    'gatehouse grants list --serial HEX | --fingerprint SHA256 | --subject DN',
-    'gatehouse grants show GRANT',
-    'gatehouse grants revoke GRANT…',
-    'gatehouse grants revoke --client ID --yes',
-    'gatehouse grants revoke --identity IDENTITY --yes',
-    'gatehouse grants revoke --name USER | --email ADDRESS --yes',
-    'gatehouse grants revoke --serial HEX | --fingerprint SHA256 | --subject DN --yes',
-    'gatehouse grants revoke --issuer ISSUER --token-id JTI',
-    'gatehouse grants revoke --issuer ISSUER [--subject SUBJECT] --yes',
-  ],
+  usage: Object.values(SUBCOMMANDS).flatMap(({ usage }) => usage),
   options: {
     ...CONFIG_OPTIONS,
     url: { type: 'string', value: 'URL', help: 'the admin listener, instead of reading the configuration' },
@@ -90,6 +111,7 @@ export const command: Command = {
     },
   },
   positionals: { min: 1, max: 101 },
+  subcommands: SUBCOMMANDS,
   positionalPattern: /^-[A-Za-z0-9_-]{21}$/,
   notes: [
     'Revoking a client, an identity or an issuer revokes all tokens issued until now, on every replica; new ones work.',
@@ -97,17 +119,14 @@ export const command: Command = {
   ],
   async run(context) {
     const [action = '', ...ids] = context.positionals;
-    const runAction = Object.hasOwn(ACTIONS, action) ? ACTIONS[action] : undefined;
-    if (runAction === undefined)
-      throw new UsageError(`gatehouse grants: expected list, show or revoke, not "${action.slice(0, 32)}"`);
-    await runAction(context, await resolveTarget(context), ids);
+    await ACTIONS[action as keyof typeof SUBCOMMANDS](context, await resolveTarget(context), ids);
     return EXIT.ok;
   },
 };
 
 type Action = (context: CommandContext, target: AdminTarget, ids: readonly string[]) => Promise<void>;
 
-const ACTIONS: Readonly<Record<string, Action>> = {
+const ACTIONS: Readonly<Record<keyof typeof SUBCOMMANDS, Action>> = {
   async list(context, target, ids) {
     if (ids.length > 0)
       throw new UsageError(

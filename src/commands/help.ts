@@ -1,6 +1,6 @@
 import { COMMON_OPTIONS } from './arguments.ts';
-import type { Command, Option } from './command.ts';
-import { COMMANDS } from './registry.ts';
+import { type Command, EXIT, type Option } from './command.ts';
+import { loadGroups } from './registry.ts';
 
 const DEFAULT_WIDTH = 80;
 const MAX_WIDTH = 120;
@@ -10,56 +10,133 @@ const MIN_WIDTH = 40;
 export const getHelpWidth = (columns: number | undefined): number =>
   columns === undefined || columns <= 0 ? DEFAULT_WIDTH : Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, columns));
 
-export async function formatOverview(columns: number = DEFAULT_WIDTH): Promise<string> {
-  const commands = await Promise.all(Object.values(COMMANDS).map(async (load) => (await load()).command));
-  const width = Math.max(...commands.map(({ name }) => name.length));
+/** Formats headings and names. */
+export type Emphasis = (text: string) => string;
+
+const PLAIN: Emphasis = (text) => text;
+const BOLD: Emphasis = (text) => `\x1b[1m${text}\x1b[22m`;
+
+/** Escape sequences are for terminals only; NO_COLOR is that of https://no-color.org. */
+export const getEmphasis = (
+  isTerminal: boolean,
+  { NO_COLOR = '', TERM }: Readonly<Record<string, string | undefined>>,
+): Emphasis => (isTerminal && NO_COLOR === '' && TERM !== 'dumb' ? BOLD : PLAIN);
+
+export async function formatOverview(
+  columns: number = DEFAULT_WIDTH,
+  emphasize: Emphasis = PLAIN,
+): Promise<string> {
+  const groups = await loadGroups();
+  const width = Math.max(...groups.flatMap(({ commands }) => commands.map(({ name }) => name.length)));
   return [
     'gatehouse: issues bearer tokens and checks them in front of a REST API',
     '',
-    'usage: gatehouse COMMAND [options]',
-    '',
-    ...commands.flatMap(({ name, summary }) =>
-      formatHangingIndent(`  ${name.padEnd(width)}  `, summary, columns),
-    ),
+    `${emphasize('usage:')} gatehouse COMMAND [options]`,
+    ...groups.flatMap(({ title, commands }) => [
+      '',
+      emphasize(`${title}:`),
+      ...commands.flatMap(({ name, summary }) => formatEntry(name, summary, { width, columns, emphasize })),
+    ]),
     '',
     '`gatehouse COMMAND --help` describes a command.',
     '',
-    ...EXIT_CODES,
+    emphasize('exit codes:'),
+    ...EXIT_CODES.map(([code, meaning]) => `  ${String(code).padStart(2)}  ${meaning}`),
     '',
   ].join('\n');
 }
 
-const EXIT_CODES = [
-  'exit codes:',
-  '   0  success',
-  '  64  invalid arguments',
-  '  69  unavailable: not ready, or unreachable',
-  '  70  internal error, or an unsupported Node version',
-  '  77  not signed in, or not allowed: run gatehouse login',
-  '  78  the configuration, or a file it names, cannot be used',
+export const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
+  [EXIT.ok, 'success'],
+  [EXIT.usage, 'invalid arguments'],
+  [EXIT.unavailable, 'unavailable: not ready, or unreachable'],
+  [EXIT.internal, 'internal error, or an unsupported Node version'],
+  [EXIT.signIn, 'not signed in, or not allowed: run gatehouse login'],
+  [EXIT.configuration, 'the configuration, or a file it names, cannot be used'],
 ];
 
 export function formatHelp(
-  { summary, usage, options, notes = [] }: Command,
+  { name, summary, usage, options, subcommands = {}, notes = [] }: Omit<Command, 'run'>,
   columns: number = DEFAULT_WIDTH,
+  emphasize: Emphasis = PLAIN,
 ): string {
-  const lines = Object.entries({ ...options, ...COMMON_OPTIONS }).map(
-    ([name, option]) => [formatOption(name, option), option.help] as const,
+  const formatEntries = (entries: readonly (readonly [name: string, text: string])[]): string[] => {
+    const width = Math.max(...entries.map(([entryName]) => entryName.length));
+    return entries.flatMap(([entryName, text]) =>
+      formatEntry(entryName, text, { width, columns, emphasize }),
+    );
+  };
+  const usageLines = usage.flatMap((line, index) =>
+    formatUsage(`${index === 0 ? USAGE : ' '.repeat(USAGE.length)} `, line, columns),
   );
-  const width = Math.max(...lines.map(([text]) => text.length));
+  const hasSubcommands = Object.keys(subcommands).length > 0;
   return [
     ...formatHangingIndent('', summary, columns),
     '',
-    ...usage.flatMap((line, index) => formatUsage(`${index === 0 ? 'usage:' : '      '} `, line, columns)),
+    ...usageLines.with(0, emphasize(USAGE) + (usageLines[0] ?? '').slice(USAGE.length)),
     '',
-    'options:',
-    ...lines.flatMap(([text, help]) => formatHangingIndent(`  ${text.padEnd(width)}  `, help, columns)),
+    ...(hasSubcommands
+      ? [
+          emphasize('subcommands:'),
+          ...formatEntries(
+            Object.entries(subcommands).map(([subcommandName, { summary: text }]) => [subcommandName, text]),
+          ),
+          '',
+        ]
+      : []),
+    emphasize('options:'),
+    ...formatEntries(
+      Object.entries({ ...options, ...COMMON_OPTIONS }).map(([optionName, option]) => [
+        formatOption(optionName, option),
+        option.help,
+      ]),
+    ),
     ...(notes.length > 0 ? ['', ...notes.flatMap((note) => formatHangingIndent('', note, columns))] : []),
+    ...(hasSubcommands ? ['', `\`gatehouse ${name} SUBCOMMAND --help\` describes a subcommand.`] : []),
     '',
   ].join('\n');
 }
 
-const formatOption = (name: string, { short, value }: Option): string =>
+const USAGE = 'usage:';
+
+/** The help of a subcommand: only the options that apply to it. */
+export function describeSubcommand(command: Command, subcommandName: string): Omit<Command, 'run'> {
+  const subcommand = command.subcommands?.[subcommandName];
+  if (subcommand === undefined) return command;
+  const prefix = `${subcommandName}: `;
+  return {
+    name: `${command.name} ${subcommandName}`,
+    summary: subcommand.summary,
+    usage: subcommand.usage,
+    options: Object.fromEntries(
+      Object.entries(command.options)
+        .filter(([name]) => subcommand.options.includes(name))
+        .map(([name, option]) => [
+          name,
+          {
+            ...option,
+            help: option.help.startsWith(prefix) ? option.help.slice(prefix.length) : option.help,
+          },
+        ]),
+    ),
+    ...(command.notes && { notes: command.notes }),
+  };
+}
+
+interface EntryOptions {
+  /** Of the longest name. */
+  readonly width: number;
+  readonly columns: number;
+  readonly emphasize: Emphasis;
+}
+
+function formatEntry(name: string, text: string, { width, columns, emphasize }: EntryOptions): string[] {
+  const [first = '', ...rest] = formatHangingIndent(`  ${name.padEnd(width)}  `, text, columns);
+  // Escape sequences have no width.
+  return [`  ${emphasize(name)}${first.slice(2 + name.length)}`, ...rest];
+}
+
+export const formatOption = (name: string, { short, value }: Option): string =>
   `${short === undefined ? '    ' : `-${short}, `}--${name}${value === undefined ? '' : ` ${value}`}`;
 
 /** Breaks lines between options, never within `--name VALUE` or `[…]`. */

@@ -24,7 +24,9 @@ import {
 } from './command.ts';
 import { loadCommandSettings } from './settings.ts';
 
-const ACTIONS: Readonly<Record<string, (context: CommandContext, file: string, now: number) => number>> = {
+type Action = (context: CommandContext, file: string, now: number) => number;
+
+const ACTIONS = {
   new(context, file, now) {
     writeKeyringFile(file, createKeyringFile(readAlgorithm(context)), { replace: false });
     return printKeys(context, file, now);
@@ -44,7 +46,7 @@ const ACTIONS: Readonly<Record<string, (context: CommandContext, file: string, n
     return printKeys(context, file, now);
   },
   list: (context, file, now) => printKeys(context, file, now),
-};
+} satisfies Readonly<Record<string, Action>>;
 
 export const command: Command = {
   name: 'keys',
@@ -68,17 +70,35 @@ export const command: Command = {
       help: 'rotate: the configuration with the defaults of --publish-before and --keep',
     },
   },
-  positionals: { min: 2, max: 2 },
+  positionals: { min: 2, max: 2, complete: ['file'] },
+  subcommands: {
+    new: {
+      summary: 'creates a key file; never replaces one',
+      usage: ['gatehouse keys new FILE [--algorithm EdDSA|ES256]'],
+      options: ['algorithm'],
+    },
+    rotate: {
+      summary: 'adds new keys to a key file, and retires the old ones',
+      usage: [
+        'gatehouse keys rotate FILE --config CONFIGURATION',
+        'gatehouse keys rotate FILE [--publish-before DURATION] [--keep DURATION]',
+      ],
+      options: ['algorithm', 'publish-before', 'keep', 'config'],
+    },
+    list: {
+      summary: 'lists the keys of a key file, and when each is used',
+      usage: ['gatehouse keys list FILE'],
+      options: [],
+    },
+  },
   notes: [
     'Secret keys are never printed. The file has mode 0600; a running gatehouse reloads it when it changes.',
   ],
   async run(context) {
     const [action = '', file = ''] = context.positionals;
-    const runAction = Object.hasOwn(ACTIONS, action) ? ACTIONS[action] : undefined;
-    if (runAction === undefined)
-      throw new UsageError(`gatehouse keys: expected new, rotate or list, not "${action.slice(0, 32)}"`);
     try {
-      return runAction(context, resolve(context.cwd, file), Date.now() / 1_000);
+      // One of `subcommands`: others are usage errors.
+      return ACTIONS[action as keyof typeof ACTIONS](context, resolve(context.cwd, file), Date.now() / 1_000);
     } catch (error) {
       if (error instanceof Fault) throw new CommandError(error.message, EXIT.configuration);
       throw toFileError(error, file);

@@ -21,7 +21,7 @@ export const command: Command = {
       help: 'restore without verifying the MAC: only for backups made before backups had one',
     },
   },
-  positionals: { min: 1, max: 1 },
+  positionals: { min: 1, max: 1, complete: ['file'] },
   notes: [
     'Stop gatehouse first, and move an old store out of the way: nothing is overwritten. The whole backup is verified.',
     'First restore keys.file from the time of the backup: it verifies the MAC, and without it the grants cannot be used.',

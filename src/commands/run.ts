@@ -4,9 +4,13 @@ import { StartError } from '../lib/start-error.ts';
 import { Fault } from '../ports/fault.ts';
 import { readArguments } from './arguments.ts';
 import { type CommandContext, CommandError, EXIT, ExitError, UsageError } from './command.ts';
+import type { Emphasis } from './help.ts';
 import { COMMANDS } from './registry.ts';
 
-export type ProcessContext = Pick<CommandContext, 'stdout' | 'stderr' | 'stdin' | 'env' | 'cwd' | 'execArgv'>;
+export type ProcessContext = Pick<
+  CommandContext,
+  'stdout' | 'stderr' | 'stdin' | 'env' | 'cwd' | 'execArgv' | 'isTerminal'
+>;
 
 /** Runs a command line and returns the exit code. Errors are one line; `--trace` adds the stack. */
 export async function run(args: readonly string[], processContext: ProcessContext): Promise<number> {
@@ -28,23 +32,36 @@ async function dispatch(args: readonly string[], processContext: ProcessContext)
     commandName === '--help' ||
     commandName === '-h'
   ) {
-    const [topic] = rest;
-    if (topic !== undefined && !topic.startsWith('-')) return dispatch([topic, '--help'], processContext);
+    const topics = rest.filter((word) => !word.startsWith('-'));
+    if (topics.length > 0) return dispatch([...topics, '--help'], processContext);
     const { formatOverview, getHelpWidth } = await import('./help.ts');
-    const columns = getHelpWidth(process[commandName === undefined ? 'stderr' : 'stdout'].columns);
-    processContext[commandName === undefined ? 'stderr' : 'stdout'](await formatOverview(columns));
-    return commandName === undefined ? EXIT.usage : EXIT.ok;
+    if (commandName === undefined) {
+      processContext.stderr(await formatOverview(getHelpWidth(process.stderr.columns)));
+      return EXIT.usage;
+    }
+    processContext.stdout(
+      await formatOverview(getHelpWidth(process.stdout.columns), await loadEmphasis(processContext)),
+    );
+    return EXIT.ok;
   }
   const load = Object.hasOwn(COMMANDS, commandName) ? COMMANDS[commandName] : undefined;
   if (load === undefined) throw new UsageError(`gatehouse: ${describeUnknownCommand(commandName)}`);
   const { command } = await load();
   const parsed = readArguments(command, rest);
   if (parsed.flag('help')) {
-    const { formatHelp, getHelpWidth } = await import('./help.ts');
-    processContext.stdout(formatHelp(command, getHelpWidth(process.stdout.columns)));
+    const { describeSubcommand, formatHelp, getHelpWidth } = await import('./help.ts');
+    const topic = describeSubcommand(command, parsed.positionals[0] ?? '');
+    processContext.stdout(
+      formatHelp(topic, getHelpWidth(process.stdout.columns), await loadEmphasis(processContext)),
+    );
     return EXIT.ok;
   }
   return command.run({ ...processContext, ...parsed });
+}
+
+async function loadEmphasis({ isTerminal = false, env }: ProcessContext): Promise<Emphasis> {
+  const { getEmphasis } = await import('./help.ts');
+  return getEmphasis(isTerminal, env);
 }
 
 function describeUnknownCommand(commandName: string): string {

@@ -1,9 +1,11 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { stripVTControlCharacters } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { formatHelp, getHelpWidth } from '../../src/commands/help.ts';
-import { COMMANDS } from '../../src/commands/registry.ts';
+import { COMMAND_GROUPS, COMMANDS } from '../../src/commands/registry.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import { runGatehouse } from '../support/command-line.ts';
 import { MINIMAL_CONFIG, SAMPLE, testFolder } from '../support/configuration.ts';
@@ -11,6 +13,8 @@ import { MINIMAL_CONFIG, SAMPLE, testFolder } from '../support/configuration.ts'
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
   readonly version: string;
 };
+
+const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
 
 /** Writes a configuration file in a new folder. */
 function writeConfiguration(text: string): string {
@@ -21,6 +25,10 @@ function writeConfiguration(text: string): string {
 
 /** One line, no stack trace. */
 const ONE_LINE = /^[^\n]+\n$/;
+
+const SUBCOMMANDS = (await Promise.all(Object.values(COMMANDS).map((load) => load()))).flatMap(
+  ({ command }) => Object.entries(command.subcommands ?? {}).map(([name, of]) => ({ command, name, of })),
+);
 
 describe('version and help', () => {
   test('gatehouse version', async () => {
@@ -50,6 +58,59 @@ describe('version and help', () => {
     expect(stdout).toContain('--output text|json');
     expect(stdout.split('\n').filter((line) => line.length > 80)).toEqual([]);
     expect((await runCommand(['help', name])).stdout).toBe(stdout);
+  });
+
+  test.each(SUBCOMMANDS)(
+    'gatehouse $command.name $name --help shows its usage and its options only',
+    async ({ command, name, of }) => {
+      const { code, stdout, stderr } = await runCommand([command.name, name, '--help']);
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      expect(stdout).toContain(`usage: gatehouse ${command.name} ${name}`);
+      expect(stdout.split('\n').filter((line) => line.length > 80)).toEqual([]);
+      const shown = [...stdout.matchAll(/^ {2}(?:-\w, | {4})--([\w-]+)/gm)].map(([, option = '']) => option);
+      expect(shown.toSorted()).toEqual([...of.options, 'help', 'output', 'trace'].toSorted());
+      expect(Object.keys(command.options)).toEqual(expect.arrayContaining([...of.options]));
+      expect((await runCommand(['help', command.name, name])).stdout).toBe(stdout);
+      expect((await runCommand([command.name, '--help'])).stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'));
+    },
+  );
+
+  test('the commands are grouped by what they are for', async () => {
+    const { stdout } = await runCommand(['help']);
+    const groups = [...stdout.matchAll(/^(\S.*):\n((?: {2,}\S.*\n)+)/gm)].map(([, title]) => title);
+    expect(groups).toEqual([...COMMAND_GROUPS.map(({ title }) => title), 'exit codes']);
+  });
+
+  const ESCAPE = '\x1b[';
+
+  test('headings and names are bold on a terminal, with the same text', async () => {
+    for (const args of [['help'], ['keys', '--help'], ['keys', 'rotate', '--help']]) {
+      const { stdout } = await runCommand(args, { isTerminal: true, env: { TERM: 'xterm' } });
+      expect(stdout).toContain(ESCAPE);
+      expect(stripVTControlCharacters(stdout)).toBe((await runCommand(args)).stdout);
+    }
+  });
+
+  test.each([
+    ['standard output is not a terminal', { isTerminal: false, env: { TERM: 'xterm' } }],
+    ['NO_COLOR is set', { isTerminal: true, env: { TERM: 'xterm', NO_COLOR: '1' } }],
+    ['TERM is dumb', { isTerminal: true, env: { TERM: 'dumb' } }],
+  ])('there are no escape sequences if %s', async (_condition, options) => {
+    expect((await runCommand(['help'], options)).stdout).not.toContain(ESCAPE);
+    expect((await runCommand(['keys', '--help'], options)).stdout).not.toContain(ESCAPE);
+  });
+
+  test.runIf(existsSync('/usr/bin/script'))('the process recognizes a terminal', () => {
+    const run = (env: Readonly<Record<string, string>>): string =>
+      spawnSync('/usr/bin/script', ['-qec', `'${process.execPath}' '${ENTRY}' help`, '/dev/null'], {
+        env: { PATH: process.env['PATH'] ?? '', TERM: 'xterm', ...env },
+        encoding: 'utf8',
+        timeout: 30_000,
+      }).stdout;
+    expect(run({})).toContain(`${ESCAPE}1musage:`);
+    const plain = run({ NO_COLOR: '1' });
+    expect(plain).toContain('usage: gatehouse COMMAND');
+    expect(plain).not.toContain(ESCAPE);
   });
 
   test('the help of an option wraps at the width of the terminal and keeps its indentation', async () => {
@@ -83,7 +144,18 @@ describe('a usage error is one line on standard error and exit code 64', () => {
     [['check', 'a'], /^gatehouse check: unexpected argument "a"; usage: gatehouse check/],
     [['check', '--output', 'xml'], /^gatehouse check: --output must be text or json, not "xml"/],
     [['keys', 'new'], /^gatehouse keys: missing argument; usage: gatehouse keys new\|rotate\|list FILE/],
-    [['keys', 'make', 'x'], /^gatehouse keys: expected new, rotate or list, not "make"/],
+    [['keys', 'make', 'x'], /^gatehouse keys: expected new, rotate or list, not "make"\n/],
+    [
+      ['keys', 'rotat', 'x'],
+      /^gatehouse keys: expected new, rotate or list, not "rotat"; did you mean rotate\?/,
+    ],
+    [['keys', 'rotat', '--help'], /^gatehouse keys: expected new, .*; did you mean rotate\?/],
+    [['keys', 'constructor', '--help'], /^gatehouse keys: expected new, rotate or list, not "constructor"/],
+    [
+      ['grants', 'revok', '--yes'],
+      /^gatehouse grants: expected list, show or revoke, not "revok"; did you mean revoke\?/,
+    ],
+    [['help', 'chek'], /^gatehouse: unknown command "chek"; did you mean check\?/],
     [
       ['keys', 'new', 'x', '--algorithm', 'RS256'],
       /^gatehouse keys: --algorithm must be EdDSA or ES256, not "RS256"/,
@@ -380,10 +452,9 @@ describe('gatehouse hash-password', () => {
   });
 
   test.runIf(existsSync('/usr/bin/script'))('does not echo the password on a terminal', () => {
-    const entry = new URL('../../bin/gatehouse.js', import.meta.url).pathname;
     const typed = spawnSync(
       '/usr/bin/script',
-      ['-qec', `'${process.execPath}' '${entry}' hash-password`, '/dev/null'],
+      ['-qec', `'${process.execPath}' '${ENTRY}' hash-password`, '/dev/null'],
       {
         input: 'hunter2x\u007f\r',
         encoding: 'utf8',
@@ -407,8 +478,7 @@ describe('gatehouse schema and sleep', () => {
   });
 
   test('a closed pipe on standard output is not an error', () => {
-    const entry = new URL('../../bin/gatehouse.js', import.meta.url).pathname;
-    const piped = spawnSync('/bin/sh', ['-c', `'${process.execPath}' '${entry}' schema | head -c 10`], {
+    const piped = spawnSync('/bin/sh', ['-c', `'${process.execPath}' '${ENTRY}' schema | head -c 10`], {
       encoding: 'utf8',
     });
     expect({ stdout: piped.stdout, stderr: piped.stderr }).toEqual({ stdout: '{\n  "title', stderr: '' });

@@ -7,8 +7,8 @@ import { GENERATED, pathOf } from '../../tools/docs.ts';
 import { renderErrors } from '../../tools/errors-page.ts';
 
 describe('generated files are up to date (npm run docs)', () => {
-  test.each(GENERATED)('$file', (generated) => {
-    expect(readFileSync(pathOf(generated), 'utf8')).toBe(generated.render());
+  test.each(GENERATED)('$file', async (generated) => {
+    expect(readFileSync(pathOf(generated), 'utf8')).toBe(await generated.render());
   });
 });
 

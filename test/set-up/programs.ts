@@ -19,6 +19,10 @@ const PACKAGES = {
   h2load: 'nghttp2-client',
   nghttp: 'nghttp2-client',
   javac: 'default-jdk-headless',
+  bash: 'bash',
+  zsh: 'zsh',
+  fish: 'fish',
+  mandoc: 'mandoc',
 } as const;
 
 export type Program = keyof typeof PACKAGES;

@@ -1,11 +1,12 @@
 import { spawnSync } from 'node:child_process';
-import { randomInt, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { hashPassword } from '../../identity/password-hasher.ts';
 import { createKeyringFile, writeKeyringFile } from '../../tokens/keyring-file.ts';
+import { generatePassword } from '../generate-password.ts';
+import { createPrivateFolder, readIfExists, writePrivateFile } from '../pki/private-files.ts';
 import { renderDemoConfiguration } from './configuration.ts';
-import { createPrivateFolder, readIfExists, writePrivateFile } from './files.ts';
 import { type CertificateHolder, ensurePki, type RenewedNames } from './pki.ts';
 
 const DEMO_USERS = [
@@ -60,14 +61,6 @@ export async function prepareDemoFolder(folder: string, apiPort: number, now: nu
       writePkcs12File(pki, name, password);
   }
   return { folder, configuration, passwords, renewed, isNew };
-}
-
-const LETTERS = 'bcdfghjkmnpqrstvwxz';
-
-/** Twelve letters without look-alikes: about 50 bits, and easy to type. */
-function generatePassword(): string {
-  const letters = Array.from({ length: 12 }, () => LETTERS[randomInt(LETTERS.length)]).join('');
-  return (letters.match(/.{4}/g) ?? []).join('-');
 }
 
 /** For import into browsers. Omitted where OpenSSL is not installed: the walkthrough does not need it. */

@@ -1,7 +1,8 @@
-import { createPrivateKey, generateKeyPairSync, type KeyObject, X509Certificate } from 'node:crypto';
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
-import { createCertificate, type NamePart } from './certificate.ts';
-import { createPrivateFolder, readIfExists, writePrivateFile } from './files.ts';
+import type { NamePart } from '../pki/certificate.ts';
+import { createAuthority, createClient, createServer, LOOPBACK_HOSTS, type PemPair } from '../pki/issue.ts';
+import { createPrivateFolder, readIfExists, writePrivateFile } from '../pki/private-files.ts';
 
 /**
  * The development CA of the demo and its certificates. Missing, inconsistent, expired and soon expiring files are replaced;
@@ -52,22 +53,25 @@ export async function ensurePki(
   });
   if (existing !== undefined && outdated.length === 0) return [];
 
-  const authority = existing?.authority ?? createAuthority(now);
+  const authority = existing?.authority ?? createAuthority(CA_NAME, { now, days: CA_DAYS });
   if (existing === undefined) {
     writePrivateFile(join(folder, 'ca.pem'), authority.pem);
     writePrivateFile(join(folder, 'ca-key.pem'), authority.keyPem);
   }
   for (const { name, ...leaf } of outdated) {
-    const leafPair = createLeaf(authority, 'person' in leaf ? leaf.person : undefined, now);
+    const validity = { now, days: LEAF_DAYS };
+    const leafPair =
+      'person' in leaf
+        ? createClient(authority, { subject: [['commonName', name]], email: leaf.person.email }, validity)
+        : createServer(
+            authority,
+            { subject: [['commonName', 'localhost']], hosts: LOOPBACK_HOSTS },
+            validity,
+          );
     writePrivateFile(join(folder, `${name}.pem`), leafPair.pem);
     writePrivateFile(join(folder, `${name}-key.pem`), leafPair.keyPem);
   }
   return [...(existing === undefined ? ['ca'] : []), ...outdated.map(({ name }) => name)];
-}
-
-interface PemPair {
-  readonly pem: string;
-  readonly keyPem: string;
 }
 
 function readAuthority(
@@ -99,43 +103,3 @@ const isValidBeyond = (
   now: number,
   margin: number,
 ): boolean => validFromDate.getTime() <= now * 1_000 && validToDate.getTime() > (now + margin) * 1_000;
-
-const generateKey = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
-const exportPem = (key: KeyObject): string => key.export({ type: 'pkcs8', format: 'pem' });
-const createValidity = (now: number, days: number) => ({
-  notBefore: new Date((now - 3_600) * 1_000),
-  notAfter: new Date((now + days * DAY) * 1_000),
-});
-
-function createAuthority(now: number): PemPair {
-  const key = generateKey();
-  const pem = createCertificate({
-    subject: CA_NAME,
-    publicKey: key,
-    signingKey: key,
-    ...createValidity(now, CA_DAYS),
-    use: 'ca',
-  });
-  return { pem, keyPem: exportPem(key) };
-}
-
-function createLeaf(authority: PemPair, holder: CertificateHolder | undefined, now: number): PemPair {
-  const key = generateKey();
-  const pem = createCertificate({
-    subject: [['commonName', holder?.name ?? 'localhost']],
-    issuer: authority.pem,
-    publicKey: key,
-    signingKey: createPrivateKey(authority.keyPem),
-    ...createValidity(now, LEAF_DAYS),
-    use: holder === undefined ? 'server' : 'client',
-    names:
-      holder === undefined
-        ? [
-            { dns: 'localhost' },
-            { ip: Buffer.of(127, 0, 0, 1) },
-            { ip: Buffer.concat([Buffer.alloc(15), Buffer.of(1)]) },
-          ]
-        : [{ email: holder.email }],
-  });
-  return { pem, keyPem: exportPem(key) };
-}

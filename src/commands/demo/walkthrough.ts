@@ -1,3 +1,5 @@
+import { quoteForShell } from '../quote.ts';
+
 /** Commands for another terminal that demonstrate the product in a few minutes. */
 export interface WalkthroughOptions {
   readonly url: string;
@@ -72,7 +74,3 @@ export function renderWalkthrough(options: WalkthroughOptions): string {
     '',
   ].join('\n');
 }
-
-/** Quotes a word for sh where necessary. */
-export const quoteForShell = (word: string): string =>
-  /^[A-Za-z0-9_./:@%+-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;

@@ -2,8 +2,8 @@ import { createHash, createPublicKey, type KeyObject, randomBytes, sign, X509Cer
 import { children, readElement, TAG } from '../../x509/der.ts';
 
 /**
- * Encodes X.509 certificates (RFC 5280) for the demo: Node cannot create certificates, and a package would be installed in
- * production for the demo alone. ECDSA with P-256 and SHA-256 only.
+ * Encodes X.509 certificates (RFC 5280) for development: Node cannot create certificates, and a package would be installed in
+ * production for development alone. ECDSA with P-256 and SHA-256 only.
  */
 export interface CertificateOptions {
   readonly subject: readonly NamePart[];

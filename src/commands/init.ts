@@ -1,0 +1,280 @@
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { dirname, relative, resolve } from 'node:path';
+import { createInterface } from 'node:readline';
+import { formatProblems, loadSettings } from '../config/load.ts';
+import { hashPassword } from '../identity/password-hasher.ts';
+import {
+  type Command,
+  type CommandContext,
+  CommandError,
+  EXIT,
+  ExitError,
+  type Option,
+  UsageError,
+  writeJson,
+} from './command.ts';
+import { generatePassword } from './generate-password.ts';
+import { type Answers, isLoopbackUrl, QUESTIONS, type Question } from './init/answers.ts';
+import { getRedirectUri, renderConfiguration, SCOPE } from './init/configuration.ts';
+import { quoteForShell } from './quote.ts';
+
+/** Without a terminal, these have no default unless --yes is given. */
+const REQUIRED: readonly string[] = ['public-url', 'upstream'];
+
+export const command: Command = {
+  name: 'init',
+  summary: 'writes a configuration to start from; asks for what it needs',
+  usage: ['gatehouse init [FILE]', 'gatehouse init --public-url URL --upstream URL [options] [FILE]'],
+  options: {
+    ...Object.fromEntries(QUESTIONS.map((question) => [question.option, createOption(question)])),
+    yes: { type: 'boolean', help: 'ask nothing; use the defaults for options that are omitted' },
+  },
+  positionals: { min: 0, max: 1, complete: ['file'] },
+  notes: [
+    'FILE is gatehouse.yaml by default. An existing file is never overwritten. The file has mode 0600.',
+    'Questions are asked only if standard input is a terminal; an option answers its question.',
+    'Afterwards the next steps are printed.',
+  ],
+  async run(context) {
+    const file = context.positionals[0] ?? 'gatehouse.yaml';
+    const path = resolve(context.cwd, file);
+    requireAbsent(path, file);
+    const answers = await collectAnswers(context);
+    const password = answers['sign-in'] === 'device' ? generatePassword() : undefined;
+    const text = renderConfiguration(
+      answers,
+      password === undefined ? undefined : await hashPassword(password),
+    );
+    requireValid(context, path, text);
+    writeConfiguration(path, file, text);
+    const next = listNextSteps(context, answers, file);
+    if (context.json)
+      writeJson(context, {
+        file: path,
+        ...(password !== undefined && { user: answers['user'], password }),
+        ...(answers['sign-in'] === 'openid' && { redirectUri: getRedirectUri(answers) }),
+        next: next.map(({ command: nextCommand }) => nextCommand),
+      });
+    else context.stdout(formatResult(file, answers, password, next));
+    return EXIT.ok;
+  },
+};
+
+function createOption({ choices, text, fallback, condition, value }: Question): Option {
+  const details = [
+    ...(choices === undefined ? [] : Object.entries(choices).map(([name, meaning]) => `${name}: ${meaning}`)),
+    ...(condition === undefined ? [] : [`with ${condition}`]),
+    ...(typeof fallback === 'string' && fallback !== '-' ? [`default: ${fallback}`] : []),
+  ].join('; ');
+  const label = text.replace(' (- for none)', '');
+  return {
+    type: 'string',
+    value,
+    help: `${label.charAt(0).toLowerCase()}${label.slice(1)}${details === '' ? '' : ` (${details})`}`,
+  };
+}
+
+function requireAbsent(path: string, file: string): void {
+  if (existsSync(path))
+    throw new CommandError(
+      `${file} exists already, and nothing is overwritten; name another file: gatehouse init FILE`,
+      EXIT.configuration,
+    );
+}
+
+async function collectAnswers(context: CommandContext): Promise<Answers> {
+  const isInteractive = context.stdin.isTTY === true && !context.flag('yes');
+  const ask = isInteractive ? openPrompt(context) : undefined;
+  const answers: Record<string, string> = {};
+  try {
+    for (const question of QUESTIONS) {
+      const { option, applies, condition } = question;
+      const given = context.option(option);
+      if (applies?.(answers) === false) {
+        if (given !== undefined)
+          throw new UsageError(`gatehouse init: --${option} applies to ${condition} only`);
+        continue;
+      }
+      const answer =
+        given ?? (ask ? await ask.answer(question, answers) : getDefault(context, question, answers));
+      const problem = findProblem(question, answer, answers);
+      if (problem !== undefined) throw new UsageError(`gatehouse init: --${option} ${problem}`);
+      answers[option] = answer;
+    }
+  } finally {
+    ask?.close();
+  }
+  return answers;
+}
+
+const getFallback = ({ fallback }: Question, answers: Answers): string | undefined =>
+  typeof fallback === 'function' ? fallback(answers) : fallback;
+
+function getDefault(context: CommandContext, question: Question, answers: Answers): string {
+  const fallback = getFallback(question, answers);
+  const { option } = question;
+  if (fallback !== undefined && (context.flag('yes') || !REQUIRED.includes(option))) return fallback;
+  const missing = REQUIRED.filter((name) => context.option(name) === undefined);
+  throw new UsageError(
+    REQUIRED.includes(option)
+      ? `gatehouse init: standard input is not a terminal, so ${missing.map((name) => `--${name}`).join(' and ')} must be given, or --yes for the defaults`
+      : `gatehouse init: --sign-in ${answers['sign-in']} needs --${option}`,
+  );
+}
+
+function findProblem(question: Question, answer: string, answers: Answers): string | undefined {
+  const { option, choices, validate } = question;
+  if (choices !== undefined && !Object.hasOwn(choices, answer))
+    return `must be ${Object.keys(choices).join(' or ')}`;
+  if (option === 'sign-in' && answer === 'certificate' && answers['tls'] !== 'here')
+    return 'certificate needs --tls here: the proxy would have to forward the certificates (docs/certificates.md)';
+  if (option === 'user' && answers['sign-in'] === 'openid' && !answer.includes('@'))
+    return 'must be the email address of the user at the OpenID provider';
+  return validate?.(answer);
+}
+
+interface Prompt {
+  readonly answer: (question: Question, answers: Answers) => Promise<string>;
+  readonly close: () => void;
+}
+
+/** Asks on standard error, so that standard output has the result only. */
+function openPrompt({ stdin, stderr }: CommandContext): Prompt {
+  const lines = createInterface({ input: stdin, terminal: false });
+  const iterator = lines[Symbol.asyncIterator]();
+  stderr('Enter accepts the value in brackets; Ctrl-C cancels.\n');
+  const answer: Prompt['answer'] = async (question, answers) => {
+    const fallback = getFallback(question, answers);
+    const choices = Object.entries(question.choices ?? {});
+    stderr(`\n${question.text}${choices.length === 0 ? '' : ':'}\n`);
+    for (const [name, meaning] of choices) stderr(`  ${name.padEnd(11)} ${meaning}\n`);
+    for (;;) {
+      stderr(fallback === undefined ? '> ' : `[${fallback}] > `);
+      const { done, value } = await iterator.next();
+      if (done === true) throw new CommandError('cancelled; nothing was written', EXIT.usage);
+      const text = value.trim() || fallback;
+      const problem = text === undefined ? 'needs an answer' : findProblem(question, text, answers);
+      if (text !== undefined && problem === undefined) return text;
+      stderr(`This ${problem}.\n`);
+    }
+  };
+  return { answer, close: () => lines.close() };
+}
+
+/** Answers may contradict each other in ways that only the schema knows, and files with secrets must exist. */
+function requireValid(context: CommandContext, path: string, text: string): void {
+  const result = loadSettings({ file: path, text, env: {}, cwd: context.cwd });
+  if (result.ok) return;
+  context.stderr(formatProblems(result));
+  context.stderr('gatehouse: nothing was written\n');
+  throw new ExitError(EXIT.configuration);
+}
+
+function writeConfiguration(path: string, file: string, text: string): void {
+  try {
+    mkdirSync(dirname(path), { recursive: true });
+    // `wx`: a file that was created in the meantime is not replaced either.
+    writeFileSync(path, text, { mode: 0o600, flag: 'wx' });
+  } catch (error) {
+    const { code = 'unknown error' } = error as NodeJS.ErrnoException;
+    throw new CommandError(`${file}: cannot be written (${code})`, EXIT.configuration);
+  }
+}
+
+interface Step {
+  readonly text: string;
+  readonly command: string;
+}
+
+/** Commands for the current folder. */
+function listNextSteps(context: CommandContext, answers: Answers, file: string): readonly Step[] {
+  const folder = dirname(resolve(context.cwd, file));
+  const locate = (name: string): string => quoteForShell(relative(context.cwd, resolve(folder, name)) || '.');
+  const config = quoteForShell(file);
+  const url = new URL(answers['public-url'] ?? '').origin;
+  const isCertificate = answers['sign-in'] === 'certificate';
+  const pki = findDevelopmentFolder(answers);
+  const exists = (name: string | undefined): boolean =>
+    name !== undefined && existsSync(resolve(folder, name));
+  const needsPki =
+    pki !== undefined &&
+    !['tls-certificate', 'tls-key', 'client-ca'].some((option) => exists(answers[option]));
+  const hasFile = (name: string): boolean => pki !== undefined && (needsPki || exists(`${pki}/${name}`));
+  const loginOptions = [
+    ['--url', quoteForShell(url)],
+    ['--client', quoteForShell(answers['client'] ?? '')],
+    ['--scope', SCOPE.split(',')[0]],
+    ...(hasFile('ca.pem') ? [['--cacert', locate(`${pki}/ca.pem`)]] : []),
+    ...(isCertificate && hasFile('alice.pem')
+      ? [
+          ['--cert', locate(`${pki}/alice.pem`)],
+          ['--key', locate(`${pki}/alice-key.pem`)],
+        ]
+      : isCertificate
+        ? [['--cert FILE --key FILE']]
+        : []),
+  ].flat();
+  return [
+    ...(needsPki
+      ? [
+          {
+            text: 'To try it out, create certificates for development; in production, put yours there',
+            command: [
+              'gatehouse dev-ca',
+              ...(isLoopbackUrl(url) ? [] : ['--host', new URL(url).hostname.replace(/^\[|\]$/g, '')]),
+              ...(isCertificate ? ['--client alice'] : []),
+              locate(pki),
+            ].join(' '),
+          },
+        ]
+      : []),
+    ...(answers['store'] === 'redis'
+      ? [
+          {
+            text: 'Create the keys once, and copy the file to every replica',
+            command: `gatehouse keys new ${locate('data/keys.json')}`,
+          },
+        ]
+      : []),
+    { text: 'Check it', command: `gatehouse check --config ${config}` },
+    { text: 'Run it', command: `gatehouse serve --config ${config}` },
+    {
+      text: 'In another terminal, sign in as a client',
+      command: `gatehouse login ${loginOptions.join(' ')}`,
+    },
+  ];
+}
+
+/** The folder for `gatehouse dev-ca`: undefined unless all files are where it would create them. */
+function findDevelopmentFolder(answers: Answers): string | undefined {
+  const certificate = answers['tls-certificate'];
+  if (certificate === undefined || !certificate.endsWith('/server.pem')) return undefined;
+  const folder = dirname(certificate);
+  const isIn = (option: string, name: string): boolean =>
+    answers[option] === undefined || answers[option] === `${folder}/${name}`;
+  return isIn('tls-key', 'server-key.pem') && isIn('client-ca', 'ca.pem') ? folder : undefined;
+}
+
+function formatResult(
+  file: string,
+  answers: Answers,
+  password: string | undefined,
+  next: readonly Step[],
+): string {
+  return [
+    `Wrote ${file}.`,
+    ...(password === undefined
+      ? []
+      : [`The password of ${answers['user']} is ${password}. It is shown only now.`]),
+    ...(answers['sign-in'] === 'openid'
+      ? [`Register this redirect URI at the OpenID provider: ${getRedirectUri(answers)}`]
+      : []),
+    '',
+    'Next:',
+    ...next.flatMap(({ text, command: nextCommand }, index) => [
+      `${index + 1}. ${text}:`,
+      `     ${nextCommand}`,
+    ]),
+    '',
+  ].join('\n');
+}

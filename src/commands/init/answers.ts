@@ -1,0 +1,214 @@
+import { isIP } from 'node:net';
+
+/** What `gatehouse init` asks for. `option` is the flag without dashes. */
+export interface Question {
+  readonly option: string;
+  /** Placeholder in the help. */
+  readonly value: string;
+  readonly text: string;
+  readonly fallback?: string | ((answers: Answers) => string | undefined);
+  readonly choices?: Readonly<Record<string, string>>;
+  /** Asked only if this holds; an option for a question that is not asked is an error. */
+  readonly applies?: (answers: Answers) => boolean;
+  /** Shown with an error, where the option does not apply. */
+  readonly condition?: string;
+  /** Returns what is wrong with an answer. */
+  readonly validate?: (answer: string) => string | undefined;
+}
+
+/** By option. */
+export type Answers = Readonly<Record<string, string | undefined>>;
+
+export const QUESTIONS: readonly Question[] = [
+  {
+    option: 'public-url',
+    value: 'URL',
+    text: 'The URL that clients use',
+    fallback: 'https://localhost:8443',
+    validate: validatePublicUrl,
+  },
+  {
+    option: 'upstream',
+    value: 'URL',
+    text: 'The URL of your API',
+    fallback: 'http://127.0.0.1:9000',
+    validate: (answer) => validateUrl(answer, ['http:', 'https:']),
+  },
+  {
+    option: 'tls',
+    value: 'here|proxy',
+    text: 'Where TLS ends',
+    choices: {
+      here: 'gatehouse has the certificate of the server',
+      proxy: 'a proxy or load balancer in front of gatehouse, on this machine',
+    },
+    fallback: 'here',
+  },
+  {
+    option: 'tls-certificate',
+    value: 'FILE',
+    text: 'The certificate of the server, PEM',
+    fallback: 'pki/server.pem',
+    applies: endsTlsHere,
+    condition: '--tls here',
+    validate: validatePath,
+  },
+  {
+    option: 'tls-key',
+    value: 'FILE',
+    text: 'Its private key, PEM',
+    fallback: 'pki/server-key.pem',
+    applies: endsTlsHere,
+    condition: '--tls here',
+    validate: validatePath,
+  },
+  {
+    option: 'sign-in',
+    value: 'certificate|device|openid',
+    text: 'How clients prove who they are',
+    choices: {
+      certificate: 'with a client certificate, no user is involved; needs --tls here',
+      device: 'a user confirms in a browser, with a password',
+      openid: 'a user confirms in a browser, signed in at an OpenID provider',
+    },
+    fallback: (answers) => (endsTlsHere(answers) ? 'certificate' : 'device'),
+  },
+  {
+    option: 'client-ca',
+    value: 'FILE',
+    text: 'The CA of the client certificates, PEM',
+    fallback: 'pki/ca.pem',
+    applies: hasSignIn('certificate'),
+    condition: '--sign-in certificate',
+    validate: validatePath,
+  },
+  {
+    option: 'user',
+    value: 'NAME',
+    text: 'The first user: a name, or with OpenID the email address',
+    fallback: (answers) => (hasSignIn('device')(answers) ? 'alice' : undefined),
+    applies: (answers) => !hasSignIn('certificate')(answers),
+    condition: '--sign-in device or openid',
+    validate: (answer) =>
+      /^[A-Za-z0-9][A-Za-z0-9._+@-]{0,127}$/.test(answer)
+        ? undefined
+        : 'must be a name such as alice, or an email address',
+  },
+  {
+    option: 'openid-issuer',
+    value: 'URL',
+    text: 'The issuer URL of the OpenID provider',
+    applies: hasSignIn('openid'),
+    condition: '--sign-in openid',
+    validate: (answer) => validateUrl(answer, ['https:']),
+  },
+  {
+    option: 'openid-client',
+    value: 'ID',
+    text: 'The client_id of gatehouse at the provider',
+    fallback: 'gatehouse',
+    applies: hasSignIn('openid'),
+    condition: '--sign-in openid',
+    validate: validateText,
+  },
+  {
+    option: 'openid-secret-file',
+    value: 'FILE',
+    text: 'The file with its client secret (- for none)',
+    fallback: '-',
+    applies: hasSignIn('openid'),
+    condition: '--sign-in openid',
+    validate: validatePath,
+  },
+  {
+    option: 'store',
+    value: 'embedded|redis',
+    text: 'Where grants are stored',
+    choices: {
+      embedded: 'in files of this machine: one gatehouse',
+      redis: 'in Redis: several replicas',
+    },
+    fallback: 'embedded',
+  },
+  {
+    option: 'redis-url',
+    value: 'URL',
+    text: 'The URL of Redis',
+    fallback: 'redis://127.0.0.1:6379/0',
+    applies: usesRedis,
+    condition: '--store redis',
+    validate: validateRedisUrl,
+  },
+  {
+    option: 'redis-password-file',
+    value: 'FILE',
+    text: 'The file with the password of Redis (- for none)',
+    fallback: '-',
+    applies: usesRedis,
+    condition: '--store redis',
+    validate: validatePath,
+  },
+  {
+    option: 'client',
+    value: 'ID',
+    text: 'The client_id of the first program that requests tokens',
+    fallback: 'my-client',
+    validate: (answer) =>
+      /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(answer)
+        ? undefined
+        : 'must be 1 to 64 letters, digits, or . _ -, such as my-client',
+  },
+];
+
+function endsTlsHere(answers: Answers): boolean {
+  return answers['tls'] === 'here';
+}
+
+function usesRedis(answers: Answers): boolean {
+  return answers['store'] === 'redis';
+}
+
+function hasSignIn(kind: string): (answers: Answers) => boolean {
+  return (answers) => answers['sign-in'] === kind;
+}
+
+function validateUrl(answer: string, protocols: readonly string[]): string | undefined {
+  const names = protocols.map((protocol) => `${protocol}//`).join(' or ');
+  const expectation = `must be a URL that begins with ${names}`;
+  if (!URL.canParse(answer) || !protocols.includes(new URL(answer).protocol)) return expectation;
+  const { username, password } = new URL(answer);
+  if (username !== '' || password !== '') return 'must not contain a user name or password';
+  return validateText(answer);
+}
+
+function validatePublicUrl(answer: string): string | undefined {
+  const problem = validateUrl(answer, ['https:']);
+  if (problem !== undefined) return problem;
+  const { pathname, search, hash } = new URL(answer);
+  return pathname === '/' && search === '' && hash === ''
+    ? undefined
+    : 'must be a scheme, a host and an optional port only, such as https://api.example.test';
+}
+
+function validateRedisUrl(answer: string): string | undefined {
+  if (!/^rediss?(?:\+sentinel|\+cluster)?:\/\/\S+$/.test(answer))
+    return 'must begin with redis://, rediss://, redis+sentinel:// or redis+cluster://';
+  // The command line is visible to other users, and is in the history of the shell.
+  if (/^[^/]+\/\/[^@/]*:[^@/]*@/.test(answer))
+    return 'must not contain a password; put it into a file and use --redis-password-file';
+  return validateText(answer);
+}
+
+/** `$` is left out, because `\${NAME}` in a configuration is a variable. */
+function validateText(answer: string): string | undefined {
+  return /^[\x21-\x23\x25-\x7e]+$/.test(answer) ? undefined : 'must be printable ASCII without spaces or $';
+}
+
+function validatePath(answer: string): string | undefined {
+  return /^[^\p{Cc}$]+$/u.test(answer) ? undefined : 'must be a path without control characters or $';
+}
+
+export const isLoopbackUrl = (url: string): boolean => {
+  const host = new URL(url).hostname.replace(/^\[|\]$/g, '');
+  return host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
+};
