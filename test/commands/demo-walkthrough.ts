@@ -26,7 +26,7 @@ export const walkThrough = (shell: string, curl: boolean): object =>
     let terminal: Terminal;
     beforeAll(async () => {
       folder = temporaryFolder();
-      const env = curl ? {} : { PATH: pathWithOnly(folder, ['sed']) };
+      const env = curl ? {} : { PATH: pathWithOnly(folder, ['sed', 'sleep']) };
       demo = await startDemo(folder, { args: [...PORTS, '--set', 'device.interval=1s'], env });
       terminal = openTerminal(`/bin/${shell}`, env);
     });
@@ -91,8 +91,9 @@ export const walkThrough = (shell: string, curl: boolean): object =>
 
       const exchange = demo.steps.get(6)?.[0] ?? '';
       const exchanged = await until('the device has its token', async () => {
-        const output = await terminal.run(exchange);
-        return output.includes('authorization_pending') ? undefined : output;
+        // RFC 8628 §3.5: the interval between two requests; it grows with every slow_down.
+        const output = await terminal.run(`sleep 1; ${exchange}`);
+        return /authorization_pending|slow_down/.test(output) ? undefined : output;
       });
       expect(exchanged).toMatch(/"access_token":"[^"]+".*"scope":"files:read".*\[200\]\n$/);
       const [refreshed = ''] = await paste(7);
