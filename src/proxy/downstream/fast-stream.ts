@@ -284,8 +284,8 @@ export class FastStream implements StreamHandler, Downstream, FastRequestOwner, 
     if (body.length > 0) stream.write(body, 0, body.length, true);
   }
 
-  abort(): void {
-    this.#stream.reset(ErrorCode.internalError);
+  abort(isClientFault: boolean): void {
+    this.#stream.reset(isClientFault ? ErrorCode.cancel : ErrorCode.internalError);
     this.#finish(true);
   }
 
