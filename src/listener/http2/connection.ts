@@ -616,8 +616,11 @@ export class Http2Connection implements DeadlineEntry {
     try {
       this.#options.onRequest(stream);
     } catch (error) {
-      this.#options.onInternalError(error);
-      stream.reset(ErrorCode.internalError);
+      if (stream.hasHandler) stream.onInternalError(error);
+      else {
+        this.#options.onInternalError(error);
+        stream.reset(ErrorCode.internalError);
+      }
     }
     if (id >= LAST_ACCEPTED_STREAM_ID) this.close();
   }
