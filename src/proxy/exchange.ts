@@ -5,7 +5,7 @@ import type { DeadlineEntry } from '../lib/deadlines.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { createBodyBuffer, ReadAheadPermit, STREAM_BUFFER_MS } from './body-buffering.ts';
 import { BodyDeadline } from './body-deadline.ts';
-import { refusalFor, TokenEndedError } from './exchange-errors.ts';
+import { isClientFault, refusalFor, TokenEndedError } from './exchange-errors.ts';
 import type { HeaderRules } from './policy/headers.ts';
 import type { LiveStream, LiveStreams, StreamEndReason } from './policy/live-streams.ts';
 import type { Quotas } from './policy/quotas.ts';
@@ -78,8 +78,11 @@ export interface Downstream {
   end(): void;
   /** Sends an error response in place of the upstream's. */
   refuse(refusal: ProxyRefusal): void;
-  /** The response is aborted, so that the client cannot mistake it for complete. */
-  abort(): void;
+  /**
+   * The response is aborted, so that the client cannot mistake it for complete. `isClientFault`: because of the client, which
+   * HTTP/2 can report.
+   */
+  abort(isClientFault: boolean): void;
 }
 
 /**
@@ -201,7 +204,7 @@ export class Exchange
     const { config, id } = this.#request;
     config.log.error('internal_error', { request_id: id, ...errorFields(error) });
     this.#finish();
-    if (this.#downstream.hasStarted) this.#downstream.abort();
+    if (this.#downstream.hasStarted) this.#downstream.abort(false);
     else this.#downstream.refuse({ reason: 'upstream_failed' });
   }
 
@@ -449,7 +452,7 @@ export class Exchange
     }
     this.#finish();
     this.#reportBroken(cause);
-    this.#downstream.abort();
+    this.#downstream.abort(isClientFault(cause));
   }
 
   #reportBroken(cause: Error): void {

@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import { type AccessRule, parsePattern, type Requirement } from '../../src/domain/access-rule.ts';
 import type { Integration } from '../../src/domain/integration.ts';
 import { parseScope, type Scope } from '../../src/domain/scope.ts';
@@ -78,6 +79,12 @@ export interface ProxyHarness {
   readonly fastPath: FastPath | undefined;
   /** Issuer of the server certificate and of client certificates; unused without `tls`. */
   readonly ca: IssuedCertificate;
+  /** The server side of HTTP/2 connections; on the full path, of those that have sent a request. */
+  readonly http2Sockets: ReadonlySet<Socket>;
+  /** Requests on the fast path that have not ended. */
+  activeRequests(): number;
+  /** Shuts the listener down. Returns whether all connections ended in time. */
+  drain(seconds: number): Promise<boolean>;
   close(): Promise<void>;
 }
 
@@ -108,6 +115,8 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
   const { proxyPath = FULL_PATH ? 'full' : 'fast', tls = false, http2 = false, ...deps } = rest;
   const { now = () => NOW, isTrustedPeer = () => false } = deps;
   const notes: RequestNotes[] = [];
+  const http2Sockets = new Set<Socket>();
+  let activeRequests = 0;
   const log: string[] = [];
   const logger = createLogger({ level: 'debug', format: 'json', write: (line) => log.push(line) });
   const trustedProxies = { hasEntries: true, includes: isTrustedPeer };
@@ -129,12 +138,16 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
     trustedProxies,
     onRequest(context) {
       notes.push(context.notes);
+      if (context.request.httpVersion === '2') http2Sockets.add(context.request.socket);
       void proxy.handle(context);
     },
     ...(proxyPath === 'fast' && {
       interceptor: {
         intercept: (connection) => fastPath.intercept(connection),
-        interceptHttp2: (connection) => fastPath.interceptHttp2(connection),
+        interceptHttp2(connection) {
+          http2Sockets.add(connection.socket);
+          return fastPath.interceptHttp2(connection);
+        },
       },
     }),
     log: logger,
@@ -177,8 +190,8 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
       ...proxy.fastPath,
       trustedProxies,
       isServicePath: () => false,
-      retain() {},
-      release() {},
+      retain: () => void (activeRequests += 1),
+      release: () => void (activeRequests -= 1),
     }),
     onRequestStart: (context) => void notes.push(context.notes),
     onRequestEnd() {},
@@ -191,6 +204,9 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
     log,
     fastPath: proxyPath === 'fast' ? fastPath : undefined,
     ca,
+    http2Sockets,
+    activeRequests: () => activeRequests,
+    drain: (seconds) => listener.drain(seconds),
     async close() {
       await listener.close();
       await proxy.close(1);

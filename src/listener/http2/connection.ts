@@ -75,7 +75,7 @@ const MAX_CACHED_SECTION_LENGTH = 1_024;
 const MAX_CACHED_SECTION_SIZE = 4_096;
 /** An idle connection keeps no more: clients have one or two sections that they repeat. */
 const MAX_IDLE_CACHE_SIZE = 4_096;
-/** What one connection may have processed before others have their turn. */
+/** What one connection may have processed in an iteration of the event loop, before others have their turn. */
 const MAX_TURN_FRAMES = 1_000;
 const MAX_TURN_STREAMS = 100;
 /** New connections must be opened well before stream ids run out. */
@@ -92,6 +92,23 @@ const SHUTDOWN_PING = Buffer.from('shutdown', 'latin1');
  * - `closed`: GOAWAY was sent, or the socket is closed; what arrives is discarded.
  */
 type State = 'open' | 'announced' | 'draining' | 'closed';
+
+let iteration = 0;
+let isIterationObserved = false;
+
+/** A number that changes with each iteration of the event loop. */
+function getIteration(): number {
+  if (!isIterationObserved) {
+    isIterationObserved = true;
+    setImmediate(endIteration);
+  }
+  return iteration;
+}
+
+function endIteration(): void {
+  iteration += 1;
+  isIterationObserved = false;
+}
 
 /** A header section that continues in CONTINUATION frames. */
 interface PartialSection {
@@ -149,7 +166,8 @@ export class Http2Connection implements DeadlineEntry {
   #unacknowledged = 0;
   #hasReplied = false;
   #isPaused = false;
-  /** Of the current read. */
+  /** The iteration of the event loop in which it was last read from, and what was processed in it. */
+  #turn = -1;
   #turnFrames = 0;
   #turnStreams = 0;
   /** The rest of what has arrived is processed in the next iteration of the event loop. */
@@ -312,8 +330,7 @@ export class Http2Connection implements DeadlineEntry {
     if (bytes === undefined) return;
     const start = this.#awaited === 'preface' ? this.#readPreface(bytes) : 0;
     if (start === undefined) return;
-    this.#turnFrames = 0;
-    this.#turnStreams = 0;
+    this.#beginTurn();
     const end = this.#readFrames(bytes, start);
     if (end === undefined) return;
     if (end < bytes.length) {
@@ -325,6 +342,15 @@ export class Http2Connection implements DeadlineEntry {
     if (this.#blocked.size > 0) this.#sendBlocked();
     if (this.#hasReplied && this.writer.needsDrain && this.writer.unsentBytes > MAX_UNREAD_REPLIES)
       this.#pause();
+  }
+
+  /** Once for each iteration of the event loop, in which Node may read many TLS records. */
+  #beginTurn(): void {
+    const current = getIteration();
+    if (this.#turn === current) return;
+    this.#turn = current;
+    this.#turnFrames = 0;
+    this.#turnStreams = 0;
   }
 
   /** Other connections have their turn before the rest is processed. */
@@ -626,8 +652,11 @@ export class Http2Connection implements DeadlineEntry {
     try {
       this.#options.onRequest(stream);
     } catch (error) {
-      this.#options.onInternalError(error);
-      stream.reset(ErrorCode.internalError);
+      if (stream.hasHandler) stream.onInternalError(error);
+      else {
+        this.#options.onInternalError(error);
+        stream.reset(ErrorCode.internalError);
+      }
     }
     if (id >= LAST_ACCEPTED_STREAM_ID) this.close();
   }

@@ -78,6 +78,10 @@ export class Http2Stream implements DeadlineEntry {
     this.sendWindow = connection.initialSendWindow;
   }
 
+  get hasHandler(): boolean {
+    return (this.handler as StreamHandler | undefined) !== undefined;
+  }
+
   /** All of the request was received and taken. */
   get isInputTaken(): boolean {
     return this.isInputEnded && this.#received.length === 0;

@@ -75,12 +75,10 @@ export class FastStream implements StreamHandler, Downstream, FastRequestOwner, 
     this.hasStarted = false;
     this.#isSent = false;
     this.#isComplete = false;
+    this.#state = 'receiving';
     stream.handler = this;
     if (stream.isInputEnded) this.#authorize();
-    else {
-      this.#state = 'receiving';
-      stream.awaitReadEnd();
-    }
+    else stream.awaitReadEnd();
     return true;
   }
 
@@ -117,7 +115,8 @@ export class FastStream implements StreamHandler, Downstream, FastRequestOwner, 
     try {
       this.#proceed(decision);
     } catch (error) {
-      this.onInternalError(error);
+      // The full path may have become the handler.
+      this.#stream.onInternalError(error);
     }
   }
 
@@ -284,8 +283,8 @@ export class FastStream implements StreamHandler, Downstream, FastRequestOwner, 
     if (body.length > 0) stream.write(body, 0, body.length, true);
   }
 
-  abort(): void {
-    this.#stream.reset(ErrorCode.internalError);
+  abort(isClientFault: boolean): void {
+    this.#stream.reset(isClientFault ? ErrorCode.cancel : ErrorCode.internalError);
     this.#finish(true);
   }
 

@@ -1,109 +1,237 @@
 import { once } from 'node:events';
-import { connect, createServer, type TLSSocket } from 'node:tls';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { connect, createServer, type Socket } from 'node:net';
+import { afterEach, expect, test } from 'vitest';
 import { FrameWriter } from '../../../src/listener/http2/frame-writer.ts';
-import { eventLoopTurns } from '../../support/event-loop-turns.ts';
+import { eventLoopTurns, waitUntilStable } from '../../support/event-loop-turns.ts';
 import { createFrameReader, FLAG, FRAME, type Frame } from '../../support/http2-frames.ts';
-import { createCa, issueServer } from '../../support/pki.ts';
-import { listenTcp, type TcpServer } from '../../support/tcp-server.ts';
+import { listenTcp } from '../../support/tcp-server.ts';
 import { until } from '../../support/until.ts';
 
-let server: TcpServer;
-let ca: string;
-const accepted: TLSSocket[] = [];
-beforeAll(async () => {
-  const issuer = await createCa();
-  ca = issuer.pem;
-  const { pem, keyPem } = await issueServer(issuer);
-  server = await listenTcp(
-    createServer({ cert: pem, key: keyPem }, (socket) => void accepted.push(socket.on('error', () => {}))),
-  );
-});
-afterAll(() => server.close());
-
-const clients: TLSSocket[] = [];
-afterEach(() => {
-  for (const client of clients.splice(0)) client.destroy();
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  while (cleanups.length > 0) await cleanups.pop()?.();
 });
 
-/** Both ends of a connection. */
-async function openConnection(): Promise<{ readonly client: TLSSocket; readonly socket: TLSSocket }> {
-  const client = connect({ port: server.port, host: '127.0.0.1', servername: 'localhost', ca });
-  clients.push(client.on('error', () => {}));
-  await once(client, 'secureConnect');
-  const socket = await until('it is accepted', () =>
-    accepted.find(({ remotePort }) => remotePort === client.localPort),
-  );
-  return { client, socket };
+interface Pair {
+  readonly writer: FrameWriter;
+  /** The server side. */
+  readonly socket: Socket;
+  /** It does not read until `resume`. */
+  readonly client: Socket;
+  /** What the client has received. */
+  readonly frames: readonly Frame[];
+  readonly drains: () => number;
 }
 
-test('a destroyed socket does not count as drained, although its last write succeeded', async () => {
-  const { socket } = await openConnection();
+/** A writer, and a client at the other end of its TCP connection. */
+async function openPair(onDrain: () => void = () => {}): Promise<Pair> {
+  const accepted = Promise.withResolvers<Socket>();
+  const server = await listenTcp(createServer({ noDelay: true }, accepted.resolve));
+  cleanups.push(() => server.close());
+  const client = connect(server.port, '127.0.0.1').on('error', () => {});
+  cleanups.push(() => client.destroy());
+  const [socket] = await Promise.all([accepted.promise, once(client, 'connect')]);
+  const frames: Frame[] = [];
+  const readFrames = createFrameReader((frame) => frames.push(frame));
+  client.on('data', readFrames);
+  client.pause();
   let drains = 0;
-  const writer = new FrameWriter(socket, () => (drains += 1));
-  const part = Buffer.alloc(16_384);
-  while (!writer.needsDrain) writer.data(1, 0, part, 0, part.length);
-  socket.destroy();
-  await once(socket, 'close');
-  await eventLoopTurns(10);
-  expect(drains).toBe(0);
+  const writer = new FrameWriter(socket, () => {
+    drains += 1;
+    onDrain();
+  });
+  return { writer, socket, client, frames, drains: () => drains };
+}
+
+const MAX_FRAME = 16_384;
+/** Of any size, and of any type. Each differs from the one before it. */
+const SIZES = [0, 1, 300, 4_000, 4_096, 9_000, MAX_FRAME - 1, MAX_FRAME] as const;
+
+interface Written {
+  readonly type: number;
+  readonly stream: number;
+  readonly length: number;
+  /** Each byte of the payload. */
+  readonly fill: number;
+}
+
+/** Writes frame number `index`: DATA, or sometimes HEADERS. Its source is overwritten afterwards. */
+function writeFrame(writer: FrameWriter, index: number, size: number): Written {
+  const fill = (index * 7) & 0xff;
+  const bytes = Buffer.alloc(size + 10, fill);
+  const stream = 2 * index + 1;
+  const isHeaders = index % 5 === 4;
+  if (isHeaders)
+    writer.headers(stream, false, {
+      maxSize: size,
+      writeTo: (out, at) => at + bytes.copy(out, at, 5, 5 + size),
+    });
+  else writer.data(stream, 0, bytes, 5, 5 + size);
+  bytes.fill(0xee);
+  return { type: isHeaders ? FRAME.headers : FRAME.data, stream, length: size, fill };
+}
+
+const writeFrames = (writer: FrameWriter, from: number, to: number): Written[] =>
+  Array.from({ length: to - from }, (_, index) =>
+    writeFrame(writer, from + index, SIZES[(from + index) % SIZES.length] ?? 0),
+  );
+
+const describeFrame = ({ type, stream, payload }: Frame): Written & { readonly isUniform: boolean } => ({
+  type,
+  stream,
+  length: payload.length,
+  fill: payload[0] ?? 0,
+  isUniform: payload.equals(Buffer.alloc(payload.length, payload[0])),
 });
 
-test('clients that read at different speeds, stop reading or disconnect get their own frames, in order and to the end', async () => {
-  const FRAMES = 600;
-  const random = createRandom(1);
-  const connections = await Promise.all(Array.from({ length: 12 }, openConnection));
-  const results = connections.map(async ({ client, socket }, index) => {
-    const isAborted = index % 4 === 3;
-    const frames: Frame[] = [];
-    const readFrames = createFrameReader((received) => void frames.push(received));
-    client.on('data', (part: Buffer) => {
-      readFrames(part);
-      if (isAborted && frames.length > FRAMES / 2) client.destroy();
-      if (random() < 0.3) {
-        client.pause();
-        void eventLoopTurns(1 + Math.trunc(random() * 30)).then(() => client.resume());
-      }
-    });
-    const ended = once(client, 'close');
-    let next = 0;
-    const writer = new FrameWriter(socket, () => writeMore());
-    const writeMore = (): void => {
-      while (next < FRAMES && !writer.needsDrain && !socket.destroyed) {
-        const body = createBody(index, next);
-        // Alternating streams, so that no two parts share a frame.
-        writer.data(1 + 2 * (next % 2), 0, body, 0, body.length);
-        next += 1;
-        if (next === FRAMES) {
-          writer.goaway(1, 0);
-          writer.end();
-        } else if (random() < 0.2) return void setImmediate(writeMore);
-      }
-    };
-    writeMore();
-    await ended;
-    return { index, isAborted, frames };
-  });
-  for (const { index, isAborted, frames } of await Promise.all(results)) {
-    const last = isAborted ? undefined : frames.pop();
-    if (!isAborted) expect([last?.type, frames.length]).toEqual([FRAME.goAway, FRAMES]);
-    frames.forEach(({ type, flags, stream, payload }, at) => {
-      expect([type, flags & FLAG.endStream, stream]).toEqual([FRAME.data, 0, 1 + 2 * (at % 2)]);
-      expect(payload.equals(createBody(index, at)), `frame ${at} of connection ${index}`).toBe(true);
-    });
+const expectFrames = (received: readonly Frame[], written: readonly Written[]): void =>
+  expect(received.map(describeFrame)).toEqual(
+    written.map((frame) => ({ ...frame, fill: frame.length === 0 ? 0 : frame.fill, isUniform: true })),
+  );
+
+/** Writes until the client does not keep up; returns what was written. */
+async function writeUntilStalled({ writer, socket }: Pair): Promise<Written[]> {
+  const written: Written[] = [];
+  for (let index = 0; !writer.needsDrain; index += 10) {
+    written.push(...writeFrames(writer, index, index + 10));
+    await eventLoopTurns(1);
+    if (writer.needsDrain) await waitUntilStable(() => socket.bytesWritten + writer.unsentBytes);
+  }
+  return written;
+}
+
+/** Other connections send frames of the same sizes, with other bytes. */
+async function useBuffers(): Promise<void> {
+  const others = await Promise.all(Array.from({ length: 4 }, () => openPair()));
+  for (const { writer, client } of others) {
+    client.resume();
+    for (let round = 0; round < 10; round += 1) {
+      for (const size of [2_000, 12_000, MAX_FRAME, MAX_FRAME, MAX_FRAME])
+        writer.data(2 * round + 1, 0, Buffer.alloc(size, 0xdd), 0, size);
+      await eventLoopTurns(2);
+    }
+  }
+}
+
+test('frames are sent in the order in which they were written, across any number of full buffers', async () => {
+  const { writer, client, frames } = await openPair();
+  client.resume();
+  // All at once, then some in each iteration of the event loop.
+  const written = writeFrames(writer, 0, 200);
+  for (let index = 200; index < 400; index += 20) {
+    await eventLoopTurns(1);
+    written.push(...writeFrames(writer, index, index + 20));
+  }
+  await until('all frames have arrived', () => frames.length === written.length);
+  expectFrames(frames, written);
+  await until('nothing is unsent', () => writer.unsentBytes === 0);
+});
+
+test('DATA of one stream is collected in frames of the largest size, up to the end of the stream', async () => {
+  const { writer, client, frames } = await openPair();
+  client.resume();
+  const body = Buffer.from(Array.from({ length: 40_000 }, (_, index) => index % 251));
+  for (let at = 0; at < body.length; at += 100) writer.data(1, 0, body, at, at + 100);
+  writer.endStream(1);
+  writer.data(3, 0, body, 0, 5);
+  await until('the next stream has begun', () => frames.some(({ stream }) => stream === 3));
+  const first = frames.filter(({ stream }) => stream === 1);
+  expect(Buffer.concat(first.map(({ payload }) => payload)).equals(body)).toBe(true);
+  expect(first.map(({ flags }) => flags)).toEqual([...first.slice(1).map(() => 0), FLAG.endStream]);
+  expect(Math.max(...first.map(({ payload }) => payload.length))).toBeGreaterThan(MAX_FRAME - 100);
+});
+
+test('the writer needs a drain while the client does not read, and reports it once when the client reads again', async () => {
+  let neededDrain: boolean | undefined;
+  const pair = await openPair(() => (neededDrain = pair.writer.needsDrain));
+  const { writer, socket, client, frames, drains } = pair;
+  writer.ping(Buffer.alloc(8), 0, false);
+  expect(writer.needsDrain).toBe(false);
+  await until('the frame is sent', () => writer.unsentBytes === 0);
+  // There was nothing to wait for.
+  expect(drains()).toBe(0);
+  const written = await writeUntilStalled(pair);
+  const unsent = writer.unsentBytes;
+  const sending = socket.writableLength;
+  expect(sending).toBeGreaterThan(0);
+  // There is one write at a time: everything else waits in the writer.
+  written.push(...writeFrames(writer, written.length, written.length + 20));
+  await waitUntilStable(() => writer.unsentBytes);
+  expect([writer.needsDrain, drains(), writer.unsentBytes > unsent]).toEqual([true, 0, true]);
+  expect(socket.writableLength).toBe(sending);
+  client.resume();
+  await until('the writer reports it', () => drains() > 0);
+  expect(neededDrain).toBe(false);
+  await until('all frames have arrived', () => frames.length === written.length + 1);
+  expectFrames(frames.slice(1), written);
+  expect([writer.needsDrain, drains()]).toEqual([false, 1]);
+});
+
+test('it can stall again, and reports the end of each stall', async () => {
+  const pair = await openPair();
+  const { writer, client, frames, drains } = pair;
+  let count = 0;
+  for (let stalls = 1; stalls <= 2; stalls += 1) {
+    count += (await writeUntilStalled(pair)).length;
+    expect(drains()).toBe(stalls - 1);
+    client.resume();
+    await until('all frames have arrived', () => frames.length === count);
+    await until('nothing is unsent', () => writer.unsentBytes === 0);
+    expect(drains()).toBe(stalls);
+    client.pause();
   }
 });
 
-const createBody = (connection: number, at: number): Buffer =>
-  Buffer.alloc((connection * 7_919 + at * 104_729) % 16_385, `${connection}.${at} `);
+test('the end sends everything: what is being sent, full buffers and what was collected last', async () => {
+  const pair = await openPair();
+  const { writer, socket, client, frames } = pair;
+  const written = await writeUntilStalled(pair);
+  written.push(...writeFrames(writer, written.length, written.length + 50));
+  writer.end();
+  expect(socket.writableEnded).toBe(true);
+  // Later frames are not sent, and are no error.
+  writer.ping(Buffer.alloc(8), 0, false);
+  writer.flush();
+  await useBuffers();
+  const ended = once(client, 'end');
+  client.resume();
+  await ended;
+  expectFrames(frames, written);
+});
 
-/** Reproducible (mulberry32). */
-function createRandom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
-  };
-}
+test('the end sends what was written in the same iteration', async () => {
+  const { writer, client, frames } = await openPair();
+  const written = writeFrames(writer, 0, 3);
+  writer.end();
+  const ended = once(client, 'end');
+  client.resume();
+  await ended;
+  expectFrames(frames, written);
+});
+
+test('a buffer is not used again before it was sent, neither by its own nor by other connections', async () => {
+  const stalled = await openPair();
+  const written = await writeUntilStalled(stalled);
+  written.push(...writeFrames(stalled.writer, written.length, written.length + 30));
+  await useBuffers();
+  written.push(...writeFrames(stalled.writer, written.length, written.length + 30));
+  stalled.client.resume();
+  await until('all frames have arrived', () => stalled.frames.length === written.length);
+  expectFrames(stalled.frames, written);
+});
+
+test('a client that disconnects while frames wait does no harm', async () => {
+  const pair = await openPair();
+  const { writer, socket, client, drains } = pair;
+  socket.on('error', () => {});
+  await writeUntilStalled(pair);
+  client.resetAndDestroy();
+  await until('the connection is closed', () => socket.destroyed);
+  await eventLoopTurns(3);
+  for (let index = 0; index < 200; index += 50) {
+    writeFrames(writer, index, index + 50);
+    await eventLoopTurns(1);
+  }
+  writer.end();
+  expect(drains()).toBe(0);
+});

@@ -21,6 +21,7 @@ import { until } from '../../support/until.ts';
 /** Timeouts of connections and streams, on a clock that advances only with the test. */
 const IDLE_SECONDS = 65;
 const STALLED_SECONDS = 120;
+const UPSTREAM_IDLE_SECONDS = 10;
 /** Deadlines are checked at intervals. */
 const TOLERANCE_SECONDS = 2;
 
@@ -32,7 +33,15 @@ beforeAll(async () => {
   proxy = await startProxyHarness({
     upstream: upstream.url,
     upstreamSettings: { timeouts: { connect: 3_600, headers: 3_600, idle: 3_600 } },
-    rules: [rule('/public/**', 'public')],
+    extraUpstreams: {
+      impatient: {
+        targets: [upstream.url],
+        connections: 8,
+        timeouts: { connect: 3_600, headers: 3_600, idle: UPSTREAM_IDLE_SECONDS },
+      },
+    },
+    rules: [rule('/public/**', 'public'), rule('/impatient/**', 'public', { upstream: 'impatient' })],
+    proxyPath: 'fast',
     tls: true,
     http2: true,
   });
@@ -138,6 +147,26 @@ test('X03 a client that reads nothing at all: its responses end after 120 s', as
     return isClosed;
   });
   expect(client.endedCleanly(stream)).toBe(false);
+});
+
+test('X03 a response that keeps its upstream waiting is reset with CANCEL: it was the client, not the gateway', async () => {
+  upstream.respondWith((socket) => {
+    socket.write('HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n');
+    socket.write(Buffer.alloc(1_000_000, 'x'));
+  });
+  const client = await openClient(CLOSED_WINDOWS);
+  const before = proxy.notes.length;
+  const stream = client.request(requestFields('/impatient/1'));
+  await client.waitForOutcome(stream);
+  for (let seconds = 0; client.resetCode(stream) === undefined; seconds += 1) {
+    // Then the stream would be reset for another reason.
+    expect(seconds).toBeLessThan(STALLED_SECONDS - TOLERANCE_SECONDS);
+    advance(1);
+    await client.waitForPong();
+  }
+  expect([client.resetCode(stream), client.endedCleanly(stream)]).toEqual([CODE.cancel, false]);
+  expect(proxy.notes[before]?.reason).toBe('client_too_slow');
+  expect(client.isOver()).toBe(false);
 });
 
 test('a connection that is idle for 65 s is closed with GOAWAY; one with a request is not', async () => {
