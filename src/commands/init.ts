@@ -40,7 +40,8 @@ export const command: Command = {
     const path = resolve(context.cwd, file);
     requireAbsent(path, file);
     const answers = await collectAnswers(context);
-    const password = answers['sign-in'] === 'device' ? generatePassword() : undefined;
+    const isDevice = answers['sign-in'] === 'device';
+    const password = isDevice ? generatePassword() : undefined;
     const text = renderConfiguration(
       answers,
       password === undefined ? undefined : await hashPassword(password),
