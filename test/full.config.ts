@@ -17,6 +17,7 @@ const VARIANTS = [
   'test/attack/dpop-proofs.test.ts',
   'test/attack/half-closed-clients.test.ts',
   'test/attack/identity-refusals.test.ts',
+  'test/commands/init.test.ts',
   'test/deploy/chart-runs.test.ts',
   'test/deploy/service-manager.test.ts',
   'test/pages/browser-sign-in.test.ts',

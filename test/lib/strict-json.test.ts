@@ -70,7 +70,7 @@ function parseByTokens(text: string): Json | undefined {
   return JSON.parse(text) as Json;
 }
 
-test('of 100,000 random texts the same are accepted as by a check of every token', () => {
+test('of 20,000 random texts the same are accepted as by a check of every token', () => {
   const parts = [
     '{',
     '}',
@@ -96,7 +96,7 @@ test('of 100,000 random texts the same are accepted as by a check of every token
   };
   const pick = (list: readonly string[]): string => list[random(list.length)] ?? '';
   let accepted = 0;
-  for (let count = 0; count < 100_000; count += 1) {
+  for (let count = 0; count < 20_000; count += 1) {
     const text =
       count % 2 === 0
         ? Array.from({ length: 1 + random(10) }, () => pick(random(2) === 0 ? parts : pairs)).join('')

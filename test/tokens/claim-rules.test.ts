@@ -87,7 +87,7 @@ test.each<[string, Readonly<Record<string, unknown>>, ClaimFault | undefined]>([
   expect(await findFaultWithJose(claims, rules, NOW)).toEqual(expected);
 });
 
-test('2,000 random sets of claims are judged as by jose', async () => {
+test('300 random sets of claims are judged as by jose', async () => {
   let state = 5;
   const random = (below: number): number => {
     state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0;
@@ -104,7 +104,7 @@ test('2,000 random sets of claims are judged as by jose', async () => {
     tenant: ['42', undefined],
   };
   const verdicts = new Set<string>();
-  for (let count = 0; count < 2_000; count += 1) {
+  for (let count = 0; count < 300; count += 1) {
     const claims = Object.fromEntries(
       Object.entries(values).map(([name, list]) => [name, list[random(list.length)]]),
     );
