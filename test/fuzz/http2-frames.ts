@@ -341,7 +341,7 @@ async function startTarget(): Promise<Target> {
 }
 
 /** A client that uses its connection for several sequences, as long as the gateway does not close it. */
-interface Lane {
+interface FuzzedConnection {
   client: FrameClient | undefined;
   /** The sequences sent on the connection. */
   seeds: number[];
@@ -386,18 +386,23 @@ async function openClient(gateway: TestGateway): Promise<FrameClient> {
   }
 }
 
-async function runOne(target: Target, lane: Lane, seed: number, result: FramesResult): Promise<string[]> {
+async function runOne(
+  target: Target,
+  fuzzed: FuzzedConnection,
+  seed: number,
+  result: FramesResult,
+): Promise<string[]> {
   const { gateway, token } = target;
-  if (lane.client === undefined) {
-    lane.client = await openClient(gateway);
-    lane.seeds = [];
-    lane.isDamaged = false;
+  if (fuzzed.client === undefined) {
+    fuzzed.client = await openClient(gateway);
+    fuzzed.seeds = [];
+    fuzzed.isDamaged = false;
     result.connections += 1;
   }
-  const { client, seeds } = lane;
+  const { client, seeds } = fuzzed;
   const created = createSequence(seed, token, 1 + seeds.length * STREAMS_PER_SEQUENCE);
-  lane.isDamaged ||= !created.isValid;
-  const sequence: FrameSequence = { ...created, isValid: !lane.isDamaged };
+  fuzzed.isDamaged ||= !created.isValid;
+  const sequence: FrameSequence = { ...created, isValid: !fuzzed.isDamaged };
   seeds.push(seed);
   let isOver = true;
   try {
@@ -418,7 +423,7 @@ async function runOne(target: Target, lane: Lane, seed: number, result: FramesRe
   } finally {
     if (isOver) {
       client.destroy();
-      lane.client = undefined;
+      fuzzed.client = undefined;
     }
   }
 }
@@ -453,10 +458,10 @@ export async function fuzzFrames({ count, seed, log = () => {} }: FramesOptions)
       const end = next + ROUND;
       const problems: string[] = [];
       const run = async (): Promise<void> => {
-        const lane: Lane = { client: undefined, seeds: [], isDamaged: false };
+        const fuzzed: FuzzedConnection = { client: undefined, seeds: [], isDamaged: false };
         while (next < end && result.frames < count)
-          problems.push(...(await runOne(target, lane, next++, result)));
-        lane.client?.destroy();
+          problems.push(...(await runOne(target, fuzzed, next++, result)));
+        fuzzed.client?.destroy();
       };
       await Promise.all(Array.from({ length: PARALLEL }, run));
       await until('no request is active', async () => {

@@ -115,7 +115,7 @@ export class Http2Stream implements DeadlineEntry {
     return undefined;
   }
 
-  /** The handler is told when everything that has arrived was processed. */
+  /** Notifies the handler when everything that has arrived was processed. */
   awaitReadEnd(): void {
     if (this.#awaitsReadEnd) return;
     this.#awaitsReadEnd = true;

@@ -30,7 +30,7 @@ test('sections that are used once do not displace those that are repeated', () =
   }
 });
 
-test('sections that differ in one character are told apart', () => {
+test('sections that differ in one character are distinguished', () => {
   const cache = new HeaderCache();
   const token = randomBytes(400).toString('base64url');
   const blocks = Array.from({ length: token.length }, (_, at) =>
