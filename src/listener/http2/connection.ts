@@ -83,12 +83,12 @@ const LAST_ACCEPTED_STREAM_ID = 0x3fffffff;
 const LINGER_MS = 1_000;
 /** Since the client has sent something. */
 const DRAINED_LINGER_MS = 5_000;
-/** How long to wait for the acknowledgement of the PING that follows the announcement of a shutdown. */
+/** How long `close` waits for the acknowledgement of the PING that follows the announcement. */
 const SHUTDOWN_NOTICE_SECONDS = 1;
 const SHUTDOWN_PING = Buffer.from('shutdown', 'latin1');
 
 /**
- * - `open`; `announced`: the shutdown was announced; `draining`: later streams are not served.
+ * - `open`; `announced`: the end was announced, all streams are served; `draining`: later streams are not served.
  * - `closed`: GOAWAY was sent, or the socket is closed; what arrives is discarded.
  */
 type State = 'open' | 'announced' | 'draining' | 'closed';
@@ -150,6 +150,10 @@ export class Http2Connection implements DeadlineEntry {
   readonly #unproductive = new Allowance(UNPRODUCTIVE_FRAMES.burst, UNPRODUCTIVE_FRAMES.perSecond);
   #windowUpdatesLeft: number = WINDOW_UPDATES.initial;
   #state: State = 'open';
+  #isAnnouncementDue = false;
+  #isNoticeAcknowledged = false;
+  /** The announcement is followed by the end as soon as it is acknowledged. */
+  #isClosing = false;
   #awaited: 'preface' | 'settings' | 'frame' = 'preface';
   /** The beginning of a frame, and how many bytes it needs. */
   readonly #partialFrame = new ByteQueue();
@@ -197,18 +201,43 @@ export class Http2Connection implements DeadlineEntry {
     this.writer.windowUpdate(0, CONNECTION_WINDOW - DEFAULT_WINDOW);
   }
 
+  /**
+   * Asks the client to use another connection (RFC 9113 §6.8), and serves all its streams until `close`. GOAWAY precedes the next
+   * response: clients that send a request when they have received a response then send none that they would have to repeat.
+   */
+  announceClose(): void {
+    if (this.#state === 'open') this.#isAnnouncementDue = true;
+  }
+
   /** Announces the end, and closes the connection after the streams that the client has begun by then (RFC 9113 §6.8). */
   close(): void {
-    if (this.#state !== 'open') return;
+    if (this.#state === 'open') this.#announce();
+    if (this.#state !== 'announced' || this.#isClosing) return;
+    this.#isClosing = true;
+    if (this.#isNoticeAcknowledged) this.#drain();
+    else this.deadline = performance.now() + SHUTDOWN_NOTICE_SECONDS * 1_000;
+  }
+
+  #announce(): void {
+    this.#isAnnouncementDue = false;
     this.#state = 'announced';
     this.writer.goaway(MAX_STREAM_ID, ErrorCode.noError);
     this.writer.ping(SHUTDOWN_PING, 0, false);
-    this.deadline = performance.now() + SHUTDOWN_NOTICE_SECONDS * 1_000;
+    this.deadline = this.deadlines.deadlineIn(this.#options.idleSeconds);
+  }
+
+  /** All streams that the client has begun before it received the announcement have arrived. */
+  #acknowledgeNotice(): void {
+    this.#isNoticeAcknowledged = true;
+    if (this.#isClosing) this.#drain();
   }
 
   #drain(): void {
     this.#state = 'draining';
-    this.deadline = Number.POSITIVE_INFINITY;
+    this.deadline =
+      this.#partialSection === undefined
+        ? Number.POSITIVE_INFINITY
+        : performance.now() + this.#options.limits.headerTimeout * 1_000;
     this.writer.goaway(this.#lastStreamId, ErrorCode.noError);
     this.#endIfDrained();
   }
@@ -771,7 +800,8 @@ export class Http2Connection implements DeadlineEntry {
     if (id !== 0) return this.#fail(ErrorCode.protocolError);
     if (end - start !== 8) return this.#fail(ErrorCode.frameSizeError);
     if ((flags & Flag.ack) !== 0) {
-      if (this.#state === 'announced' && bytes.compare(SHUTDOWN_PING, 0, 8, start, end) === 0) this.#drain();
+      const isNotice = this.#state === 'announced' && !this.#isNoticeAcknowledged;
+      if (isNotice && bytes.compare(SHUTDOWN_PING, 0, 8, start, end) === 0) this.#acknowledgeNotice();
       else this.#countUnproductive();
       return;
     }
@@ -835,6 +865,7 @@ export class Http2Connection implements DeadlineEntry {
   writeHeaders(streamId: number, isEnd: boolean, block: HeaderBlock): void {
     // No window limits header sections.
     this.#hasReplied = true;
+    if (this.#isAnnouncementDue) this.#announce();
     if (!this.#mustUpdateTable) return this.writer.headers(streamId, isEnd, block);
     this.#mustUpdateTable = false;
     this.#hasUpdatedTable = true;
