@@ -23,6 +23,20 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
     quickArgs: ['npm', 'run', 'fuzz', '--', '--count', '20000'],
   },
   {
+    id: 'paths',
+    promise: 'The fast path and the full path make the same decisions and forward the same bytes',
+    test: '1,000,000 messages sent through both; third-party servers parse what the fast path forwarded',
+    command: ['npm', 'run', 'fuzz:paths', '--', '--count', '1000000'],
+    quickArgs: ['npm', 'run', 'fuzz:paths', '--', '--count', '20000'],
+  },
+  {
+    id: 'http2-frames',
+    promise: 'No sequence of HTTP/2 frames ends the process, keeps a stream or confuses another connection',
+    test: '1,000,000 frames, valid and malformed, to a running gateway',
+    command: ['npm', 'run', 'fuzz:http2', '--', '--only', 'frames', '--count', '1000000'],
+    quickArgs: ['npm', 'run', 'fuzz:http2', '--', '--only', 'frames', '--count', '20000'],
+  },
+  {
     id: 'kills-embedded',
     promise: 'What was acknowledged survives `kill -9`, embedded store',
     test: '200 kills while 24 clients refresh; at each kill one response to a stored refresh is lost',
