@@ -61,8 +61,7 @@ machine and on other load; counts do not. The same commands one by one:
 |---|---|---|
 ${RELIABILITY_ROWS.map((row) => `| ${row.id} | \`${formatCommand(row)}\` | ${formatMinutes(results[row.id])} |`).join('\n')}
 
-Tests of the chart in a real cluster are \`npm run test:cluster\` where it is available; see
-[Kubernetes](kubernetes.md). Attacks and their tests: [security](security.md).
+Attacks and their tests: [security](security.md).
 
 ## Not promised
 
