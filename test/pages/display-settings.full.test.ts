@@ -31,7 +31,7 @@ const getStyles = (page: Page, selector: string, ...names: readonly string[]): P
     }, names);
 
 test.each(['review', 'grants', 'sign-in', 'root'])(
-  'at 200 %% zoom of a small window, and with text twice as large, nothing overflows: %s',
+  '%s: nothing overflows in a small window, at 200 percent zoom, and with text twice as large',
   async (name) => {
     const { browser, pages } = setting();
     // 200 % of a window of 1,280 × 800, and the width that WCAG 2.2 requires (1.4.10).

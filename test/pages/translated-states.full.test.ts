@@ -8,7 +8,7 @@ import {
   openWindow,
   PHONE,
 } from '../support/chromium.ts';
-import { getHeading, STATES, translate } from '../support/page-states.ts';
+import { getHeading, listOverflowing, STATES, translate } from '../support/page-states.ts';
 import { pagesInBrowser } from './browser-states.ts';
 
 const listStrings = (value: unknown): readonly string[] => {
@@ -38,6 +38,7 @@ describe.each(LANGUAGES.filter((language) => language !== 'en'))('every page and
     expect(texts.filter((text) => ENGLISH.has(text) || /undefined|\[object/.test(text))).toEqual([]);
     expect(await axeViolations(page)).toEqual([]);
     expect(await horizontalOverflow(page)).toBeLessThanOrEqual(0);
+    expect(await listOverflowing(page)).toEqual([]);
     expect(consoleErrors).toEqual([]);
   });
 });

@@ -127,6 +127,24 @@ export const followLink = async (page: Page, name: ControlName): Promise<void> =
 export const getHeading = (page: Page): Promise<string | null> =>
   page.getByRole('heading', { level: 1 }).textContent();
 
+interface BoxedElement {
+  readonly outerHTML: string;
+  readonly parentElement: { closest(selector: string): BoxedElement };
+  getBoundingClientRect(): { readonly left: number; readonly right: number };
+}
+
+/** The elements that exceed the card they are in. */
+export const listOverflowing = (page: Page): Promise<readonly string[]> =>
+  page.locator('main *').evaluateAll((elements) =>
+    (elements as unknown as readonly BoxedElement[])
+      .filter((element) => {
+        const { left, right } = element.getBoundingClientRect();
+        const card = element.parentElement.closest('main, .item, .compare, .note').getBoundingClientRect();
+        return right > left && (left < card.left - 0.5 || right > card.right + 0.5);
+      })
+      .map(({ outerHTML }) => outerHTML.slice(0, 120)),
+  );
+
 export async function submitUserCode(stage: PageContext, code: string): Promise<void> {
   const { page } = stage;
   await page.goto(pageUrl(stage));

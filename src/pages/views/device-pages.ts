@@ -189,7 +189,7 @@ function describeRefusal({ messages, theme }: PageDeps, refusal: Refusal): strin
   if (reason === 'scope_exceeds_access' || reason === 'scope_exceeds_integration') {
     const excess = parseScope(refusal.excess);
     const text = excess.ok
-      ? describeScope(excess.value, messages, theme.permissions).join('; ')
+      ? describeScope(excess.value, messages, theme.permissions).join(messages.separator)
       : sanitizeText(refusal.excess, 200);
     return notAllowed.scope(text);
   }

@@ -73,9 +73,8 @@ dl div{display:grid;grid-template-columns:subgrid;grid-column:1/-1;gap:0 1rem;pa
 dt{color:var(--soft);overflow-wrap:break-word}
 dd{margin:0;min-width:0}
 dd small{display:block;color:var(--soft);font-size:.875rem}
-.at{display:inline-block}
-time{white-space:nowrap}
-time.date{white-space:normal}
+.at,time{display:inline-block}
+time.date{display:inline}
 .choice{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(8rem,100%),1fr));gap:.75rem;margin:.25rem -1.25rem 0;padding:1rem 1.25rem .75rem}
 .choice form{display:grid}
 .choice button,.choice .button{margin:0}

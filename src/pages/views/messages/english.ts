@@ -210,6 +210,8 @@ export const englishMessages = {
     manage: 'manage',
     admin: 'administer',
   },
+  /** Between sentences of a list in running text. */
+  separator: '; ',
   quote: (word: string): string => `“${word}”`,
   describePermissions: (verbs: string, resource: string): string => `${verbs} ${resource}`,
   describeBareResource: (resource: string): string => `use ${resource} without specific permissions`,

@@ -231,6 +231,7 @@ export const frenchMessages: Messages = {
     manage: 'gérer',
     admin: 'administrer',
   },
+  separator: '\u202f; ',
   quote: (word) => `«\u00a0${word}\u00a0»`,
   describePermissions: (verbs, resource) => `${verbs} ${resource}`,
   describeBareResource: (resource) => `utiliser ${resource} sans autorisation particulière`,

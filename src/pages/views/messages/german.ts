@@ -225,6 +225,7 @@ export const germanMessages: Messages = {
     manage: 'verwalten',
     admin: 'administrieren',
   },
+  separator: '; ',
   quote: (word) => `„${word}“`,
   describePermissions: (verbs, resource) => `${resource} ${verbs}`,
   describeBareResource: (resource) => `${resource} ohne bestimmte Rechte verwenden`,

@@ -231,6 +231,7 @@ export const spanishMessages: Messages = {
     manage: 'gestionar',
     admin: 'administrar',
   },
+  separator: '; ',
   quote: (word) => `«${word}»`,
   describePermissions: (verbs, resource) => `${verbs} ${resource}`,
   describeBareResource: (resource) => `usar ${resource} sin permisos específicos`,
