@@ -184,10 +184,12 @@ async function enterCode(stage: PageContext, userCode?: string): Promise<void> {
   await continueSession(stage, browser, '/sign-in');
 }
 
-export async function openReview(stage: PageContext, name = 'alice'): Promise<PendingRequest> {
-  const pending = await stage.pages.requestCodes('reports:read,write;files:read', {
-    device_name: 'alice-laptop',
-  });
+export async function openReview(
+  stage: PageContext,
+  name = 'alice',
+  { scope = 'reports:read,write;files:read', deviceName = 'alice-laptop' } = {},
+): Promise<PendingRequest> {
+  const pending = await stage.pages.requestCodes(scope, { device_name: deviceName });
   const browser = stage.pages.browser();
   await browser.reachReview(pending.user_code, name);
   await continueSession(stage, browser, '/review');
