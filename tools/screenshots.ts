@@ -1,11 +1,16 @@
 // npm run screenshots: the pictures of docs/images/pages.
-// npm run screenshots -- <folder> [state…]: every page state on a phone and a desktop, in light and dark mode, and some in German.
+// npm run screenshots -- <folder> [state…]: every page state on a phone and a desktop, in light and dark mode, and in every language.
+// Two runs write the same bytes: the clock and the codes are the same in each.
+import crypto from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { BrowserContextOptions, Page } from 'playwright-core';
+import { LANGUAGES } from '../src/domain/language.ts';
 import { DESKTOP, openChromium, openWindow, PHONE } from '../test/support/chromium.ts';
 import { STATES, startStatePages } from '../test/support/page-states.ts';
+import type { PagesHarness } from '../test/support/pages-harness.ts';
 import { reduceColours } from './png-palette.ts';
 
 interface Screenshot {
@@ -24,8 +29,9 @@ const DOCUMENTED = {
   denied: 'denied',
   grants: 'grants',
   'store-unreachable': 'error',
+  root: 'root',
 };
-const DOCUMENTED_ON_PHONE = new Set(['code', 'review']);
+const DOCUMENTED_ON_PHONE = new Set(['review']);
 /** Tall enough for every page, so that nothing is scrolled. */
 const HEIGHT = 1_400;
 const DOCUMENTED_SHAPES = [
@@ -66,12 +72,14 @@ const SHAPES = [
   { shape: 'phone-dark', options: { ...PHONE, colorScheme: 'dark' } },
   { shape: 'desktop-light', options: { ...DESKTOP, colorScheme: 'light' } },
 ] as const;
-const GERMAN = new Set(['code', 'sign-in', 'review', 'approved', 'grants', 'grants-not-redeemed', 'revoke']);
+const OTHER_LANGUAGES = LANGUAGES.filter((language) => language !== 'en');
 
-const takeWhole = (page: Page): Promise<Buffer> => page.screenshot({ fullPage: true });
-async function takeInGerman(page: Page): Promise<Buffer> {
-  await page.getByRole('link', { name: 'Deutsch' }).click();
-  return takeWhole(page);
+/** In a window as high as the page: in a lower one, the sticky buttons would be in the middle of the picture. */
+async function takeWhole(page: Page): Promise<Buffer> {
+  const { width = 0, height = 0 } = page.viewportSize() ?? {};
+  const box = await page.locator('body').boundingBox();
+  await page.setViewportSize({ width, height: Math.max(height, Math.ceil(box?.height ?? 0)) });
+  return page.screenshot();
 }
 
 const listStates = (wanted: readonly string[]): Screenshot[] =>
@@ -80,11 +88,40 @@ const listStates = (wanted: readonly string[]): Screenshot[] =>
     .flatMap((state) =>
       SHAPES.flatMap(({ shape, options }) => [
         { state, file: `${state}.${shape}`, options },
-        ...(shape === 'phone-light' && GERMAN.has(state)
-          ? [{ state, file: `${state}.${shape}.de`, options, take: takeInGerman }]
+        ...(shape === 'phone-light'
+          ? OTHER_LANGUAGES.map((locale) => ({
+              state,
+              file: `${state}.${shape}.${locale}`,
+              options: { ...options, locale },
+            }))
           : []),
       ]),
     );
+
+const DAY = 86_400;
+/** Half past noon; the half second keeps rounding errors away from the minute. */
+const TIME_OF_DAY = 12.5 * 3_600 + 0.5;
+const FIRST_DAY = Date.UTC(2030, 4, 6) / 1_000;
+
+/** From now on, only `startDay` changes the clock of the gateway, and user codes are not random. */
+function makeRepeatable({ gateway: { clock } }: PagesHarness): { readonly startDay: () => void } {
+  const now = Date.now();
+  Date.now = () => now;
+  let random = 0;
+  const randomInt = (max: number): number => {
+    random = (Math.imul(random, 1_103_515_245) + 12_345) >>> 0;
+    return (random >>> 8) % max;
+  };
+  Object.assign(crypto, { randomInt });
+  syncBuiltinESMExports();
+  return {
+    startDay() {
+      random = 0;
+      const day = Math.max(FIRST_DAY, (Math.floor(clock.now() / DAY) + 1) * DAY);
+      clock.advance(day + TIME_OF_DAY - clock.now());
+    },
+  };
+}
 
 const [folder, ...wanted] = process.argv.slice(2);
 const target = folder ?? fileURLToPath(new URL('../docs/images/pages', import.meta.url));
@@ -93,9 +130,11 @@ const screenshots = folder === undefined ? listDocumented() : listStates(wanted)
 mkdirSync(target, { recursive: true });
 const browser = await openChromium();
 const pages = await startStatePages();
+const { startDay } = makeRepeatable(pages);
 try {
   for (const { state, file, options, take = takeWhole } of screenshots) {
     await pages.reset();
+    startDay();
     const window = await openWindow(browser, options);
     const { page } = window;
     await STATES[state]?.reach({ pages, page });

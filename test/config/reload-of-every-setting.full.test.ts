@@ -184,6 +184,7 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
   'pages.url': 'https://pages.example.test',
   'pages.logo': 'logo.svg',
   'pages.accent': '#1d5bb8',
+  'pages.timeZone': 'Europe/Berlin',
   'pages.links.*.url': 'https://imprint.example.test',
   'integrations.*.access.*.identities': ['local:00ff00ff00ff00ff'],
   'integrations.*.access.*.directory': 'staff',
