@@ -173,7 +173,11 @@ function suggestPort(settings: Settings, problem: string): string | undefined {
   const setting = /^(listen|admin)\.port: /.exec(problem)?.[1] as keyof typeof PORT_VARIABLES | undefined;
   if (setting === undefined) return undefined;
   const port = settings[setting].port < 1_024 ? 8_443 : settings[setting].port + 1;
-  return `such as: npm start -- --set ${setting}.port=${port}   or   ${PORT_VARIABLES[setting]}=${port} npm start`;
+  const other = setting === 'listen' ? 'admin' : 'listen';
+  // Most likely another demo uses both.
+  const both =
+    settings[other].port === DEFAULT_PORTS[other] ? ` --set ${other}.port=${DEFAULT_PORTS[other] + 1}` : '';
+  return `such as: npm start -- --set ${setting}.port=${port}${both}   or   ${PORT_VARIABLES[setting]}=${port} npm start`;
 }
 
 function createWalkthroughOptions(settings: Settings, demoFolder: DemoFolder, api: DemoApi) {

@@ -315,7 +315,7 @@ function findOpenBracket(text: string, opening: string, closing: string): number
 }
 
 const explainMissingComma: Explainer = (_context, { message, line, column }) =>
-  /^Missing , /.test(message)
+  message.startsWith('Missing , ')
     ? { message: 'a comma is missing: separate what is in [ ] or { } with commas', line, column }
     : undefined;
 

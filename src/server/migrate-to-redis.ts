@@ -91,10 +91,21 @@ async function importBackup(
   settings: Settings,
   report: ReportProgress,
 ): Promise<ImportResult> {
+  const reportImport = (step: string, total: number) => (done: number) =>
+    report({ step, unit: 'records', done, total });
   const isNew = await prepareTarget(store, backup);
   await openCheckedKeyring(settings, store, now());
-  const revocations = await importRevocations(store, backup.records('revocations'), report);
-  const records = await importRecords(store, backup.records('grants', 'devices', 'userCodes'), report);
+  const revocations = await importRevocations(
+    store,
+    backup.records('revocations'),
+    reportImport('importing the revocations', backup.countRecords('revocations')),
+  );
+  const kinds = ['grants', 'devices', 'userCodes'] as const;
+  const records = await importRecords(
+    store,
+    backup.records(...kinds),
+    reportImport('importing the records', backup.countRecords(...kinds)),
+  );
   // A new store rejects tokens issued before it, since it cannot know their revocations; here they were imported.
   if (isNew) await store.revocations.acceptEarlierTokens();
   await writeNote(store, MIGRATION_NOTE, { state: 'ended' });

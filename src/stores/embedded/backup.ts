@@ -31,6 +31,7 @@ import {
   unavailableFault,
   writeMarker,
 } from './folder.ts';
+import { countEntries } from './grant-index.ts';
 import { parseRecord } from './records.ts';
 import { STAMP, unpack } from './revocations.ts';
 
@@ -156,8 +157,8 @@ export async function restoreBackup(options: RestoreOptions) {
         unauthenticated: authenticator === undefined || unauthenticated === true,
         report,
       });
-      const records = await countReadable(staged, undefined, (done) =>
-        report({ step: 'reading the records', unit: 'records', done }),
+      const records = await countReadable(staged, undefined, (done, total) =>
+        report({ step: 'reading the records', unit: 'records', done, total }),
       );
       const authentic =
         authenticator === undefined
@@ -197,6 +198,8 @@ export async function openBackup(
     return {
       mac,
       records: (...kinds: readonly TableName[]) => exportRecords(env, now, verification.authenticator, kinds),
+      /** Including expired records. */
+      countRecords: (...kinds: readonly TableName[]) => countRecords(env, kinds),
       async close(): Promise<void> {
         await env.close();
         remove();
@@ -209,6 +212,9 @@ export async function openBackup(
 }
 
 const UNLIMITED_MAP_SIZE = 2 ** 40;
+
+const countRecords = (env: Env, kinds: readonly TableName[]): number =>
+  kinds.reduce((sum, kind) => sum + countEntries(env.tables[kind]), 0);
 
 function requireBackup(file: string): void {
   if (!existsSync(file)) throw unavailableFault(`there is no backup ${resolve(file)}`);
@@ -244,14 +250,15 @@ const refuseOnFault = (authenticator: RecordAuthenticator): RecordAuthenticator 
 async function countReadable(
   staged: StoreFiles,
   authenticator: RecordAuthenticator | undefined,
-  onCounted: (records: number) => void,
+  onCounted: (records: number, total: number) => void,
 ): Promise<number> {
   const env = openEnv(staged, UNLIMITED_MAP_SIZE);
   try {
     let records = 0;
+    const total = countRecords(env, [...RECORD_KINDS, 'revocations']);
     for await (const _ of exportRecords(env, () => 0, authenticator)) {
       records += 1;
-      if (records % PAGE_SIZE === 0) onCounted(records);
+      if (records % PAGE_SIZE === 0) onCounted(records, total);
     }
     return records;
   } catch (error) {

@@ -2,7 +2,6 @@ import type { DeviceRequest } from '../../domain/device-request.ts';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { Grant } from '../../domain/grant.ts';
 import { Fault } from '../../ports/fault.ts';
-import type { ReportProgress } from '../../ports/progress.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import type { Revocation } from '../../ports/revocation-log.ts';
 import type { ExportedRecord } from '../embedded/backup.ts';
@@ -27,13 +26,13 @@ const MAX_ATTEMPTS = 64;
 export async function importRevocations(
   store: Pick<RedisStore, 'revocations'>,
   records: AsyncIterable<ExportedRecord>,
-  report: ReportProgress,
+  onImported: (records: number) => void = () => {},
 ): Promise<number> {
   let count = 0;
   for await (const batch of batches(records, REVOCATION_BATCH)) {
     await store.revocations.announceImported(batch.map(({ record }) => record as Revocation));
     count += batch.length;
-    report({ step: 'importing the revocations', unit: 'records', done: count });
+    onImported(count);
   }
   return count;
 }
@@ -42,7 +41,7 @@ export async function importRevocations(
 export async function importRecords(
   store: Pick<RedisStore, 'grants' | 'devices' | 'userCodes'>,
   records: AsyncIterable<ExportedRecord>,
-  report: ReportProgress,
+  onImported: (records: number) => void = () => {},
 ): Promise<Omit<ImportResult, 'revocations'>> {
   const counts = { grants: 0, devices: 0, userCodes: 0, present: 0 };
   let done = 0;
@@ -52,7 +51,7 @@ export async function importRecords(
     counts[kind] += 1;
     if (!isNew) counts.present += 1;
     done += 1;
-    if (done % RECORDS_PER_REPORT === 0) report({ step: 'importing the records', unit: 'records', done });
+    if (done % RECORDS_PER_REPORT === 0) onImported(done);
   };
   const source = records[Symbol.asyncIterator]();
   const importLoop = async (): Promise<void> => {
