@@ -158,6 +158,7 @@ test('a first start, which creates the key file, does not reload', async () => {
   writeFileSync(keyFile, 'made by the gateway');
   opening.resolve({ reload: async () => [] });
   await until('the key file is noticed', () => seen.length > 0);
+  expect(lines).toEqual([]);
   writeFileSync(config, 'two');
   await until('the configuration is reloaded', () => lines.length > 0);
   expect(lines).toHaveLength(1);
