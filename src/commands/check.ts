@@ -20,7 +20,7 @@ import {
 } from './check/settings.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT, writeJson } from './command.ts';
 import { inspectConfig } from './settings.ts';
-import { getProblemStyle, getStyle } from './style.ts';
+import { getColumns, getProblemStyle, getStyle } from './style.ts';
 
 export interface CheckResult {
   readonly problems?: readonly string[];
@@ -75,9 +75,9 @@ export const command: Command = {
   },
 };
 
-async function createReport({ result, salvage, fileSettings, locate }: Inspection): Promise<Report> {
+async function createReport({ result, parseUsable, fileSettings, locate }: Inspection): Promise<Report> {
   const known = result.ok ? [] : result.problems;
-  const settings = salvage();
+  const settings = parseUsable();
   const results = settings === undefined ? [] : await runChecks(settings, known);
   const missing = (settings === undefined ? [] : findMissingFiles(settings, fileSettings)).map(locate);
   const reported = new Set([...known, ...missing].map(({ path }) => path).filter(Boolean));
@@ -126,10 +126,6 @@ function printReport(context: CommandContext, report: Report): void {
     context.stderr(`${text.replace(/^warning/, warn)}\n`);
   }
 }
-
-/** Lines are wrapped on a terminal only. */
-const getColumns = (isTerminal: boolean, columns: number | undefined): number =>
-  isTerminal ? (columns ?? 80) : Number.POSITIVE_INFINITY;
 
 const formatMessage = (kind: string, message: string, columns: number): string =>
   wrapText('', `${kind}: ${message}`, columns, '  ').join('\n');

@@ -1,5 +1,6 @@
 import type { Progress, ReportProgress } from '../ports/progress.ts';
 import type { CommandContext, Option } from './command.ts';
+import { getColumns } from './style.ts';
 
 export const QUIET_OPTION: Option = { type: 'boolean', help: 'do not show progress' };
 
@@ -20,7 +21,7 @@ export async function withProgressLine<T>(
   if (context.flag('quiet')) return work(() => {});
   const isTerminal = context.isErrorTerminal === true && context.env['TERM'] !== 'dumb';
   const { first, next } = isTerminal ? TIMES.terminal : TIMES.lines;
-  const columns = (context.errorColumns ?? 80) - 1;
+  const columns = getColumns(true, context.errorColumns) - 1;
   let showAt = now() + first;
   let step = { name: '', startedAt: 0 };
   let shown = 0;

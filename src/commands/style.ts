@@ -38,6 +38,13 @@ function usesEscapes(isTerminal: boolean, { NO_COLOR = '', FORCE_COLOR = '', TER
   return isTerminal && NO_COLOR === '' && TERM !== 'dumb';
 }
 
+const DEFAULT_COLUMNS = 80;
+const MIN_COLUMNS = 40;
+
+/** Text is wrapped on a terminal only, whose width may be unknown. */
+export const getColumns = (isTerminal: boolean, columns: number | undefined): number =>
+  isTerminal ? Math.max(MIN_COLUMNS, columns || DEFAULT_COLUMNS) : Number.POSITIVE_INFINITY;
+
 /** For problems with a configuration, on standard error. */
 export function getProblemStyle({
   isErrorTerminal = false,
@@ -45,5 +52,5 @@ export function getProblemStyle({
   env,
 }: CommandContext): ProblemStyle {
   const { emphasize, highlight } = getStyle(isErrorTerminal, env);
-  return { emphasize, highlight, ...(isErrorTerminal && { columns: errorColumns ?? 80 }) };
+  return { emphasize, highlight, columns: getColumns(isErrorTerminal, errorColumns) };
 }

@@ -66,7 +66,7 @@ export function locateMessage(
   const message = isSetting ? rest : text;
   const named = fileSettings.filter(({ file }) => startsWithFile(message, file));
   if (isSetting) {
-    // A salvaged list has other indexes than the file.
+    // A list without its invalid entries has other indexes than the file.
     const isSame = named.length === 0 || named.some((entry) => formatPath(entry.path) === name);
     return describe({ path: isSame ? path : (named[0]?.path ?? path), message });
   }

@@ -19,7 +19,7 @@ export interface Finding {
   readonly message: string;
   readonly line?: number;
   readonly column?: number;
-  /** Shows the line of the file below the message: for slips that are easier seen than described. */
+  /** Shows the line of the file below the message: for mistakes that are easier seen than described. */
   readonly showsLine?: boolean;
   /** The environment variable, flag or setting that set the value, if it was not the file. */
   readonly from?: string | undefined;

@@ -16,7 +16,6 @@ import { convertIssues } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
 import { parseYaml } from './parse-yaml.ts';
 import type { ConfigProblem } from './problem.ts';
-import { salvageSettings } from './salvage.ts';
 import {
   CROSS_CHECKS,
   createSections,
@@ -27,6 +26,7 @@ import {
 } from './schema.ts';
 import { resolveSecretFiles } from './secret-files.ts';
 import { startsWithPath } from './setting-path.ts';
+import { parseUsableSettings } from './usable-settings.ts';
 import { parseValidSections } from './valid-sections.ts';
 import type { YamlProblem } from './yaml-problem.ts';
 
@@ -75,7 +75,7 @@ export interface InvalidConfig extends LoadResult {
 export interface Inspection {
   readonly result: LoadedConfig | InvalidConfig;
   /** The settings without their invalid values, for checking the files that they name. */
-  readonly salvage: () => Settings | undefined;
+  readonly parseUsable: () => Settings | undefined;
   /** The settings that name a file or a folder. */
   readonly fileSettings: readonly FileSetting[];
   /** Adds setting and line to a message that begins with a setting or a file, and a colon. */
@@ -108,11 +108,14 @@ export function inspectSettings(options: LoadOptions): Inspection {
   const draft = createDraft();
   const files = source.file === undefined ? [] : [source.file];
   const describe = createDescriber(draft, source.yaml, source.ok ? source.findPosition : () => undefined);
-  const inspect = (result: LoadedConfig | InvalidConfig, salvage: Inspection['salvage']): Inspection => {
+  const inspect = (
+    result: LoadedConfig | InvalidConfig,
+    parseUsable: Inspection['parseUsable'],
+  ): Inspection => {
     const fileSettings = source.ok ? listFileSettings(draft.tree, source.folder) : [];
     return {
       result,
-      salvage,
+      parseUsable,
       fileSettings,
       locate: (message) => locateMessage(message, fileSettings, describe),
     };
@@ -139,7 +142,6 @@ export function inspectSettings(options: LoadOptions): Inspection {
   const secretFiles = resolveSecretFiles(draft, source.folder);
 
   const { sections, schema } = schemaFor(source.folder);
-  const salvage = (): Settings | undefined => salvageSettings(sections, draft.tree);
   const parsed = schema.safeParse(draft.tree, PARSE_OPTIONS);
   if (parsed.success && parsed.data.listen.http2 === 'node')
     draft.deprecations.push({
@@ -164,7 +166,7 @@ export function inspectSettings(options: LoadOptions): Inspection {
   const findings = [...convertIssues(draft, parsed.error.issues)];
   for (const rule of CROSS_CHECKS) rule.run(valid, (path, message) => findings.push({ path, message }));
   draft.findings.push(...findings.filter((finding) => !isAlreadyReported(draft, finding)));
-  return inspect(fail(unchecked, secretFiles), salvage);
+  return inspect(fail(unchecked, secretFiles), () => parseUsableSettings(sections, draft.tree));
 }
 
 const toFinding = (problem: YamlProblem): Finding => ({ path: [], showsLine: true, ...problem });

@@ -14,6 +14,9 @@ export function suggestRemedy(setting: KnownSetting, value: Tree | undefined): s
   return undefined;
 }
 
+/** Longer values are not repeated. */
+const MAX_QUOTED = 120;
+
 /** The only type of a setting. */
 const isOnly = ({ types }: KnownSetting, type: ValueType): boolean => types.size === 1 && types.has(type);
 
@@ -24,7 +27,8 @@ function suggestForText(setting: KnownSetting, text: string): string | undefined
     return undefined;
   }
   if (isOnly(setting, 'number')) return /^\d+$/.test(text) ? 'write it without quotes' : undefined;
-  if (isOnly(setting, 'array')) return `write a list: [${splitValues(text).join(', ')}]`;
+  if (isOnly(setting, 'array'))
+    return `write a list: [${text.length > MAX_QUOTED ? 'a, b' : splitValues(text).join(', ')}]`;
   if (isOnly(setting, 'object')) {
     const name = /^([A-Za-z][\w-]*):\S/.exec(text)?.[1];
     return name !== undefined && listAllNames().has(name)
@@ -82,7 +86,7 @@ function suggestDuration(value: Tree | undefined): string | undefined {
 function suggestScopeRemedy(value: Tree | undefined): string | undefined {
   if (Array.isArray(value))
     return 'write one text, and separate resources with ; as in files:read;reports:read';
-  if (typeof value !== 'string') return undefined;
+  if (typeof value !== 'string' || value.length > MAX_QUOTED) return undefined;
   const scope = normalizeScope(value);
   return scope === undefined || scope === value
     ? undefined

@@ -26,7 +26,7 @@ const MAX_PROBLEMS = 20;
 export const MAX_ALIASES = 100;
 
 /**
- * Explains the errors of the parser in words for someone who does not know YAML. One slip often causes several errors, so
+ * Explains the errors of the parser in words for someone who does not know YAML. One mistake often causes several errors, so
  * an error without a certain explanation is reported only if there is no other.
  */
 export function explainYamlIssues(source: YamlSource, issues: readonly YamlIssue[]): YamlProblem[] {
@@ -116,7 +116,7 @@ const nameValue = (line: string | undefined): string => {
 
 const isBlank = (line: string): boolean => /^\s*(?:#.*)?$/.test(line);
 
-/** The line of the error, and its neighbours: the parser often notices a slip only in the next line. */
+/** The line of the error, and its neighbours: the parser often notices a mistake only in the next line. */
 function* listNearbyLines({ lines }: Context, line: number): Generator<number> {
   if (line <= lines.length) yield line;
   for (const step of [-1, 1]) {
@@ -200,19 +200,19 @@ const explainQuoteAcrossLines: Explainer = (context, { line }) => {
 };
 
 const RESERVED_MEANINGS: Readonly<Record<string, string>> = {
-  '*': 'YAML reads as a reference',
-  '&': 'YAML reads as the name of an anchor',
-  '!': 'YAML reads as a tag',
-  '%': 'YAML reserves',
-  '@': 'YAML reserves',
-  '`': 'YAML reserves',
-  '|': 'YAML reads as the beginning of a block of text',
-  '>': 'YAML reads as the beginning of a block of text',
-  ',': 'YAML reads as a separator',
+  '*': 'begins an alias',
+  '&': 'begins an anchor',
+  '!': 'begins a tag',
+  '%': 'is reserved',
+  '@': 'is reserved',
+  '`': 'is reserved',
+  '|': 'begins a block of text',
+  '>': 'begins a block of text',
+  ',': 'separates entries',
 };
 
 const describeReserved = (char: string): string =>
-  `a value begins with ${char}, which ${RESERVED_MEANINGS[char] ?? 'YAML reserves'}; put the value in quotes: "${char}…"`;
+  `a value cannot begin with ${char} unless it is in quotes (in YAML, ${char} ${RESERVED_MEANINGS[char] ?? 'is reserved'}); write "${char}…"`;
 
 const RESERVED_CODES: ReadonlySet<string> = new Set([
   'BAD_SCALAR_START',
@@ -379,7 +379,7 @@ const explainTextAfterValue: Explainer = ({ lines }, { message, line, column }) 
       }
     : undefined;
 
-/** These errors may also be the consequence of a slip elsewhere. */
+/** These errors may also be the consequence of a mistake elsewhere. */
 const LIKELY: readonly Explainer[] = [
   explainOpenBracket,
   explainMissingComma,

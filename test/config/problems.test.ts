@@ -401,7 +401,7 @@ describe('each problem is reported with its location and the remedy', () => {
 describe('text that is not YAML is reported with its line', () => {
   test.each([
     ['a broken mapping', 'listen:\n  port: 1\n  host: a: b\n', 3, /put the value in quotes/],
-    ['an unknown tag', 'listen:\n  port: !!js/function 1\n', 2, /YAML reads as a tag/],
+    ['an unknown tag', 'listen:\n  port: !!js/function 1\n', 2, /in YAML, ! begins a tag/],
     ['an unknown escape', 'listen:\n  host: "\\q"\n', 2, /not valid YAML: invalid escape/],
   ] as const)('%s', (_name, text, line, words) => {
     const [problem] = loadProblems(text);

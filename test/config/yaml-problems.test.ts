@@ -10,8 +10,8 @@ function readExcerpt(report: string): readonly [line: string, marked: string] {
   return [line, text.slice(indent.length)];
 }
 
-const SLIPS: readonly (readonly [
-  slip: string,
+const MISTAKES: readonly (readonly [
+  mistake: string,
   text: string,
   line: number,
   message: RegExp,
@@ -70,35 +70,35 @@ const SLIPS: readonly (readonly [
     'a value that begins with *',
     lines('listen: { behindTls: true }', 'hosts:', '  allowed:', '    - *.example.test'),
     4,
-    /begins with \*, which YAML reads as a reference; put the value in quotes/,
+    /^a value cannot begin with \* unless it is in quotes \(in YAML, \* begins an alias\); write "\*…"$/,
     '*.example.test',
   ],
   [
     'a single * in a list',
     lines('listen: { behindTls: true }', 'hosts: { allowed: [*] }'),
     2,
-    /begins with \*, which YAML reads as a reference; put the value in quotes/,
+    /^a value cannot begin with \* unless it is in quotes \(in YAML, \* begins an alias\); write "\*…"$/,
     '*] }',
   ],
   [
     'a value that begins with @',
     lines('listen: { behindTls: true }', 'publicUrl: @host'),
     2,
-    /begins with @, which YAML reserves; put the value in quotes: "@…"$/,
+    /^a value cannot begin with @ unless it is in quotes .*; write "@…"$/,
     '@host',
   ],
   [
     'a value that begins with %',
     lines('listen: { behindTls: true }', 'publicUrl: %host'),
     2,
-    /begins with %, which YAML reserves/,
+    /^a value cannot begin with % unless it is in quotes/,
     '%host',
   ],
   [
     'a value that begins with !',
     lines('listen: { behindTls: true }', 'publicUrl: !host'),
     2,
-    /begins with !, which YAML reads as a tag/,
+    /in YAML, ! begins a tag/,
     '!host',
   ],
   [
@@ -152,16 +152,19 @@ const SLIPS: readonly (readonly [
   ],
 ];
 
-test.each(SLIPS)('%s is explained, with its line and the remedy', (_slip, text, line, message, marked) => {
-  const result = loadText(text);
-  expect(result.ok).toBe(false);
-  if (result.ok) return;
-  expect(result.problems).toHaveLength(1);
-  expect(result.problems[0]).toMatchObject({ line, message: expect.stringMatching(message) });
-  expect(readExcerpt(formatProblems(result))).toEqual([String(line), marked]);
-});
+test.each(MISTAKES)(
+  '%s is explained, with its line and the remedy',
+  (_mistake, text, line, message, marked) => {
+    const result = loadText(text);
+    expect(result.ok).toBe(false);
+    if (result.ok) return;
+    expect(result.problems).toHaveLength(1);
+    expect(result.problems[0]).toMatchObject({ line, message: expect.stringMatching(message) });
+    expect(readExcerpt(formatProblems(result))).toEqual([String(line), marked]);
+  },
+);
 
-test('each of several slips is reported', () => {
+test('each of several mistakes is reported', () => {
   expect(
     loadProblems(lines('listen:', '\tport: 1', 'log: {}', 'publicUrl: @a', 'pages: {}', 'log: {}')).map(
       ({ line }) => line,
@@ -198,7 +201,7 @@ test.each([
   ['a block of text', 'audit:\n  webhook:\n    secret: |hunter2-secret\n'],
   ['text after a quote', 'audit:\n  webhook:\n    secret: "a" hunter2-secret\n'],
   ['a second colon', 'audit:\n  webhook:\n    secret: a: hunter2-secret\n'],
-])('no secret is shown: %s', (_slip, text) => {
+])('no secret is shown: %s', (_mistake, text) => {
   const result = loadText(text);
   expect(result.ok).toBe(false);
   if (!result.ok) expect(`${JSON.stringify(result)}${formatProblems(result)}`).not.toContain('hunter2');

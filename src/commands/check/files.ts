@@ -21,7 +21,7 @@ import type { Check, CheckResult } from '../check.ts';
 
 /** Created by gatehouse itself, or read only when they are needed. */
 const OPTIONAL_FILES =
-  /^(?:store\.path|keys\.file|admin\.tokenFile|audit\.file|trustedIssuers\..*\.bearerTokenFile)$/;
+  /^(?:store\.path|keys\.file|admin\.tokenFile|audit\.file|trustedIssuers.*\.bearerTokenFile)$/;
 
 /** Files that must exist, and cannot be read. */
 export function findMissingFiles(

@@ -14,12 +14,21 @@ export async function reportGrowth<T>(
   write: () => Promise<T>,
 ): Promise<T> {
   const timer = setInterval(() => {
-    const done = statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+    const done = readSize(file);
     report({ step, unit: 'bytes', done, ...(total !== undefined && { total }) });
   }, POLL_MS);
   try {
     return await write();
   } finally {
     clearInterval(timer);
+  }
+}
+
+/** Zero if it does not exist yet. Other errors are those of the writer, who reports them. */
+function readSize(file: string): number {
+  try {
+    return statSync(file).size;
+  } catch {
+    return 0;
   }
 }

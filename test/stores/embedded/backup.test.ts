@@ -2,9 +2,9 @@ import { existsSync, readdirSync, readFileSync, statSync, truncateSync, writeFil
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { Fault } from '../../../src/ports/fault.ts';
+import type { Progress } from '../../../src/ports/progress.ts';
 import type { RecordAuthenticator } from '../../../src/ports/record-authenticator.ts';
 import { KEEP_FOREVER } from '../../../src/ports/store.ts';
-import type { Progress } from '../../../src/ports/progress.ts';
 import { type EmbeddedStore, openEmbeddedStore, restoreBackup } from '../../../src/stores/embedded/store.ts';
 import { openRawEmbedded, tamper } from '../../support/raw-records.ts';
 import { testAuthenticator, testKeyring } from '../../support/record-keys.ts';

@@ -8,9 +8,9 @@ const MAX_ROUNDS = 16;
 
 /**
  * The settings without their invalid values, only for checking the files that they name: omitted settings have their
- * defaults, and entries of lists have other indexes. Undefined if nothing can be saved.
+ * defaults, and entries of lists have other indexes. Undefined if none can be used.
  */
-export function salvageSettings(sections: SettingsSections, tree: TreeObject): Settings | undefined {
+export function parseUsableSettings(sections: SettingsSections, tree: TreeObject): Settings | undefined {
   const schema = z.strictObject(sections);
   let remaining: TreeObject = structuredClone(tree);
   for (let round = 0; round < MAX_ROUNDS; round += 1) {
