@@ -133,7 +133,7 @@ Other events:
 | \`connections_dropped\` | warn | \`limits.connections\` was reached, and new connections were closed: \`count\`, \`limit\`. |
 | \`http2_connection_closed\` | warn | A client exceeded a limit of its HTTP/2 connection, which was closed with ENHANCE_YOUR_CALM: \`peer\`, and the limit in \`why\`, such as \`too many pings\` ([limits](decisions/0038-http2-server.md)). |
 | \`tls_handshake_failed\`, \`connection_rejected\` | debug | A TLS handshake failed; a connection was closed before it: \`peer\`, and \`code\` or \`why\`. |
-| \`event_loop_overloaded\`, \`event_loop_recovered\` | warn | The process is too busy to respond in time, and rejects some requests with 503 until it has recovered: \`delayMs\`. |
+| \`event_loop_overloaded\`, \`event_loop_recovered\` | warn | The process is too busy to respond in time, and rejects some requests with 503 until it has recovered: \`delay_ms\`. |
 | \`upstream_retried\` | warn | A request was sent again, because its connection to the upstream was closed before a response: \`upstream\`, \`error\`. |
 | \`websocket_aborted\` | debug | A WebSocket was closed by an error of either side: \`error\`. |
 | \`stream_ended\` | info | A response or WebSocket was ended because its token has expired or was revoked: \`rule\`, \`grant\`, \`reason\`. |

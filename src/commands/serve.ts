@@ -134,7 +134,7 @@ async function openReloadingGateway(
   const gateway = await opening;
   monitor = startEventLoopMonitor({
     onChange(isOverloaded, delayMs) {
-      log.warn(isOverloaded ? 'event_loop_overloaded' : 'event_loop_recovered', { delayMs });
+      log.warn(isOverloaded ? 'event_loop_overloaded' : 'event_loop_recovered', { delay_ms: delayMs });
       onOverload?.(isOverloaded);
     },
   });
@@ -149,7 +149,7 @@ async function runSingleProcess(serveContext: ServeContext): Promise<void> {
   const { loaded, log, manager } = serveContext;
   const { publicUrl: url } = loaded.settings;
   const { gateway, reloader, stop } = await openReloadingGateway(serveContext);
-  log.info('ready', { url, port: gateway.port, adminPort: gateway.adminPort, pid: process.pid });
+  log.info('ready', { url, port: gateway.port, admin_port: gateway.adminPort, pid: process.pid });
   manager.ready(`serving ${url}`);
   process.on('SIGHUP', () => {
     manager.reloading();
@@ -177,7 +177,7 @@ async function runSupervisor(serveContext: ServeContext, workers: number): Promi
   log.info('ready', {
     url: settings.publicUrl,
     port: supervisor.port,
-    adminPort: supervisor.adminPort,
+    admin_port: supervisor.adminPort,
     pid: process.pid,
     workers: supervisor.pids().map(String),
   });

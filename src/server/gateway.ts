@@ -337,7 +337,7 @@ export class Gateway {
     foundation.admin.isDraining = true;
     const { shutdown } = active.config.settings;
     const { preStop = shutdown.preStop, drain = shutdown.drain } = options;
-    foundation.log.info('draining', { preStopSeconds: preStop, drainSeconds: drain });
+    foundation.log.info('draining', { pre_stop_seconds: preStop, drain_seconds: drain });
     await pause(preStop * 1_000);
     active.isDraining = true;
     processState.streams.endUpgraded();

@@ -1,7 +1,9 @@
 import { existsSync, statSync } from 'node:fs';
+import type { FileSetting } from '../../config/load.ts';
 import type { Settings } from '../../config/schema.ts';
+import { formatPath } from '../../config/setting-path.ts';
 import { createUserDirectory } from '../../identity/user-directory.ts';
-import { readSettingFile } from '../../lib/read-file.ts';
+import { findReadProblem, readSettingFile } from '../../lib/read-file.ts';
 import { createTheme } from '../../pages/views/theme.ts';
 import { Fault } from '../../ports/fault.ts';
 import { readUpstreamTlsFiles } from '../../proxy/upstream/tls-files.ts';
@@ -16,6 +18,27 @@ import { isReadableByOthers, readKeyringFile } from '../../tokens/keyring-file.t
 import { createRecordAuthenticator } from '../../tokens/record-mac.ts';
 import { CertificateFilesError, loadCertificateFiles } from '../../x509/certificate-files.ts';
 import type { Check, CheckResult } from '../check.ts';
+
+/** Created by gatehouse itself, or read only when they are needed. */
+const OPTIONAL_FILES =
+  /^(?:store\.path|keys\.file|admin\.tokenFile|audit\.file|trustedIssuers.*\.bearerTokenFile)$/;
+
+/** Files that must exist, and cannot be read. */
+export function findMissingFiles(
+  { audit, store }: Settings,
+  fileSettings: readonly FileSetting[],
+): readonly string[] {
+  const isUsed = (setting: string): boolean =>
+    !OPTIONAL_FILES.test(setting) &&
+    (audit.sink === 'syslog' || !setting.startsWith('audit.syslog.')) &&
+    (audit.sink === 'webhook' || !setting.startsWith('audit.webhook.')) &&
+    (store.type === 'redis' || !setting.startsWith('store.tls.'));
+  return fileSettings.flatMap(({ path, file }) => {
+    const setting = formatPath(path);
+    const problem = isUsed(setting) ? findReadProblem(file) : undefined;
+    return problem === undefined ? [] : [`${setting}: ${file} ${problem}`];
+  });
+}
 
 export const checkCertificates: Check = async (settings, now) => {
   try {
