@@ -12,7 +12,7 @@ const RUNNERS = {
   'sh executed': 'test/documentation/tutorials.full.test.ts',
   'sh started': 'test/documentation/tutorials.full.test.ts',
   'sh cluster': 'test/apiserver/tutorials.apiserver.ts',
-  // Checked against the objects in the API server, because no pod runs there.
+  // No pod runs there: checked against the objects, and run with the rendered configuration.
   'sh nodes': 'test/apiserver/tutorials.apiserver.ts',
 } as const;
 
