@@ -75,7 +75,7 @@ export async function followTutorial(page: string, options: TutorialOptions = {}
     ports.set(port, String(await freePort()));
   const toTest = (text: string): string => text.replaceAll(PORT, (port) => ports.get(port) ?? port);
   const toTutorial = (text: string): string => {
-    let result = text;
+    let result = text.replaceAll('\r\n', '\n');
     for (const [port, test] of ports) result = result.replaceAll(test, port);
     return result;
   };
@@ -109,10 +109,10 @@ export async function followTutorial(page: string, options: TutorialOptions = {}
     if (isComplete) return void expect(read(), command).toMatch(toPattern(expected));
     const find = (): RegExpExecArray | null => toPartialPattern(expected).exec(read().slice(from));
     const child = started.at(-1);
-    const found = await until(`${command} prints\n${expected}`, () => {
-      if (find() === null && child?.isRunning() === false)
-        throw new Error(`${command} has ended:\n${read()}`);
-      return find();
+    const found = await until(`${command} prints\n${expected}`, async () => {
+      if (child?.isRunning() !== false) return find();
+      await child.ended;
+      return find() ?? expect.fail(`${command} has ended:\n${read()}`);
     });
     last.from = from + found.index + found[0].length;
   };
