@@ -106,7 +106,10 @@ export async function followTutorial(page: string, options: TutorialOptions = {}
   const compare = async (expected: string): Promise<void> => {
     if (last === undefined) throw new Error('there is no command before this output');
     const { command, read, isComplete, from } = last;
-    if (isComplete) return void expect(read(), command).toMatch(toPattern(expected));
+    if (isComplete) {
+      expect(read(), command).toMatch(toPattern(expected));
+      return;
+    }
     const find = (): RegExpExecArray | null => toPartialPattern(expected).exec(read().slice(from));
     const child = started.at(-1);
     const found = await until(`${command} prints\n${expected}`, async () => {

@@ -47,7 +47,10 @@ async function requirePackage(context: TestContext, name: string): Promise<void>
 /** Opens the URL that was printed last, signs in as alice if asked to, and approves. */
 async function confirmInBrowser({ folder, screen, toTest }: Reader): Promise<void> {
   const [, password = ''] = /The password of alice is (\S+)\. /.exec(screen()) ?? [];
-  const url = screen().match(/https:\S+user_code=[^"\s]+/g)?.at(-1) ?? '';
+  const url =
+    screen()
+      .match(/https:\S+user_code=[^"\s]+/g)
+      ?.at(-1) ?? '';
   const agent = createAgent({ ca: readFileSync(join(folder, 'pki/ca.pem'), 'utf8') });
   onTestFinished(() => agent.destroy());
   const browser = new FormBrowser({ agent });
