@@ -82,7 +82,9 @@ const get = (object: string, field: string): Promise<string> =>
 async function startWhoami(): Promise<string> {
   const server = createServer(({ method, url, headers }, response) => {
     const lines = Object.entries(headers)
-      .map(([name, value]) => `${name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())}: ${String(value)}`)
+      .map(
+        ([name, value]) => `${name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())}: ${String(value)}`,
+      )
       .toSorted();
     response.end(`Hostname: orders-0\n${method} ${url} HTTP/1.1\n${lines.join('\n')}\n\n`);
   });
