@@ -42,6 +42,12 @@ describe.each(TUTORIALS)('%s', (page) => {
     }
   });
 
+  test('the number of terminals is that of the programs that keep running, and one for commands', () => {
+    const started = readSteps(page).filter(({ kind }) => kind === 'sh started').length;
+    const [, number = ''] = /^\*\*What you need\*\*:[^]*? (\w+) terminals/m.exec(text) ?? [];
+    if (started > 0) expect(number).toBe(['two', 'three', 'four', 'five'][started - 1]);
+  });
+
   test('it is listed in both indexes', () => {
     for (const index of ['docs/README.md', 'docs/tutorials/README.md'])
       expect(readPage(index)).toContain(`](${relative(dirname(index), page)})`);
