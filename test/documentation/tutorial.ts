@@ -3,7 +3,7 @@ import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'vitest';
 import { type Child, spawnChild } from '../support/child-process.ts';
-import { openTerminal } from '../support/demo.ts';
+import { openTerminal, type Terminal } from '../support/demo.ts';
 import { freePort } from '../support/ports.ts';
 import { tempFolder } from '../support/temp-folder.ts';
 import { until } from '../support/until.ts';
@@ -30,7 +30,7 @@ export const readSteps = (page: string): readonly Step[] =>
     action === undefined ? { kind: info ?? '', text } : { kind: 'reader', text: action },
   );
 
-/** What a reader sees in the terminals, and where. */
+/** What the reader of a tutorial sees, and does outside the terminals. */
 export interface Reader {
   readonly folder: string;
   /** All output so far, with the ports of the tutorial. */
@@ -41,26 +41,15 @@ export interface Reader {
   readonly isRunning: () => boolean;
 }
 
+type Actions = Readonly<Record<string, (reader: Reader) => Promise<void>>>;
+
 export interface TutorialOptions {
   /** Folders that are searched for programs first. */
   readonly path?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   /** Steps outside the terminals, by the text of their comment. */
-  readonly actions?: Readonly<Record<string, (reader: Reader) => Promise<void>>>;
+  readonly actions?: Actions;
 }
-
-interface LastCommand {
-  readonly command: string;
-  readonly read: () => string;
-  readonly isComplete: boolean;
-  /** The end of the output that was compared. */
-  from: number;
-}
-
-/** The admin port of `gatehouse init`. */
-const ADMIN_PORT = '9443';
-/** Ports in tutorials are written in places where another number would not be mistaken for one. */
-const PORT = /(?<=localhost:|127\.0\.0\.1:|\bport[= ]|\bport: |"port":|listen\()\d{4}\b/g;
 
 /**
  * Follows a tutorial as written, in an empty folder, with free ports instead of those of the page:
@@ -69,69 +58,126 @@ const PORT = /(?<=localhost:|127\.0\.0\.1:|\bport[= ]|\bport: |"port":|listen\()
  * - `text output`: what the last command has printed; several after one command are parts of its output.
  */
 export async function followTutorial(page: string, options: TutorialOptions = {}): Promise<void> {
-  const folder = tempFolder('tutorial');
+  const session = new Session(await reservePorts(page), options);
+  try {
+    for (const { kind, text } of readSteps(page)) {
+      if (kind === 'sh executed') await session.execute(text);
+      else if (kind === 'sh started') session.start(text);
+      else if (kind === 'text output') await session.compare(text);
+      else if (kind === 'reader') await session.perform(text);
+    }
+  } finally {
+    await session.close();
+  }
+}
+
+/** The admin port of `gatehouse init`. */
+const ADMIN_PORT = '9443';
+/** Four digits in a place where they can only be a port. */
+const PORT = /(?<=localhost:|127\.0\.0\.1:|\bport(?:[= ]|: )|listen\()\d{4}\b/g;
+
+/** A free port for each port of the page. */
+async function reservePorts(page: string): Promise<ReadonlyMap<string, string>> {
   const ports = new Map<string, string>();
   for (const port of new Set([ADMIN_PORT, ...(readPage(page).match(PORT) ?? [])]))
     ports.set(port, String(await freePort()));
-  const toTest = (text: string): string => text.replaceAll(PORT, (port) => ports.get(port) ?? port);
-  const toTutorial = (text: string): string => {
-    let result = text.replaceAll('\r\n', '\n');
-    for (const [port, test] of ports) result = result.replaceAll(test, port);
-    return result;
-  };
-  const env = createEnvironment(folder.path, options, ports.get(ADMIN_PORT) ?? '');
-  const terminal = openTerminal('/bin/sh', env);
-  const started: Child[] = [];
-  let screen = '';
-  let last: LastCommand | undefined;
-  const reader: Reader = {
-    folder: folder.path,
-    screen: () => screen + started.map((child) => toTutorial(child.output())).join(''),
-    toTest,
-    isRunning: () => started.at(-1)?.isRunning() === true,
-  };
+  return ports;
+}
 
-  const execute = async (command: string): Promise<void> => {
-    const output = toTutorial(await terminal.run(`${toTest(command)}status=$?`));
-    screen += output;
-    const status = await terminal.run('echo $status');
-    expect(status.trim(), `exit status of ${command}\n${output}`).toBe('0');
-    last = { command, read: () => output, isComplete: true, from: 0 };
-  };
-  const start = (command: string): void => {
-    const child = spawnChild(['/bin/sh', '-c', `exec ${toTest(command)}`], { cwd: folder.path, env });
-    started.push(child);
-    last = { command, read: () => toTutorial(child.output()), isComplete: false, from: 0 };
-  };
-  const compare = async (expected: string): Promise<void> => {
+/** `npm install` may take long on a busy machine. */
+const COMMAND_SECONDS = 300;
+
+interface LastCommand {
+  readonly command: string;
+  readonly read: () => string;
+  /** Undefined if the command has ended. */
+  readonly child?: Child;
+  /** The end of the output that was compared. */
+  from: number;
+}
+
+/** The terminals of a reader. */
+class Session {
+  readonly #folder = tempFolder('tutorial');
+  readonly #ports: ReadonlyMap<string, string>;
+  readonly #actions: Actions;
+  readonly #env: NodeJS.ProcessEnv;
+  readonly #terminal: Terminal;
+  readonly #started: Child[] = [];
+  #screen = '';
+  #last: LastCommand | undefined;
+
+  constructor(ports: ReadonlyMap<string, string>, { actions = {}, ...options }: TutorialOptions) {
+    this.#ports = ports;
+    this.#actions = actions;
+    this.#env = createEnvironment(this.#folder.path, options, ports.get(ADMIN_PORT) ?? '');
+    this.#terminal = openTerminal('/bin/sh', this.#env, this.#folder.path);
+  }
+
+  async execute(command: string): Promise<void> {
+    const output = await this.#terminal.run(`${this.#toTest(command)}status=$?`, COMMAND_SECONDS);
+    const shown = this.#toTutorial(output);
+    this.#screen += shown;
+    const status = await this.#terminal.run('echo $status');
+    expect(status, `exit status of ${command}\n${shown}`).toBe('0\n');
+    this.#last = { command, read: () => shown, from: 0 };
+  }
+
+  start(command: string): void {
+    const args = ['/bin/sh', '-c', `exec ${this.#toTest(command)}`];
+    const child = spawnChild(args, { cwd: this.#folder.path, env: this.#env });
+    this.#started.push(child);
+    this.#last = { command, child, read: () => this.#toTutorial(child.output()), from: 0 };
+  }
+
+  async compare(expected: string): Promise<void> {
+    const last = this.#last;
     if (last === undefined) throw new Error('there is no command before this output');
-    const { command, read, isComplete, from } = last;
-    if (isComplete) {
+    const { command, read, child, from } = last;
+    if (child === undefined) {
       expect(read(), command).toMatch(toPattern(expected));
       return;
     }
     const find = (): RegExpExecArray | null => toPartialPattern(expected).exec(read().slice(from));
-    const child = started.at(-1);
     const found = await until(`${command} prints\n${expected}`, async () => {
-      if (child?.isRunning() !== false) return find();
+      if (child.isRunning()) return find();
       await child.ended;
       return find() ?? expect.fail(`${command} has ended:\n${read()}`);
     });
     last.from = from + found.index + found[0].length;
-  };
+  }
 
-  try {
-    await terminal.run(`cd '${folder.path}'`);
-    for (const { kind, text } of readSteps(page)) {
-      if (kind === 'sh executed') await execute(text);
-      else if (kind === 'sh started') start(text);
-      else if (kind === 'text output') await compare(text);
-      else if (kind === 'reader') await perform(text, { ...options.actions, ...createKeys(started) }, reader);
+  async perform(text: string): Promise<void> {
+    // The first terminal is the one for commands.
+    const [, terminal] = /^press Ctrl-C in terminal (\d)$/.exec(text) ?? [];
+    if (terminal !== undefined) {
+      await this.#started[Number(terminal) - 2]?.stop('SIGINT');
+      return;
     }
-  } finally {
-    terminal.close();
-    for (const child of started.toReversed()) await child.stop('SIGINT');
-    folder.remove();
+    const action = this.#actions[text];
+    if (action === undefined) throw new Error(`the test does not know how to: ${text}`);
+    await action({
+      folder: this.#folder.path,
+      screen: () => this.#screen + this.#started.map((child) => this.#toTutorial(child.output())).join(''),
+      toTest: (shown) => this.#toTest(shown),
+      isRunning: () => this.#started.at(-1)?.isRunning() === true,
+    });
+  }
+
+  async close(): Promise<void> {
+    this.#terminal.close();
+    for (const child of this.#started.toReversed()) await child.stop('SIGINT');
+    this.#folder.remove();
+  }
+
+  #toTest(text: string): string {
+    return text.replaceAll(PORT, (port) => this.#ports.get(port) ?? port);
+  }
+
+  #toTutorial(text: string): string {
+    let result = text.replaceAll('\r\n', '\n');
+    for (const [port, test] of this.#ports) result = result.replaceAll(test, port);
+    return result;
   }
 }
 
@@ -140,7 +186,6 @@ function createEnvironment(
   { path = [], env = {} }: TutorialOptions,
   adminPort: string,
 ): NodeJS.ProcessEnv {
-  // Outside the reader's folder.
   const bin = join(folder, '.bin');
   mkdirSync(bin);
   symlinkSync(join(ROOT, 'bin/gatehouse.js'), join(bin, 'gatehouse'));
@@ -156,20 +201,3 @@ function createEnvironment(
     ...env,
   };
 }
-
-type Actions = Readonly<Record<string, (reader: Reader) => Promise<void>>>;
-
-async function perform(text: string, actions: Actions, reader: Reader): Promise<void> {
-  const action = actions[text];
-  if (action === undefined) throw new Error(`the test does not know how to: ${text}`);
-  await action(reader);
-}
-
-/** `press Ctrl-C in terminal 2`: the first terminal is the one for commands. */
-const createKeys = (started: readonly Child[]): Actions =>
-  Object.fromEntries(
-    started.map((child, index) => [
-      `press Ctrl-C in terminal ${index + 2}`,
-      async () => void (await child.stop('SIGINT')),
-    ]),
-  );
