@@ -8,37 +8,11 @@ import { runCommand } from '../support/command-in-process.ts';
 import { type Demo, openTerminal, startDemo, temporaryFolder } from '../support/demo.ts';
 import { createCa, issueServer } from '../support/pki.ts';
 import { PAGES, programs, readBlocks, readPage, runProgram } from './pages.ts';
+import { parseTranscript, toPattern } from './transcripts.ts';
 
 needs('curl');
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-
-interface Exchange {
-  readonly command: string;
-  readonly output: string;
-}
-
-/** Splits a transcript into commands (after `$ `, continued after a backslash) and their output. */
-function parseTranscript(transcript: string): Exchange[] {
-  const exchanges: { command: string; output: string }[] = [];
-  for (const line of transcript.split(/(?<!\\)\n/)) {
-    if (line.startsWith('$ ')) exchanges.push({ command: line.slice(2), output: '' });
-    else {
-      const last = exchanges.at(-1);
-      if (last !== undefined && line !== '') last.output += `${line}\n`;
-    }
-  }
-  return exchanges;
-}
-
-/** `…` matches anything within a line. */
-const toPattern = (expected: string): RegExp =>
-  new RegExp(
-    `^${expected
-      .split('…')
-      .map((text) => RegExp.escape(text))
-      .join('.*')}$`,
-  );
 
 describe('transcripts in the documentation match the real output', () => {
   let demo: Demo;
