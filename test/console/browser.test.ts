@@ -52,26 +52,6 @@ test('the first Tab reaches a link that skips the navigation', async () => {
   ).toBe('content');
 });
 
-test('figures refresh by themselves until they are paused', async () => {
-  await signInWithBrowser(harness, page);
-  const state = page.locator('#refresh-state');
-  expect(await state.textContent()).toBe('Refreshed every 5 seconds');
-  const response = page.waitForResponse(/\/console\/figures/);
-  await response;
-  await page.getByRole('button', { name: 'Pause' }).click();
-  expect(await state.textContent()).toBe('Paused');
-  expect(await page.getByRole('heading', { name: 'Upstreams' }).count()).toBe(1);
-  expect(await axeViolations(page)).toEqual([]);
-  expect(window.consoleErrors).toEqual([]);
-});
-
-test('an operator whose token was replaced is asked to sign in again', async () => {
-  await signInWithBrowser(harness, page);
-  await window.context.clearCookies();
-  await page.getByLabel('Admin token').waitFor();
-  expect(window.consoleErrors).toEqual([]);
-});
-
 test('a script that got into a page does not run', async () => {
   const { gateway } = harness;
   await gateway.request({

@@ -31,8 +31,9 @@ const RANGES = {
 export type Range = keyof typeof RANGES;
 export const parseRange = (text: string | null): Range => (text === '1h' ? '1h' : '15m');
 
-/** Points of a chart. */
+/** Points of a chart; fewer for rare events. */
 const PARTS = 180;
+const FEW_PARTS = 60;
 const MINUTE = 60;
 
 export const renderOverview = (range: Range, figures: Markup): Markup => html`<div class="title">
@@ -48,13 +49,14 @@ ${figures}
 export function renderFigures(range: Range, figures: Figures): Markup {
   const { seconds, text } = RANGES[range];
   const parts = figures.history.parts(figures.now, seconds, PARTS);
+  const fewParts = figures.history.parts(figures.now, seconds, FEW_PARTS);
   const start = `${text} ago`;
   return html`${renderTiles(figures)}
 <div class="charts">
 ${renderRequests(parts, start)}
 ${renderLatency(parts, start)}
-${renderRefusals(parts, start)}
-${renderGrants(parts, start)}
+${renderRefusals(fewParts, start)}
+${renderGrants(fewParts, start)}
 </div>
 ${renderUpstreams(figures)}
 ${renderExpiries(figures)}
@@ -177,10 +179,10 @@ ${renderTile(
 )}
 ${renderTile('Requests', requests === undefined || minute === undefined ? '–' : formatNumber(requests / minute.seconds), 'per second, last minute')}
 ${renderTile('Refused', requests === undefined || requests === 0 ? '–' : `${formatNumber((100 * refused) / requests)} %`, 'of requests, last minute')}
-${renderTile('Latency', p95 === undefined ? '–' : formatSeconds(p95), p99 === undefined ? '95%' : `95%; 99%: ${formatSeconds(p99)}`)}
+${renderTile('Latency', p95 === undefined ? '–' : formatSeconds(p95), p99 === undefined ? '95% of requests' : `95% of requests; 99%: ${formatSeconds(p99)}`)}
 ${renderTile('In progress', formatNumber(readTotal(latest, 'gatehouse_http_requests_in_flight') ?? 0), `requests, ${formatNumber(readTotal(latest, 'gatehouse_connections') ?? 0)} connections`)}
 ${renderTile('Workers', formatNumber(readTotal(latest, 'gatehouse_workers') ?? 0), `event loop delay ${formatSeconds(readTotal(latest, 'gatehouse_event_loop_lag_seconds') ?? 0)}`)}
-${renderTile('Revocations', lag === undefined ? '–' : formatSeconds(lag), 'age of the newest view')}
+${renderTile('Revocation lag', lag === undefined ? '–' : formatSeconds(lag), 'since all were known')}
 </dl>`;
 }
 

@@ -1,7 +1,11 @@
-/** What a reason of the access log means. */
+import { REJECTION_FAULTS } from '../../domain/token-rejection.ts';
+import { TOKEN_FAULT_DESCRIPTIONS } from '../../proxy/policy/refusals.ts';
+
 const TEXTS: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(
+    Object.entries(TOKEN_FAULT_DESCRIPTIONS).map(([fault, text]) => [`token_${fault}`, text]),
+  ),
   token_missing: 'The request has no access token.',
-  token_invalid: 'The access token is not accepted.',
   insufficient_scope: 'The token does not include the scope that the rule requires.',
   client_not_allowed: 'The rule is for other clients.',
   no_rule: 'No rule matches, so the request is denied.',
@@ -27,9 +31,18 @@ const TEXTS: Readonly<Record<string, string>> = {
   internal_error: 'Internal error; the log has the details under this request id.',
 };
 
-/** A reason is a code, or a code and a detail. */
-export function describeReason(reason: string): { readonly code: string; readonly text?: string } {
-  const [code = ''] = reason.split(':', 1);
-  const text = Object.hasOwn(TEXTS, code) ? TEXTS[code] : undefined;
-  return { code: reason, ...(text !== undefined && { text }) };
+/**
+ * What a reason of the access log means; undefined if it says nothing more than its code. A reason is a code, or a code and a
+ * detail; the detail of a token is why its issuer's token is rejected.
+ */
+export function describeReason(reason: string): string | undefined {
+  const [code = '', detail = ''] = reason.split(': ', 2);
+  const text = getOwn(TEXTS, code);
+  const rejection = getOwn(REJECTION_FAULTS, detail.split(' ', 1)[0] ?? '');
+  return text !== undefined && rejection !== undefined && code.startsWith('token_')
+    ? `${text} ${rejection.replaceAll('`', '')}`
+    : text;
 }
+
+const getOwn = (texts: Readonly<Record<string, string>>, name: string): string | undefined =>
+  Object.hasOwn(texts, name) ? texts[name] : undefined;

@@ -59,7 +59,7 @@ function renderRow(refusal: RecentRefusal): Markup {
 
 export function refusalPage(refusal: RecentRefusal, context: RefusalContext): ConsolePage {
   const { id, reason, decision, path, method, client, grant } = refusal;
-  const { text } = describeReason(reason ?? decision);
+  const text = describeReason(reason ?? decision);
   const optional = (value: string | undefined): Markup | undefined =>
     value === undefined ? undefined : renderText(value);
   const code = (value: string | undefined): Markup | undefined =>

@@ -31,6 +31,7 @@ h1{margin:0 0 .75rem;font-size:1.5rem;line-height:1.25}
 h2{margin:2rem 0 .75rem;font-size:1.1rem}
 p{margin:0 0 .75rem}
 a{color:var(--main);text-underline-offset:.2em}
+time{white-space:nowrap}
 code,pre,.mono{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;font-size:.9em}
 .soft,.hint{color:var(--soft);font-size:.9rem}
 .hint{margin:.35rem 0 0}
@@ -66,6 +67,7 @@ button.quiet:hover{background:none;text-decoration-thickness:2px}
 .tiles div{display:flex;flex-direction:column;gap:0;background:var(--card);border:1px solid var(--line);border-radius:.75rem;padding:.75rem 1rem}
 .tiles dt{min-width:0;color:var(--soft);font-size:.85rem}
 .tiles dd{margin:0;flex:none;font-size:1.35rem;font-weight:600;line-height:1.35;font-variant-numeric:tabular-nums}
+.tiles div:last-child{border-bottom:1px solid var(--line)}
 .tiles small{display:block;font-size:.8rem;font-weight:400;color:var(--soft)}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:.75rem;margin:.75rem 0 0}
 .chart{margin:0;min-width:0}
