@@ -89,8 +89,8 @@ const listStates = (wanted: readonly string[]): Screenshot[] =>
 
 /** The pages of the console that the documentation shows. */
 const CONSOLE_SHAPES = [
-  { shape: 'light', options: { viewport: { width: 1_100, height: 740 }, colorScheme: 'light' } },
-  { shape: 'dark', options: { viewport: { width: 1_100, height: 740 }, colorScheme: 'dark' } },
+  { shape: 'light', options: { viewport: { width: 1_100, height: 860 }, colorScheme: 'light' } },
+  { shape: 'dark', options: { viewport: { width: 1_100, height: 860 }, colorScheme: 'dark' } },
   { shape: 'phone', options: { viewport: { width: 360, height: 740 }, colorScheme: 'light' } },
 ] as const;
 const DOCUMENTED_CONSOLE: Readonly<Record<string, readonly string[]>> = {

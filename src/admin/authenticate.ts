@@ -25,17 +25,20 @@ export interface AdminCredentials {
   readonly operators?: readonly string[] | undefined;
 }
 
-/** Authenticates a client by its certificate or its bearer token. `onExposed`: other users can read this token file. */
+/**
+ * Authenticates a client by its certificate or its bearer token. The token counts if the certificate may only view.
+ * `onExposed`: other users can read this token file.
+ */
 export function authenticateAdmin(
   request: IncomingMessage,
   credentials: AdminCredentials,
   onExposed: (file: string) => void,
 ): AdminIdentity | undefined {
+  const certificate = authenticateCertificate(request, credentials);
+  if (certificate?.role === 'operator') return certificate;
   const token = parseBearerToken(getSingleHeader(request.rawHeaders, 'authorization') ?? '');
-  return (
-    authenticateCertificate(request, credentials) ??
-    (token === undefined ? undefined : authenticateToken(token, credentials, onExposed))
-  );
+  const identity = token === undefined ? undefined : authenticateToken(token, credentials, onExposed);
+  return identity ?? certificate;
 }
 
 /** The client certificate of the connection, if `clientCa` has issued it. */
@@ -46,7 +49,8 @@ export function authenticateCertificate(
   if (!(socket instanceof TLSSocket) || !socket.authorized) return undefined;
   const certificate = socket.getPeerX509Certificate();
   if (certificate === undefined) return undefined;
-  const attributes = certificate.subject.split('\n');
+  // A certificate may have no subject.
+  const attributes = ((certificate.subject as string | undefined) ?? '').split('\n');
   // RFC 4514 §2.1: the last attribute first. OpenSSL has escaped the values.
   const subject = attributes.toReversed().join(',');
   return {

@@ -257,7 +257,7 @@ test('the cookie is HttpOnly and Strict, is replaced at sign-in, and a chosen on
   attacker.cookie = before;
   expect((await attacker.get('/console')).status).toBe(303);
   // Two cookies of one name: one was set by another service of this host.
-  attacker.cookie = `${browser.cookie}`;
+  attacker.cookie = browser.cookie;
   expect((await attacker.get('/console', { cookie: `${browser.cookie}; ${before}` })).status).toBe(303);
 });
 
@@ -430,18 +430,22 @@ test('without TLS, the console is served to this machine only', async () => {
 });
 
 test('a failing store is a temporary error, never an empty result', async () => {
-  const { grantIndex } = harness.gateway.server.store;
-  const list = grantIndex.list.bind(grantIndex);
-  Object.assign(grantIndex, {
-    list: async () => {
-      throw new Fault('store_unavailable', 'unreachable');
-    },
-  });
+  const { id } = await liveGrant();
+  const { grantIndex, grants } = harness.gateway.server.store;
+  const [list, read] = [grantIndex.list.bind(grantIndex), grants.read.bind(grants)];
+  const fail = async (): Promise<never> => {
+    throw new Fault('store_unavailable', 'unreachable');
+  };
+  Object.assign(grantIndex, { list: fail });
+  Object.assign(grants, { read: fail });
   try {
     const { text } = await operator.get('/console/grants');
     expect(text).toContain('The store is unreachable; try again.');
+    const grant = await operator.get(`/console/grant?id=${id}`);
+    expect([grant.status, grant.headers['retry-after']]).toEqual([503, expect.stringMatching(/^\d+$/)]);
   } finally {
     Object.assign(grantIndex, { list });
+    Object.assign(grants, { read });
   }
 });
 

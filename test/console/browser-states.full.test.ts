@@ -10,7 +10,7 @@ import {
   PHONE,
 } from '../support/chromium.ts';
 import type { ConsoleHarness } from '../support/console-harness.ts';
-import { CONSOLE_STATES, startBusyConsole } from '../support/console-states.ts';
+import { CONSOLE_STATES, leaveConsole, startBusyConsole } from '../support/console-states.ts';
 
 let browser: Browser;
 let harness: ConsoleHarness;
@@ -37,10 +37,11 @@ describe.each([
   });
   afterAll(() => window.close());
 
-  test.each(Object.entries(CONSOLE_STATES))('%s', async (_name, { reach, heading }) => {
-    const { page, context, consoleErrors } = window;
-    await context.clearCookies();
-    await reach(harness, page);
+  test.each(Object.entries(CONSOLE_STATES))('%s', async (_name, state) => {
+    const { heading } = state;
+    const { page, consoleErrors } = window;
+    await leaveConsole(page);
+    await state.reach(harness, page);
     const text = (await page.locator('h1').textContent()) ?? '';
     if (typeof heading === 'string') expect(text).toBe(heading);
     else expect(text).toMatch(heading);

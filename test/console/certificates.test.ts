@@ -1,4 +1,4 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Agent } from 'undici';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
@@ -101,7 +101,14 @@ test('a certificate that admin.tls.operators does not list may only view', async
   const post = await api.send('POST', `/admin/v1/grants/${id}/revoke`, '', {});
   expect([post.status, post.text.includes('access_denied')]).toEqual([403, true]);
   expect((await gateway.api('/files/a', token)).status).toBe(200);
+  // A wrong token does not help; the admin token does.
+  const withToken = (token: string) =>
+    browse(viewer).send('POST', `/admin/v1/grants/${id}/revoke`, '', { authorization: `Bearer ${token}` });
+  expect((await withToken('not-the-admin-token')).status).toBe(403);
+  expect((await gateway.api('/files/a', token)).status).toBe(200);
   const trusted = browse(operator);
   expect((await trusted.send('POST', `/admin/v1/grants/${id}/revoke`, '', {})).status).toBe(200);
   expect((await gateway.api('/files/a', token)).status).toBe(401);
+  const adminToken = readFileSync(join(gateway.folder, 'data/admin-token'), 'utf8').trim();
+  expect((await withToken(adminToken)).status).toBe(200);
 });

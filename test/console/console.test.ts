@@ -154,7 +154,7 @@ test('a refusal is found by its request id, with its rule, what that requires an
   const { access_token: token } = await gateway.grant({ scope: 'files:read' });
   const { headers, status } = await gateway.api('/reports/q3?secret=1', token, { method: 'POST' });
   expect(status).toBe(403);
-  const id = headers['x-request-id'] ?? '';
+  const id = String(headers['x-request-id']);
   const list = await operator.get(`/console/refusals?q=${id}`);
   expect(list.text.match(/<li>/g)).toHaveLength(1);
   const { text } = await operator.get(`/console/refusal?id=${id}`);
@@ -178,10 +178,10 @@ test('requests that a report-only rule forwards are shown as such; forwarded one
     (await gateway.grant({ user: 'bob', scope: 'files:read' })).access_token,
   );
   expect(trial.status).toBe(200);
-  const page = await operator.get(`/console/refusals?q=${trial.headers['x-request-id'] ?? ''}`);
+  const page = await operator.get(`/console/refusals?q=${String(trial.headers['x-request-id'])}`);
   expect(page.text).toContain('forwarded: report-only');
   const forwarded = await gateway.api('/health');
-  const none = await operator.get(`/console/refusals?q=${forwarded.headers['x-request-id'] ?? ''}`);
+  const none = await operator.get(`/console/refusals?q=${String(forwarded.headers['x-request-id'])}`);
   expect(none.text).toContain('None of the recent refusals matches.');
 });
 
@@ -200,7 +200,7 @@ test('fields that the access log excludes or pseudonymises are not kept for the 
     ...settings,
     log: { ...settings.log, access: { pseudonymKey: 'a-pseudonym-key-of-thirty-two-chars' } },
   }));
-  const { text } = await operator.get(`/console/refusal?id=${headers['x-request-id'] ?? ''}`);
+  const { text } = await operator.get(`/console/refusal?id=${String(headers['x-request-id'])}`);
   expect(text).toContain('(path hidden)');
   expect(text).not.toContain('/reports/q3');
   expect(text).not.toContain('127.0.0.1</');

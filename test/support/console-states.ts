@@ -20,8 +20,9 @@ export async function startBusyConsole(): Promise<ConsoleHarness> {
 }
 
 /** Half an hour of uneven load, by the clock of the gateway. */
-export async function addTraffic({ gateway, signedIn }: ConsoleHarness, steps = 40): Promise<void> {
-  const operator = await signedIn();
+export async function addTraffic(harness: ConsoleHarness, steps = 40): Promise<void> {
+  const { gateway } = harness;
+  const operator = await harness.signedIn();
   const { access_token: alice } = await gateway.grant();
   const { access_token: bob } = await gateway.grant({ user: 'bob', scope: 'files:read' });
   for (let step = 0; step < steps; step += 1) {
@@ -53,11 +54,17 @@ export async function signInWithBrowser(
   page: Page,
   token = harness.token,
 ): Promise<void> {
-  await page.context().clearCookies();
+  await leaveConsole(page);
   await page.goto(`${harness.url}/console`);
   await page.getByLabel('Admin token').fill(token);
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('heading', { name: 'Overview' }).waitFor();
+}
+
+/** An overview that is still open would reload itself when its session has ended. */
+export async function leaveConsole(page: Page): Promise<void> {
+  await page.goto('about:blank');
+  await page.context().clearCookies();
 }
 
 const open =

@@ -116,6 +116,7 @@ const GRANT_ID = /^[A-Za-z0-9_-]{1,64}$/;
 export async function findGrant(request: ConsoleRequest, id: string): Promise<GrantView | undefined> {
   if (!GRANT_ID.test(id)) return undefined;
   const { status, body } = await callApi(request, { method: 'GET', path: `/grants/${id}` });
+  if (status === 503) throw new Fault('store_unavailable', 'the grant cannot be read');
   return status === 200 ? (body as GrantView) : undefined;
 }
 

@@ -1,5 +1,7 @@
+import type { GrantView } from '../../admin/grants-api.ts';
 import { parseScope } from '../../domain/scope.ts';
 import type { RecentRefusal } from '../../observability/recent-events.ts';
+import { Fault } from '../../ports/fault.ts';
 import { explain } from '../../proxy/policy/explain.ts';
 import type { ConsoleHandler, ConsoleRequest } from '../context.ts';
 import { type RefusalContext, refusalPage, refusalsPage, unknownRefusalPage } from '../views/refusals.ts';
@@ -29,12 +31,22 @@ export const showRefusal: ConsoleHandler = async (request) => {
 };
 
 async function readContext(request: ConsoleRequest, refusal: RecentRefusal): Promise<RefusalContext> {
-  const grant = refusal.grant === undefined ? undefined : await findGrant(request, refusal.grant);
+  const grant = refusal.grant === undefined ? undefined : await readGrant(request, refusal.grant);
   const requirement = findRequirement(request, refusal, grant?.scope);
   return {
     ...(grant !== undefined && { grantScope: grant.scope, grantState: grant.state }),
     ...requirement,
   };
+}
+
+/** A refusal is shown even if the store is unreachable: that may be its cause. */
+async function readGrant(request: ConsoleRequest, id: string): Promise<GrantView | undefined> {
+  try {
+    return await findGrant(request, id);
+  } catch (error) {
+    if (error instanceof Fault) return undefined;
+    throw error;
+  }
 }
 
 /** What the rule requires, if the current configuration still has it. */

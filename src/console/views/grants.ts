@@ -183,14 +183,9 @@ ${renderFormToken('/revoke', formatRevocationSubject(by, text))}<input type="hid
 }
 
 function describeEffect(by: RevokeSelection['by']): string {
-  switch (by) {
-    case 'client':
-      return 'Every grant and token issued to this client until now ends; new ones are valid.';
-    case 'serial':
-    case 'fingerprint':
-    case 'subject':
-      return 'Every grant issued for this certificate ends. Revoke the certificate as well, or its holder can obtain a new grant.';
-    default:
-      return 'Every grant and token issued to this identity until now ends, at all clients; new ones are valid.';
-  }
+  if (by === 'client')
+    return 'Every grant and token issued to this client until now ends; new ones are valid.';
+  if (by === 'serial' || by === 'fingerprint' || by === 'subject')
+    return 'Every grant issued for this certificate ends. Revoke the certificate as well, or its holder can obtain a new grant.';
+  return 'Every grant and token issued to this identity until now ends, at all clients; new ones are valid.';
 }

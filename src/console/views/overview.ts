@@ -157,7 +157,7 @@ function renderGrants(parts: Parts, start: string): Markup {
 
 const LATENCY = 'gatehouse_http_request_duration_seconds';
 
-function renderTiles({ history, now, checks }: Figures): Markup {
+function renderTiles({ history, now, checks, replicas }: Figures): Markup {
   const { latest } = history;
   const minute = history.total(now, MINUTE);
   const failed = checks.filter(({ problem }) => problem !== undefined);
@@ -182,7 +182,7 @@ ${renderTile('Refused', requests === undefined || requests === 0 ? '–' : `${fo
 ${renderTile('Latency', p95 === undefined ? '–' : formatSeconds(p95), p99 === undefined ? '95% of requests' : `95% of requests; 99%: ${formatSeconds(p99)}`)}
 ${renderTile('In progress', formatNumber(readTotal(latest, 'gatehouse_http_requests_in_flight') ?? 0), `requests, ${formatNumber(readTotal(latest, 'gatehouse_connections') ?? 0)} connections`)}
 ${renderTile('Workers', formatNumber(readTotal(latest, 'gatehouse_workers') ?? 0), `event loop delay ${formatSeconds(readTotal(latest, 'gatehouse_event_loop_lag_seconds') ?? 0)}`)}
-${renderTile('Revocation lag', lag === undefined ? '–' : formatSeconds(lag), 'since all were known')}
+${replicas !== undefined && renderTile('Revocation lag', lag === undefined ? '–' : formatSeconds(lag), 'since all were known')}
 </dl>`;
 }
 

@@ -63,8 +63,8 @@ button.quiet:hover{background:none;text-decoration-thickness:2px}
 .controls{display:flex;flex-wrap:wrap;align-items:center;gap:.25rem 1rem;color:var(--soft);font-size:.9rem}
 .controls a{padding:.4rem 0}
 .controls [aria-current]{color:var(--text);font-weight:600;text-decoration:none}
-.tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(9.5rem,1fr));gap:.75rem;margin:0;border:0}
-.tiles div{display:flex;flex-direction:column;gap:0;background:var(--card);border:1px solid var(--line);border-radius:.75rem;padding:.75rem 1rem}
+.tiles{display:flex;flex-wrap:wrap;gap:.75rem;margin:0;border:0}
+.tiles div{display:flex;flex:1 1 8.5rem;flex-direction:column;gap:0;background:var(--card);border:1px solid var(--line);border-radius:.75rem;padding:.75rem 1rem}
 .tiles dt{min-width:0;color:var(--soft);font-size:.85rem}
 .tiles dd{margin:0;flex:none;font-size:1.35rem;font-weight:600;line-height:1.35;font-variant-numeric:tabular-nums}
 .tiles div:last-child{border-bottom:1px solid var(--line)}
@@ -109,7 +109,7 @@ td.number,th.number{text-align:end}
 dl{margin:.5rem 0 0}
 dl div{display:flex;flex-wrap:wrap;gap:0 1rem;padding:.45rem 0;border-bottom:1px solid var(--line)}
 dl div:last-child{border-bottom:0}
-dt{color:var(--soft);flex:0 0 auto;min-width:9rem}
+dt{color:var(--soft);flex:0 0 auto;min-width:9rem;max-width:100%}
 dd{margin:0;flex:1 1 14rem;min-width:0}
 .actions{display:flex;flex-wrap:wrap;gap:.75rem;margin:1.25rem 0 0}
 .settings dt{min-width:16rem}
