@@ -142,6 +142,7 @@ Other events:
 | \`forward_auth_ambiguous\`, \`forward_auth_failed\` | warn, error | The headers of a proxy describe no single request: \`detail\`; a dependency failed during the check: \`error\`. |
 | \`groups_truncated\` | warn | A user is in more groups than are read; the others are ignored: \`directory\` or \`provider\`, \`groups\`. |
 | \`openid_refused\` | warn | A sign-in at an OpenID provider was refused: \`provider\`, \`reason\`. |
+| \`console_failed\` | error | A page of the console could not be shown, or its figures could not be collected: \`error\`. |
 | \`page_failed\` | error | A page could not be shown because of a dependency or a bug: \`request_id\`, \`error\`. |
 | \`sign_out_revocation_failed\` | error | A user signed out, but the session could not be revoked in the store: \`error\`. |
 | \`admin_request_failed\`, \`metrics_failed\` | error | A request to the admin listener failed because of a dependency: \`code\` or \`error\`. |

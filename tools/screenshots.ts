@@ -1,6 +1,6 @@
-// npm run screenshots: the pictures of docs/images/pages.
+// npm run screenshots: the pictures of docs/images/pages and docs/images/console.
 // npm run screenshots -- <folder> [state…]: every page state on a phone and a desktop, in light and dark mode, and in every language.
-// Two runs write the same bytes: the clock and the codes are the same in each.
+// Two runs write the same bytes of the pages: the clock and the codes are the same in each.
 import crypto from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import type { BrowserContextOptions, Page } from 'playwright-core';
 import { LANGUAGES } from '../src/domain/language.ts';
 import { DESKTOP, openChromium, openWindow, PHONE } from '../test/support/chromium.ts';
+import { CONSOLE_STATES, startBusyConsole } from '../test/support/console-states.ts';
 import { STATES, startStatePages } from '../test/support/page-states.ts';
 import type { PagesHarness } from '../test/support/pages-harness.ts';
 import { reduceColours } from './png-palette.ts';
@@ -123,26 +124,89 @@ function makeRepeatable({ gateway: { clock } }: PagesHarness): { readonly startD
   };
 }
 
-const [folder, ...wanted] = process.argv.slice(2);
-const target = folder ?? fileURLToPath(new URL('../docs/images/pages', import.meta.url));
-const screenshots = folder === undefined ? listDocumented() : listStates(wanted);
+/** The pages of the console that the documentation shows. */
+const CONSOLE_SHAPES = [
+  { shape: 'light', options: { viewport: { width: 1_100, height: 860 }, colorScheme: 'light' } },
+  { shape: 'dark', options: { viewport: { width: 1_100, height: 860 }, colorScheme: 'dark' } },
+  { shape: 'phone', options: { viewport: { width: 360, height: 740 }, colorScheme: 'light' } },
+] as const;
+const DOCUMENTED_CONSOLE: Readonly<Record<string, readonly string[]>> = {
+  overview: ['light', 'dark', 'phone'],
+  grants: ['light', 'dark'],
+  refusal: ['light', 'dark'],
+};
 
-mkdirSync(target, { recursive: true });
+const listConsole = (): Screenshot[] =>
+  Object.entries(DOCUMENTED_CONSOLE).flatMap(([state, shapes]) =>
+    CONSOLE_SHAPES.filter(({ shape }) => shapes.includes(shape)).map(({ shape, options }) => ({
+      state,
+      file: `${state}-${shape}`,
+      options,
+      take: async (page: Page) => reduceColours(await page.screenshot()),
+    })),
+  );
+
+const listConsoleStates = (wanted: readonly string[]): Screenshot[] =>
+  Object.keys(CONSOLE_STATES)
+    .filter((state) => wanted.length === 0 || wanted.includes(`console-${state}`))
+    .flatMap((state) =>
+      [...SHAPES, { shape: 'desktop-dark', options: { ...DESKTOP, colorScheme: 'dark' as const } }].map(
+        ({ shape, options }) => ({ state, file: `console-${state}.${shape}`, options }),
+      ),
+    );
+
+const [folder, ...wanted] = process.argv.slice(2);
+const images = new URL('../docs/images/', import.meta.url);
 const browser = await openChromium();
-const pages = await startStatePages();
-const { startDay } = makeRepeatable(pages);
-try {
+
+async function takeAll(
+  target: string,
+  screenshots: readonly Screenshot[],
+  reach: (state: string, page: Page) => Promise<void>,
+): Promise<void> {
+  mkdirSync(target, { recursive: true });
   for (const { state, file, options, take = takeWhole } of screenshots) {
-    await pages.reset();
-    startDay();
     const window = await openWindow(browser, options);
-    const { page } = window;
-    await STATES[state]?.reach({ pages, page });
-    writeFileSync(join(target, `${file}.png`), await take(page));
+    await reach(state, window.page);
+    writeFileSync(join(target, `${file}.png`), await take(window.page));
     await window.close();
   }
+  console.log(`${screenshots.length} screenshots in ${target}`);
+}
+
+async function takePages(): Promise<void> {
+  const screenshots = folder === undefined ? listDocumented() : listStates(wanted);
+  if (screenshots.length === 0) return;
+  const pages = await startStatePages();
+  const { startDay } = makeRepeatable(pages);
+  try {
+    await takeAll(folder ?? fileURLToPath(new URL('pages', images)), screenshots, async (state, page) => {
+      await pages.reset();
+      startDay();
+      await STATES[state]?.reach({ pages, page });
+    });
+  } finally {
+    await pages.close();
+  }
+}
+
+async function takeConsole(): Promise<void> {
+  const screenshots = folder === undefined ? listConsole() : listConsoleStates(wanted);
+  if (screenshots.length === 0) return;
+  const harness = await startBusyConsole();
+  try {
+    await takeAll(folder ?? fileURLToPath(new URL('console', images)), screenshots, async (state, page) => {
+      await CONSOLE_STATES[state]?.reach(harness, page);
+    });
+  } finally {
+    await harness.close();
+  }
+}
+
+try {
+  await takeConsole();
+  // Last, because it stops the clock.
+  await takePages();
 } finally {
   await browser.close();
-  await pages.close();
 }
-console.log(`${screenshots.length} screenshots in ${target}`);

@@ -28,6 +28,7 @@ const EVENT_TEXTS: Readonly<Record<AuditEvent, string>> = {
   record_refused: 'record failed authentication',
   revocations_restored: 'missing revocations restored',
   admin_action: 'admin action',
+  admin_sign_in_failed: 'wrong admin token entered at the console',
   service_started: 'serving',
   service_stopped: 'stopping',
 };

@@ -80,7 +80,7 @@ ${links.map(({ text, url }) => html`<a href="${url}" rel="noreferrer">${sanitize
 )}</nav>
 </footer>`;
 
-const DEFAULT_LOGO = html`<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d="M4 21V10a8 8 0 0 1 16 0v11M2 21h20M9 21v-9.5M15 21v-9.5M9 15h6"/></svg>`;
+export const DEFAULT_LOGO = html`<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d="M4 21V10a8 8 0 0 1 16 0v11M2 21h20M9 21v-9.5M15 21v-9.5M9 15h6"/></svg>`;
 
 type ResponseHeaders = Record<string, string | string[]>;
 

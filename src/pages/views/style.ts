@@ -14,9 +14,10 @@ export const BACKGROUNDS = {
   dark: ['#1a2027', '#11151a'],
 } as const;
 
-const DEFAULT_ACCENT = '#1d5bb8';
+export const DEFAULT_ACCENT = '#1d5bb8';
 
-const renderColours = (accent: string): string => {
+/** Custom properties for both colour schemes. */
+export const renderColours = (accent: string): string => {
   const light = createAccent(accent, BACKGROUNDS.light, 'light');
   const dark = createAccent(accent, BACKGROUNDS.dark, 'dark');
   const renderAccent = ({ main, hover, onMain, tint }: Accent): string =>

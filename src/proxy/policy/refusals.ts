@@ -64,7 +64,7 @@ type ErrorResponses = {
   readonly [R in ProxyRefusal['reason']]: ErrorResponse | ((refusal: RefusalWithReason<R>) => ErrorResponse);
 };
 
-const TOKEN_FAULT_DESCRIPTIONS = {
+export const TOKEN_FAULT_DESCRIPTIONS = {
   malformed: 'The access token is malformed.',
   not_authentic: 'The access token was not issued by this service.',
   expired: 'The access token has expired.',
