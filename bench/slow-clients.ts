@@ -12,6 +12,7 @@ import { type AddressInfo, connect } from 'node:net';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { parseArgs } from 'node:util';
+import { recordFigures } from '../test/support/figures.ts';
 import { createCa, issueServer } from '../test/support/pki.ts';
 import { createBenchFolder } from './support/folder.ts';
 import { loadAverage } from './support/linux.ts';
@@ -183,7 +184,14 @@ async function measureOrdinary(pathKind: PathKind, { port, ca: trusted }: Runnin
   return { median: at(0.5), p95: at(0.95), worst: at(1), failed };
 }
 
-const rows: object[] = [];
+const rows: {
+  readonly front: PathKind;
+  readonly kind: Kind;
+  readonly clients: number;
+  readonly before: Latency;
+  readonly beside: Latency;
+  readonly ratio: number;
+}[] = [];
 console.log(`| path | slow clients | median before | median with slow clients | ratio | p95 before | p95 with slow clients | worst | failed |
 |---|---|---|---|---|---|---|---|---|`);
 for (const pathKind of PATH_KINDS) {
@@ -218,6 +226,15 @@ for (const pathKind of PATH_KINDS) {
   }
   await gateway.stop();
 }
+recordFigures('slow-clients', {
+  'slow clients of each kind': CLIENTS,
+  'kinds and paths': rows.length,
+  'ordinary requests': rows.length * REQUESTS,
+  'failed ordinary requests': rows.reduce((sum, { beside }) => sum + beside.failed, 0),
+  'median latency beside slow clients / without them, worst': Math.max(
+    ...rows.map(({ ratio }) => ratio),
+  ).toFixed(2),
+});
 mkdirSync(join(root, 'bench/results'), { recursive: true });
 writeFileSync(
   join(root, 'bench/results/slow-clients.json'),

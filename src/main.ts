@@ -25,6 +25,8 @@ process.exitCode = await run(process.argv.slice(2), {
   stdout: (text) => process.stdout.write(text),
   stderr: (text) => process.stderr.write(text),
   isTerminal: process.stdout.isTTY,
+  isErrorTerminal: process.stderr.isTTY,
+  errorColumns: process.stderr.columns,
   get stdin() {
     return process.stdin;
   },

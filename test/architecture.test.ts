@@ -12,6 +12,7 @@ const LAYERS = [
   ['x509'],
   ['grants', 'config', 'stores', 'tokens', 'identity', 'listener'],
   ['authsvc', 'oauth', 'pages', 'proxy', 'admin', 'client'],
+  ['console'],
   ['server'],
   ['commands'],
   ['main.ts'],

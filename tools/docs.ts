@@ -7,6 +7,7 @@ import { renderErrors } from './errors-page.ts';
 import { renderManPage } from './man-page.ts';
 import { renderObservability } from './observability-page.ts';
 import { renderOpenApi } from './openapi.ts';
+import { renderReliability } from './reliability/page.ts';
 import { renderSizing } from './sizing-page.ts';
 
 export interface GeneratedFile {
@@ -23,6 +24,7 @@ export const GENERATED: readonly GeneratedFile[] = [
   { file: 'docs/gatehouse.1', render: renderManPage },
   { file: 'docs/observability.md', render: renderObservability },
   { file: 'docs/openapi.json', render: renderOpenApi },
+  { file: 'docs/reliability.md', render: renderReliability },
   { file: 'docs/sizing.md', render: renderSizing },
   // This copy is part of the package, which serves it.
   { file: 'src/oauth/openapi.json', render: renderOpenApi },

@@ -110,7 +110,7 @@ Other events:
 | event | level | meaning |
 | --- | --- | --- |
 | \`ready\`, \`draining\` | info | gatehouse is serving; it is shutting down and lets active requests complete. |
-| \`shutdown_announced\` | info | \`gatehouse drain\` or SIGPWR: not ready, and every response closes its connection for \`preStopSeconds\`, until SIGTERM. |
+| \`shutdown_announced\` | info | \`gatehouse drain\` or SIGPWR: not ready, and every response closes its connection for \`pre_stop_seconds\`, until SIGTERM. |
 | \`reloaded\` | info | A changed configuration or file has been applied. |
 | \`reload_rejected\` | error | A changed configuration was rejected: \`problems\`. The previous one stays in use. |
 | \`reload_failed\` | error | A changed configuration could not be applied: \`error\`. The previous one stays in use. With \`retry_in_seconds\`, a dependency such as the store was unavailable, and the reload is tried again. |
@@ -134,7 +134,7 @@ Other events:
 | \`connections_dropped\` | warn | \`limits.connections\` was reached, and new connections were closed: \`count\`, \`limit\`. |
 | \`http2_connection_closed\` | warn | A client exceeded a limit of its HTTP/2 connection, which was closed with ENHANCE_YOUR_CALM: \`peer\`, and the limit in \`why\`, such as \`too many pings\` ([limits](decisions/0038-http2-server.md)). |
 | \`tls_handshake_failed\`, \`connection_rejected\` | debug | A TLS handshake failed; a connection was closed before it: \`peer\`, and \`code\` or \`why\`. |
-| \`event_loop_overloaded\`, \`event_loop_recovered\` | warn | The process is too busy to respond in time, and rejects some requests with 503 until it has recovered: \`delayMs\`. |
+| \`event_loop_overloaded\`, \`event_loop_recovered\` | warn | The process is too busy to respond in time, and rejects some requests with 503 until it has recovered: \`delay_ms\`. |
 | \`upstream_retried\` | warn | A request was sent again, because its connection to the upstream was closed before a response: \`upstream\`, \`error\`. |
 | \`websocket_aborted\` | debug | A WebSocket was closed by an error of either side: \`error\`. |
 | \`stream_ended\` | info | A response or WebSocket was ended because its token has expired or was revoked: \`rule\`, \`grant\`, \`reason\`. |
@@ -143,6 +143,7 @@ Other events:
 | \`forward_auth_ambiguous\`, \`forward_auth_failed\` | warn, error | The headers of a proxy describe no single request: \`detail\`; a dependency failed during the check: \`error\`. |
 | \`groups_truncated\` | warn | A user is in more groups than are read; the others are ignored: \`directory\` or \`provider\`, \`groups\`. |
 | \`openid_refused\` | warn | A sign-in at an OpenID provider was refused: \`provider\`, \`reason\`. |
+| \`console_failed\` | error | A page of the console could not be shown, or its figures could not be collected: \`error\`. |
 | \`page_failed\` | error | A page could not be shown because of a dependency or a bug: \`request_id\`, \`error\`. |
 | \`sign_out_revocation_failed\` | error | A user signed out, but the session could not be revoked in the store: \`error\`. |
 | \`admin_request_failed\`, \`metrics_failed\` | error | A request to the admin listener failed because of a dependency: \`code\` or \`error\`. |

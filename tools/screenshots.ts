@@ -1,11 +1,17 @@
-// npm run screenshots: the pictures of docs/images/pages.
-// npm run screenshots -- <folder> [state…]: every page state on a phone and a desktop, in light and dark mode, and some in German.
+// npm run screenshots: the pictures of docs/images/pages and docs/images/console.
+// npm run screenshots -- <folder> [state…]: every page state on a phone and a desktop, in light and dark mode, and in every language.
+// Two runs write the same bytes of the pages: the clock and the codes are the same in each.
+import crypto from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { BrowserContextOptions, Page } from 'playwright-core';
+import { LANGUAGES } from '../src/domain/language.ts';
 import { DESKTOP, openChromium, openWindow, PHONE } from '../test/support/chromium.ts';
+import { CONSOLE_STATES, startBusyConsole } from '../test/support/console-states.ts';
 import { STATES, startStatePages } from '../test/support/page-states.ts';
+import type { PagesHarness } from '../test/support/pages-harness.ts';
 import { reduceColours } from './png-palette.ts';
 
 interface Screenshot {
@@ -24,8 +30,9 @@ const DOCUMENTED = {
   denied: 'denied',
   grants: 'grants',
   'store-unreachable': 'error',
+  root: 'root',
 };
-const DOCUMENTED_ON_PHONE = new Set(['code', 'review']);
+const DOCUMENTED_ON_PHONE = new Set(['review']);
 /** Tall enough for every page, so that nothing is scrolled. */
 const HEIGHT = 1_400;
 const DOCUMENTED_SHAPES = [
@@ -66,12 +73,14 @@ const SHAPES = [
   { shape: 'phone-dark', options: { ...PHONE, colorScheme: 'dark' } },
   { shape: 'desktop-light', options: { ...DESKTOP, colorScheme: 'light' } },
 ] as const;
-const GERMAN = new Set(['code', 'sign-in', 'review', 'approved', 'grants', 'grants-not-redeemed', 'revoke']);
+const OTHER_LANGUAGES = LANGUAGES.filter((language) => language !== 'en');
 
-const takeWhole = (page: Page): Promise<Buffer> => page.screenshot({ fullPage: true });
-async function takeInGerman(page: Page): Promise<Buffer> {
-  await page.getByRole('link', { name: 'Deutsch' }).click();
-  return takeWhole(page);
+/** In a window as high as the page: in a lower one, the sticky buttons would be in the middle of the picture. */
+async function takeWhole(page: Page): Promise<Buffer> {
+  const { width = 0, height = 0 } = page.viewportSize() ?? {};
+  const box = await page.locator('body').boundingBox();
+  await page.setViewportSize({ width, height: Math.max(height, Math.ceil(box?.height ?? 0)) });
+  return page.screenshot();
 }
 
 const listStates = (wanted: readonly string[]): Screenshot[] =>
@@ -80,30 +89,124 @@ const listStates = (wanted: readonly string[]): Screenshot[] =>
     .flatMap((state) =>
       SHAPES.flatMap(({ shape, options }) => [
         { state, file: `${state}.${shape}`, options },
-        ...(shape === 'phone-light' && GERMAN.has(state)
-          ? [{ state, file: `${state}.${shape}.de`, options, take: takeInGerman }]
+        ...(shape === 'phone-light'
+          ? OTHER_LANGUAGES.map((locale) => ({
+              state,
+              file: `${state}.${shape}.${locale}`,
+              options: { ...options, locale },
+            }))
           : []),
       ]),
     );
 
-const [folder, ...wanted] = process.argv.slice(2);
-const target = folder ?? fileURLToPath(new URL('../docs/images/pages', import.meta.url));
-const screenshots = folder === undefined ? listDocumented() : listStates(wanted);
+const DAY = 86_400;
+/** Half past noon; the half second keeps rounding errors away from the minute. */
+const TIME_OF_DAY = 12.5 * 3_600 + 0.5;
+const FIRST_DAY = Date.UTC(2030, 4, 6) / 1_000;
 
-mkdirSync(target, { recursive: true });
+/** From now on, only `startDay` changes the clock of the gateway, and user codes are not random. */
+function makeRepeatable({ gateway: { clock } }: PagesHarness): { readonly startDay: () => void } {
+  const now = Date.now();
+  Date.now = () => now;
+  let random = 0;
+  const randomInt = (max: number): number => {
+    random = (Math.imul(random, 1_103_515_245) + 12_345) >>> 0;
+    return (random >>> 8) % max;
+  };
+  Object.assign(crypto, { randomInt });
+  syncBuiltinESMExports();
+  return {
+    startDay() {
+      random = 0;
+      const day = Math.max(FIRST_DAY, (Math.floor(clock.now() / DAY) + 1) * DAY);
+      clock.advance(day + TIME_OF_DAY - clock.now());
+    },
+  };
+}
+
+/** The pages of the console that the documentation shows. */
+const CONSOLE_SHAPES = [
+  { shape: 'light', options: { viewport: { width: 1_100, height: 860 }, colorScheme: 'light' } },
+  { shape: 'dark', options: { viewport: { width: 1_100, height: 860 }, colorScheme: 'dark' } },
+  { shape: 'phone', options: { viewport: { width: 360, height: 740 }, colorScheme: 'light' } },
+] as const;
+const DOCUMENTED_CONSOLE: Readonly<Record<string, readonly string[]>> = {
+  overview: ['light', 'dark', 'phone'],
+  grants: ['light', 'dark'],
+  refusal: ['light', 'dark'],
+};
+
+const listConsole = (): Screenshot[] =>
+  Object.entries(DOCUMENTED_CONSOLE).flatMap(([state, shapes]) =>
+    CONSOLE_SHAPES.filter(({ shape }) => shapes.includes(shape)).map(({ shape, options }) => ({
+      state,
+      file: `${state}-${shape}`,
+      options,
+      take: async (page: Page) => reduceColours(await page.screenshot()),
+    })),
+  );
+
+const listConsoleStates = (wanted: readonly string[]): Screenshot[] =>
+  Object.keys(CONSOLE_STATES)
+    .filter((state) => wanted.length === 0 || wanted.includes(`console-${state}`))
+    .flatMap((state) =>
+      [...SHAPES, { shape: 'desktop-dark', options: { ...DESKTOP, colorScheme: 'dark' as const } }].map(
+        ({ shape, options }) => ({ state, file: `console-${state}.${shape}`, options }),
+      ),
+    );
+
+const [folder, ...wanted] = process.argv.slice(2);
+const images = new URL('../docs/images/', import.meta.url);
 const browser = await openChromium();
-const pages = await startStatePages();
-try {
+
+async function takeAll(
+  target: string,
+  screenshots: readonly Screenshot[],
+  reach: (state: string, page: Page) => Promise<void>,
+): Promise<void> {
+  mkdirSync(target, { recursive: true });
   for (const { state, file, options, take = takeWhole } of screenshots) {
-    await pages.reset();
     const window = await openWindow(browser, options);
-    const { page } = window;
-    await STATES[state]?.reach({ pages, page });
-    writeFileSync(join(target, `${file}.png`), await take(page));
+    await reach(state, window.page);
+    writeFileSync(join(target, `${file}.png`), await take(window.page));
     await window.close();
   }
+  console.log(`${screenshots.length} screenshots in ${target}`);
+}
+
+async function takePages(): Promise<void> {
+  const screenshots = folder === undefined ? listDocumented() : listStates(wanted);
+  if (screenshots.length === 0) return;
+  const pages = await startStatePages();
+  const { startDay } = makeRepeatable(pages);
+  try {
+    await takeAll(folder ?? fileURLToPath(new URL('pages', images)), screenshots, async (state, page) => {
+      await pages.reset();
+      startDay();
+      await STATES[state]?.reach({ pages, page });
+    });
+  } finally {
+    await pages.close();
+  }
+}
+
+async function takeConsole(): Promise<void> {
+  const screenshots = folder === undefined ? listConsole() : listConsoleStates(wanted);
+  if (screenshots.length === 0) return;
+  const harness = await startBusyConsole();
+  try {
+    await takeAll(folder ?? fileURLToPath(new URL('console', images)), screenshots, async (state, page) => {
+      await CONSOLE_STATES[state]?.reach(harness, page);
+    });
+  } finally {
+    await harness.close();
+  }
+}
+
+try {
+  await takeConsole();
+  // Last, because it stops the clock.
+  await takePages();
 } finally {
   await browser.close();
-  await pages.close();
 }
-console.log(`${screenshots.length} screenshots in ${target}`);

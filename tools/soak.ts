@@ -1,12 +1,14 @@
 import { resolve } from 'node:path';
 import { parseArgs } from 'node:util';
+import { recordFigures } from '../test/support/figures.ts';
 import { http2Load } from './soak/http2-load.ts';
-import { mixedLoad } from './soak/mixed-load.ts';
+import { connectionsLoad, mixedLoad } from './soak/mixed-load.ts';
 import { type HeapSample, type Sample, soak } from './soak/soak.ts';
 
 /**
  * The long form of O12: `npm run soak`, or `npm run soak -- --minutes 120`; `--entry dist/main.js` tests the built program.
- * `npm run soak:http2` has clients of all kinds over HTTP/2 instead, including hostile ones.
+ * `npm run soak:http2` has clients of all kinds over HTTP/2 instead, including hostile ones; `--load connections` keeps 1,000
+ * connections open.
  * Prints a table and, as the last line, the same as JSON. The exit code is 1 if something grew or failed.
  */
 const { values } = parseArgs({
@@ -25,8 +27,9 @@ const MAX_HELD_GROWTH_MIB = 4;
 /** Hostile clients come and go, so the number of descriptors varies. */
 const MAX_DESCRIPTOR_SPREAD = 50;
 const MAX_DESCRIPTOR_GROWTH = 50;
-const LOADS = { mixed: mixedLoad, http2: http2Load } as const;
-if (!(values.load in LOADS)) throw new Error(`--load: expected mixed or http2; got ${values.load}`);
+const LOADS = { mixed: mixedLoad, connections: connectionsLoad, http2: http2Load } as const;
+if (!(values.load in LOADS))
+  throw new Error(`--load: expected mixed, connections or http2; got ${values.load}`);
 const load = LOADS[values.load as keyof typeof LOADS];
 const seconds = Number(values.minutes) * 60;
 const found = await soak({
@@ -80,6 +83,15 @@ const rows: readonly (readonly [string, string])[] = [
 console.log(`\nafter ${values.minutes} min, ${samples.length} samples:`);
 for (const [name, value] of rows) console.log(`  ${name.padEnd(16)} ${value}`);
 for (const failure of failures.slice(0, 20)) console.log(`  ${failure}`);
+recordFigures(`soak-${values.load}`, {
+  minutes: values.minutes,
+  responses: found.completed,
+  'of these 503': found.rejected,
+  failures: failures.length,
+  'heap after garbage collection, MiB': heapSamples.map(({ heapMiB }) => heapMiB).join(', '),
+  'slope of anonymous memory, MiB/h': found.anonymousSlope.toFixed(1),
+  'growth of file descriptors': descriptorGrowth,
+});
 console.log(JSON.stringify({ ok, ...found, failures: failures.slice(0, 20), failed: failures.length }));
 process.exitCode = ok ? 0 : 1;
 

@@ -45,7 +45,9 @@ export async function waitUntilReady(child: ChildProcess, output: string): Promi
       .split('\n')
       .find((text) => text.includes('"event":"ready"') && text.endsWith('}'));
     if (line !== undefined) {
-      const { port, adminPort = 0 } = JSON.parse(line) as { port: number; adminPort?: number };
+      // `adminPort`: commits before it was renamed, for `bench:compare`.
+      const ready = JSON.parse(line) as { port: number; admin_port?: number; adminPort?: number };
+      const { port, admin_port: adminPort = ready.adminPort ?? 0 } = ready;
       return {
         pid: child.pid ?? 0,
         port,

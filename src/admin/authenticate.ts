@@ -7,33 +7,93 @@ import { getSingleHeader } from '../http/raw-headers.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { isReadableByOthers } from '../tokens/keyring-file.ts';
 
+/** `viewer`: may not revoke. */
+export type AdminRole = 'operator' | 'viewer';
+
+export interface AdminIdentity {
+  /** The operator's name for the audit log. */
+  readonly name: string;
+  readonly role: AdminRole;
+  /** A digest of the token or the certificate: it changes when the credential is replaced. */
+  readonly credential: string;
+}
+
+export interface AdminCredentials {
+  readonly tokenFile: string;
+  readonly readOnlyTokenFile?: string | undefined;
+  /** Subjects of certificates with the role `operator`, RFC 4514. Omitted: all certificates. */
+  readonly operators?: readonly string[] | undefined;
+}
+
 /**
- * The operator's name for the audit log; undefined for an unauthenticated client. The token file is read for each request, so
- * that a new token applies at once. A file that is empty, or that other users can read (`onExposed`), authenticates no one.
+ * Authenticates a client by its certificate or its bearer token. The token counts if the certificate may only view.
+ * `onExposed`: other users can read this token file.
  */
 export function authenticateAdmin(
   request: IncomingMessage,
-  tokenFile: string,
-  onExposed: () => void,
-): string | undefined {
-  const { socket } = request;
-  if (socket instanceof TLSSocket && socket.authorized) {
-    const certificate = socket.getPeerX509Certificate();
-    if (certificate !== undefined) return `certificate ${certificate.subject.replaceAll('\n', ', ')}`;
-  }
+  credentials: AdminCredentials,
+  onExposed: (file: string) => void,
+): AdminIdentity | undefined {
+  const certificate = authenticateCertificate(request, credentials);
+  if (certificate?.role === 'operator') return certificate;
   const token = parseBearerToken(getSingleHeader(request.rawHeaders, 'authorization') ?? '');
-  const expected = readToken(tokenFile, onExposed);
-  if (token === undefined || expected === undefined) return undefined;
+  const identity = token === undefined ? undefined : authenticateToken(token, credentials, onExposed);
+  return identity ?? certificate;
+}
+
+/** The client certificate of the connection, if `clientCa` has issued it. */
+export function authenticateCertificate(
+  { socket }: Pick<IncomingMessage, 'socket'>,
+  { operators }: Pick<AdminCredentials, 'operators'>,
+): AdminIdentity | undefined {
+  if (!(socket instanceof TLSSocket) || !socket.authorized) return undefined;
+  const certificate = socket.getPeerX509Certificate();
+  if (certificate === undefined) return undefined;
+  // A certificate may have no subject.
+  const attributes = ((certificate.subject as string | undefined) ?? '').split('\n');
+  // RFC 4514 §2.1: the last attribute first. OpenSSL has escaped the values.
+  const subject = attributes.toReversed().join(',');
+  return {
+    name: `certificate ${attributes.join(', ')}`,
+    role: operators === undefined || operators.includes(subject) ? 'operator' : 'viewer',
+    credential: `certificate ${certificate.fingerprint256}`,
+  };
+}
+
+/**
+ * The token files are read for each request, so that a new token applies at once. A file that is empty, or that other users
+ * can read, authenticates no one.
+ */
+export const authenticateToken = (
+  token: string,
+  credentials: AdminCredentials,
+  onExposed: (file: string) => void,
+): AdminIdentity | undefined =>
   // Digests, so that the time does not depend on the length of the token either.
-  return isEqualConstantTime(hash('sha256', token), hash('sha256', expected)) ? 'admin token' : undefined;
+  findToken(`token ${hash('sha256', token)}`, credentials, onExposed);
+
+/** The token with this digest, as in `AdminIdentity.credential`, if it is still in its file. */
+export function findToken(
+  credential: string,
+  { tokenFile, readOnlyTokenFile }: AdminCredentials,
+  onExposed: (file: string) => void,
+): AdminIdentity | undefined {
+  const matches = (file: string): boolean => {
+    const expected = readToken(file, onExposed);
+    return expected !== undefined && isEqualConstantTime(credential, `token ${hash('sha256', expected)}`);
+  };
+  // First: if both files contain the same token, it may not revoke.
+  if (readOnlyTokenFile !== undefined && matches(readOnlyTokenFile))
+    return { name: 'read-only admin token', role: 'viewer', credential };
+  return matches(tokenFile) ? { name: 'admin token', role: 'operator', credential } : undefined;
 }
 
 const MIN_TOKEN_LENGTH = 16;
 
-function readToken(file: string, onExposed: () => void): string | undefined {
+function readToken(file: string, onExposed: (file: string) => void): string | undefined {
   try {
     if (process.platform !== 'win32' && isReadableByOthers(file)) {
-      onExposed();
+      onExposed(file);
       return undefined;
     }
     const token = readFileSync(file, 'utf8').trim();

@@ -42,7 +42,9 @@ export interface AdminRequest {
   /** Below /admin/v1, such as /grants. */
   readonly path: string;
   readonly query: URLSearchParams;
-  readonly request: IncomingMessage;
+  /** Its body says what to revoke, unless `selection` does. */
+  readonly request?: IncomingMessage;
+  readonly selection?: JsonObject;
   /** The operator's name for the audit log. */
   readonly by: string;
 }
@@ -220,8 +222,10 @@ async function revokeUnread(deps: AdminApiDeps, id: string, by: string): Promise
   deps.log.audit('admin_action', { act: 'revoke_grant', by, grant: id });
 }
 
-async function revokeMany(deps: AdminApiDeps, { request, by }: AdminRequest): Promise<JsonResponse> {
-  const selection = await readSelection(deps, request);
+async function revokeMany(deps: AdminApiDeps, adminRequest: AdminRequest): Promise<JsonResponse> {
+  const { by, request } = adminRequest;
+  const members = adminRequest.selection ?? (request === undefined ? {} : await readSelection(request));
+  const selection = await resolveSelection(deps, members);
   if ('jti' in selection) return revokeForeignToken(deps, selection, by);
   if ('filter' in selection) return revokeFiltered(deps, selection.filter, by);
   const { holder } = selection;
@@ -323,7 +327,7 @@ interface ForeignToken {
 }
 type Selection = { readonly holder: GrantHolder } | { readonly filter: GrantFilter } | ForeignToken;
 
-async function readSelection(deps: AdminApiDeps, request: IncomingMessage): Promise<Selection> {
+async function readSelection(request: IncomingMessage): Promise<JsonObject> {
   const type = (getSingleHeader(request.rawHeaders, 'content-type') ?? '')
     .split(';', 1)[0]
     ?.trim()
@@ -331,7 +335,10 @@ async function readSelection(deps: AdminApiDeps, request: IncomingMessage): Prom
   if (type !== 'application/json') throw badRequest('The body must be application/json.');
   const body = await readBody(request, MAX_BODY, BODY_TIMEOUT_SECONDS);
   if (body.kind !== 'complete') throw badRequest('The body is too large, too slow or incomplete.');
-  const members = parseJsonObject(body.bytes);
+  return parseJsonObject(body.bytes);
+}
+
+async function resolveSelection(deps: AdminApiDeps, members: JsonObject): Promise<Selection> {
   if (Object.hasOwn(members, 'issuer')) return readIssuerSelection(deps, members);
   const entries = Object.entries(members);
   const [[field, value] = []] = entries;
@@ -407,6 +414,8 @@ function parseJsonObject(bytes: Buffer): JsonObject {
   }
   throw badRequest('The body is not a JSON object.');
 }
+
+export type GrantView = ReturnType<typeof formatGrant>;
 
 /** A grant record contains no secret. */
 function formatGrant(deps: AdminApiDeps, grant: Grant) {

@@ -8,7 +8,7 @@ import { EXPOSITION_CONTENT_TYPE } from '../observability/exposition.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { createReportLimiter, throttleReports } from '../observability/report-limiter.ts';
 import { Fault } from '../ports/fault.ts';
-import { authenticateAdmin } from './authenticate.ts';
+import { type AdminCredentials, authenticateAdmin } from './authenticate.ts';
 import { limitConnections } from './connection-limit.ts';
 import type { AdminRequest } from './grants-api.ts';
 import { createHostCheck } from './host-check.ts';
@@ -17,6 +17,7 @@ import {
   FROM_BROWSER,
   METHOD_NOT_ALLOWED,
   MISDIRECTED,
+  READ_ONLY,
   STORE_NOT_READY,
   UNAUTHENTICATED,
 } from './responses.ts';
@@ -33,7 +34,14 @@ export interface CheckResult {
   readonly problem?: string;
 }
 
-export interface AdminListenerOptions {
+/** Serves the paths at and below `/console`. The host has been checked. */
+export type HandleConsole = (
+  request: IncomingMessage,
+  response: ServerResponse,
+  runChecks: () => Promise<readonly CheckResult[]>,
+) => Promise<void>;
+
+export interface AdminListenerOptions extends AdminCredentials {
   readonly host: string;
   readonly port: number;
   readonly checks: readonly ReadinessCheck[];
@@ -41,10 +49,11 @@ export interface AdminListenerOptions {
   readonly tls?: AdminTls | undefined;
   /** Accepted host names, in addition to `localhost` and IP addresses. */
   readonly hostNames?: readonly string[];
-  readonly tokenFile: string;
   readonly handleAdminRequest?: ((request: AdminRequest) => Promise<JsonResponse>) | undefined;
   /** Metrics of all processes, in the Prometheus text format. */
   readonly metrics?: (results: readonly CheckResult[]) => Promise<string>;
+  /** Omitted: no console. */
+  readonly handleConsole?: HandleConsole | undefined;
   readonly log?: Pick<Logger, 'error' | 'warn'>;
 }
 
@@ -60,12 +69,13 @@ const LIVENESS_PATHS = new Set(['/livez', '/healthz', '/ping', '/health/alive'])
 const READINESS_PATHS = new Set(['/readyz', '/ready', '/health/ready']);
 const METRICS_PATH = '/metrics';
 const ADMIN_PATH = '/admin/v1';
+const CONSOLE_PATH = '/console';
 const MAX_CONNECTIONS = 256;
 const IDLE_TIMEOUT_MS = 120_000;
 
 export type AdminListener = Awaited<ReturnType<typeof openAdminListener>>;
 
-/** Probes, metrics and the admin API. None of it is reachable through the public listener. */
+/** Probes, metrics, the admin API and the console. None of it is reachable through the public listener. */
 export async function openAdminListener(options: AdminListenerOptions) {
   const { host, port, tls } = options;
   let certificate = tls?.certificate;
@@ -126,7 +136,7 @@ function createRequestHandler(
   options: AdminListenerOptions,
   isAllowedHost: (request: IncomingMessage) => boolean,
 ): (request: IncomingMessage, response: ServerResponse) => void {
-  const { checks, metrics, log, tokenFile, handleAdminRequest } = options;
+  const { checks, metrics, log, handleAdminRequest, handleConsole } = options;
   const getCheckResults = singleFlight(() => runChecks(checks));
   const scrape =
     metrics &&
@@ -138,13 +148,7 @@ function createRequestHandler(
         return createErrorResponse(500, 'server_error');
       }
     });
-  // Any client can cause it.
-  const reportExposedToken = throttleReports(() =>
-    log?.error('admin_token_refused', {
-      file: tokenFile,
-      problem: 'other users can read it; run chmod 600',
-    }),
-  );
+  const reportExposedToken = createExposedTokenReporter(log);
   const reportHost = createHostReporter(log);
 
   const checkReadiness = async (request: IncomingMessage, query: string): Promise<JsonResponse> => {
@@ -166,9 +170,11 @@ function createRequestHandler(
   ): Promise<JsonResponse> => {
     const { method = '' } = request;
     try {
-      const by = authenticateAdmin(request, tokenFile, () => reportExposedToken(1));
-      if (by === undefined) return UNAUTHENTICATED;
+      const identity = authenticateAdmin(request, options, reportExposedToken);
+      if (identity === undefined) return UNAUTHENTICATED;
+      if (identity.role === 'viewer' && method !== 'GET' && method !== 'HEAD') return READ_ONLY;
       if (handleAdminRequest === undefined) return STORE_NOT_READY;
+      const by = identity.name;
       return await handleAdminRequest({ method, path, query: new URLSearchParams(query), request, by });
     } catch (error) {
       if (error instanceof Fault) return STORE_NOT_READY;
@@ -182,13 +188,15 @@ function createRequestHandler(
     request: IncomingMessage,
     path: string,
     query: string,
-  ): Promise<JsonResponse | string> => {
-    const isAdminPath = path === ADMIN_PATH || path.startsWith(`${ADMIN_PATH}/`);
-    if (isAdminPath || path === METRICS_PATH) {
+  ): Promise<JsonResponse | HandleConsole | string> => {
+    const isAdminPath = isAtOrBelow(ADMIN_PATH, path);
+    const isConsolePath = handleConsole !== undefined && isAtOrBelow(CONSOLE_PATH, path);
+    if (isAdminPath || isConsolePath || path === METRICS_PATH) {
       if (!isAllowedHost(request)) {
         reportHost(request);
         return MISDIRECTED;
       }
+      if (isConsolePath) return handleConsole;
       if (isFromBrowser(request)) return FROM_BROWSER;
     }
     if (isAdminPath) return handleAdminPath(request, path.slice(ADMIN_PATH.length), query);
@@ -202,15 +210,31 @@ function createRequestHandler(
   return (request, response) => {
     // RFC 3986 §3.4: a query may contain question marks.
     const [, path = '', query = ''] = /^([^?]*)\??(.*)$/s.exec(request.url ?? '') ?? [];
-    void respond(request, path, query).then((result) =>
-      typeof result === 'string' ? sendMetrics(response, result) : sendJson(response, result),
-    );
+    void respond(request, path, query).then((result) => {
+      if (typeof result === 'string') sendMetrics(response, result);
+      else if (typeof result !== 'function') sendJson(response, result);
+      else
+        result(request, response, getCheckResults).catch((error: unknown) => {
+          log?.error('admin_request_failed', errorFields(error));
+          response.destroy();
+        });
+    });
   };
 }
 
+const isAtOrBelow = (base: string, path: string): boolean => path === base || path.startsWith(`${base}/`);
+
+/** Any client can cause it. */
+export function createExposedTokenReporter(log: AdminListenerOptions['log']): (file: string) => void {
+  const report = throttleReports((_count, file: string) =>
+    log?.error('admin_token_refused', { file, problem: 'other users can read it; run chmod 600' }),
+  );
+  return (file) => report(1, file);
+}
+
 /**
- * Was this sent by a web page? A browser may hold an operator's certificate and present it for any page. The admin listener
- * serves no pages, so no page has a reason to call it.
+ * Was this sent by a web page? A browser may hold an operator's certificate and present it for any page. The console has
+ * paths and checks of its own, so no page has a reason to call the others.
  */
 const isFromBrowser = ({ headers: { origin, 'sec-fetch-site': site } }: IncomingMessage): boolean =>
   origin !== undefined || (site !== undefined && site !== 'none');
@@ -251,6 +275,7 @@ function sendMetrics(response: ServerResponse, text: string): void {
     'content-type': EXPOSITION_CONTENT_TYPE,
     'content-length': Buffer.byteLength(text),
     'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
   });
   response.end(response.req.method === 'HEAD' ? '' : text);
 }

@@ -35,6 +35,12 @@ export const UNAUTHENTICATED = createErrorResponse(
   { 'www-authenticate': 'Bearer realm="gatehouse administration"' },
 );
 
+export const READ_ONLY = createErrorResponse(
+  403,
+  'access_denied',
+  'This credential may view grants, not revoke them.',
+);
+
 export const STORE_NOT_READY = createErrorResponse(
   503,
   'temporarily_unavailable',

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { integerField, nonEmptyField, textField } from '../http/schema-fields.ts';
+import { deviceNameField, integerField, nonEmptyField, textField } from '../http/schema-fields.ts';
 
 /** Requests and responses. The endpoints take their parameter names and types from here, and so does the OpenAPI document. */
 
@@ -19,7 +19,7 @@ export const TokenRequest = z.looseObject({
 
 export const CertificateRequest = z.looseObject({ client_id: clientId, scope });
 
-export const DeviceRequest = z.looseObject({ client_id: clientId, scope });
+export const DeviceRequest = z.looseObject({ client_id: clientId, scope, device_name: deviceNameField });
 
 export const TokenGrant = z.object({
   access_token: textField('Sent as `Authorization: Bearer …`; opaque to the client.'),

@@ -31,6 +31,8 @@ export interface ClientOptions extends ServiceOptions {
   readonly store?: CredentialStore;
   /** Shows the user code for device authorization. Omitted: only `login` with its own `onDevice` can start it. */
   readonly onDevice?: ShowPrompt;
+  /** By which the user recognizes this device on the confirmation page. */
+  readonly deviceName?: string | undefined;
   /** Further origins that receive the token, such as https://files.example.test. The origin of `url` always does. */
   readonly origins?: readonly string[];
   /** Seconds since 1970. */
@@ -111,7 +113,7 @@ type IsUsable = (stored: StoredGrant) => boolean;
 function createGrantSource(
   context: GrantContext,
   store: CredentialStore,
-  options: Pick<ClientOptions, 'certificate' | 'onDevice' | 'subjectToken'>,
+  options: Pick<ClientOptions, 'certificate' | 'onDevice' | 'subjectToken' | 'deviceName'>,
 ) {
   /** Undefined without a certificate and a subject token: then a user has to confirm. */
   const loginWithoutUser = async (): Promise<StoredGrant | undefined> => {
@@ -125,7 +127,7 @@ function createGrantSource(
     signal: AbortSignal | undefined,
   ): Promise<StoredGrant> => {
     if (showPrompt === undefined) throw new LoginRequiredError('there is no grant; sign in first');
-    return requestDeviceGrant(context, showPrompt, signal);
+    return requestDeviceGrant(context, { showPrompt, deviceName: options.deviceName, signal });
   };
 
   const login = async ({ onDevice = options.onDevice, signal }: LoginOptions = {}): Promise<StoredGrant> => {

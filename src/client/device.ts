@@ -21,12 +21,23 @@ const MAX_CODE_SECONDS = 86_400;
 /** RFC 8628: requests a code, shows it and polls until the user has decided. */
 export async function requestDeviceGrant(
   context: GrantContext,
-  showPrompt: ShowPrompt,
-  signal: AbortSignal | undefined,
+  {
+    showPrompt,
+    deviceName,
+    signal,
+  }: {
+    readonly showPrompt: ShowPrompt;
+    readonly deviceName: string | undefined;
+    readonly signal: AbortSignal | undefined;
+  },
 ): Promise<StoredGrant> {
   const { service, clientId, scope, now } = context;
   const requestedAt = now();
-  const response = await service.post('Authorize/Device', { client_id: clientId, scope });
+  const response = await service.post('Authorize/Device', {
+    client_id: clientId,
+    scope,
+    ...(deviceName !== undefined && { device_name: deviceName }),
+  });
   const { deviceCode, interval, prompt } = parseDeviceResponse(response, service.url);
   await showPrompt(prompt);
   const end = requestedAt + prompt.expiresIn;

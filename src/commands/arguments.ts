@@ -22,6 +22,7 @@ export function readArguments(command: Command, args: readonly string[]): Argume
   const flag = (name: string): boolean => values[name] === true;
   if (!flag('help')) checkPositionals(command, positionals);
   checkSubcommand(command, positionals[0]);
+  if (!flag('help')) checkSubcommandOptions(command, positionals[0], Object.keys(values));
   return {
     positionals,
     option: (name) => getValues(name).at(-1),
@@ -39,6 +40,12 @@ function parseCommandLine(
   options: Readonly<Record<string, Option>>,
   args: readonly string[],
 ) {
+  // `-config` would be read as `-c onfig`.
+  for (const arg of args) {
+    const name = /^-([a-z][a-z-]+)(?:=|$)/.exec(arg)?.[1];
+    if (name !== undefined && Object.hasOwn(options, name))
+      throw new UsageError(`gatehouse ${command.name}: write --${name}, with two dashes`);
+  }
   try {
     const { positionalPattern } = command;
     const parsed = parseArgs({
@@ -61,16 +68,19 @@ function parseCommandLine(
       ),
     };
   } catch (error) {
-    throw new UsageError(`gatehouse ${command.name}: ${explainParseError(error, Object.keys(options))}`);
+    throw new UsageError(
+      `gatehouse ${command.name}: ${explainParseError(error, command.name, Object.keys(options))}`,
+    );
   }
 }
 
-function explainParseError(error: unknown, names: readonly string[]): string {
+function explainParseError(error: unknown, commandName: string, names: readonly string[]): string {
   const { code, message } = error as { readonly code?: string; readonly message: string };
   const optionName = /--[^\s'=<,]+|-[^\s'=<,]/.exec(message)?.[0] ?? '';
   if (code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION') {
     const closest = findClosestName(optionName, names);
-    return `unknown option ${optionName}${closest === undefined ? '' : `; did you mean --${closest}?`}`;
+    const hint = closest === undefined ? `see gatehouse ${commandName} --help` : `did you mean --${closest}?`;
+    return `unknown option ${optionName}; ${hint}`;
   }
   if (code === 'ERR_PARSE_ARGS_INVALID_OPTION_VALUE')
     return message.includes('does not take')
@@ -104,5 +114,18 @@ function checkSubcommand({ name, subcommands }: Command, action: string | undefi
   );
 }
 
+/** An option that has no effect is most likely a mistake. */
+function checkSubcommandOptions(
+  { name, subcommands }: Command,
+  action: string | undefined,
+  given: readonly string[],
+): void {
+  const allowed = action === undefined ? undefined : subcommands?.[action]?.options;
+  const option = given.find((one) => !Object.hasOwn(COMMON_OPTIONS, one) && allowed?.includes(one) === false);
+  if (subcommands === undefined || option === undefined) return;
+  const owners = Object.keys(subcommands).filter((other) => subcommands[other]?.options.includes(option));
+  throw new UsageError(`gatehouse ${name} ${action}: --${option} is for ${formatAlternatives(owners)}`);
+}
+
 const formatAlternatives = (names: readonly string[]): string =>
-  `${names.slice(0, -1).join(', ')} or ${names.at(-1)}`;
+  names.length < 2 ? names.join('') : `${names.slice(0, -1).join(', ')} or ${names.at(-1)}`;

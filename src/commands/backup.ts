@@ -2,13 +2,14 @@ import { resolve } from 'node:path';
 import { openKeyedAuthenticator } from '../server/keys.ts';
 import { openEmbeddedStore } from '../stores/embedded/store.ts';
 import { CONFIG_OPTIONS, type Command, CommandError, EXIT, writeJson } from './command.ts';
+import { QUIET_OPTION, withProgressLine } from './progress.ts';
 import { loadCommandSettings } from './settings.ts';
 
 export const command: Command = {
   name: 'backup',
   summary: 'copies the embedded store to a file, while gatehouse runs',
   usage: ['gatehouse backup [--config FILE] TO'],
-  options: CONFIG_OPTIONS,
+  options: { ...CONFIG_OPTIONS, quiet: QUIET_OPTION },
   positionals: { min: 1, max: 1, complete: ['file'] },
   notes: [
     'The file is created atomically with mode 0600 and never replaces another one.',
@@ -32,7 +33,7 @@ export const command: Command = {
     // The role `worker` takes no lock, and sees what the running gatehouse has flushed.
     const store = await openEmbeddedStore({ path, mapSize, role: 'worker', now, authenticator });
     try {
-      await store.backup(target);
+      await withProgressLine(context, (report) => store.backup(target, report));
     } finally {
       await store.close();
     }

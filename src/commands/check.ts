@@ -1,6 +1,13 @@
-import { formatDeprecations } from '../config/load.ts';
+import {
+  type ConfigProblem,
+  formatDeprecations,
+  formatProblem,
+  formatProblems,
+  type Inspection,
+} from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
-import { checkCertificates, checkFiles, checkKeys, isNewStore } from './check/files.ts';
+import { wrapText } from '../lib/wrap-text.ts';
+import { checkCertificates, checkFiles, checkKeys, findMissingFiles, isNewStore } from './check/files.ts';
 import {
   checkLikelyMistakes,
   checkMethods,
@@ -8,10 +15,12 @@ import {
   checkPathVariants,
   checkReachability,
   checkRouteLimits,
+  checkSpiffeUsers,
   checkTokenSources,
 } from './check/settings.ts';
-import { CONFIG_OPTIONS, type Command, EXIT, writeJson } from './command.ts';
-import { loadCommandSettings } from './settings.ts';
+import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT, writeJson } from './command.ts';
+import { inspectConfig } from './settings.ts';
+import { getColumns, getProblemStyle, getStyle } from './style.ts';
 
 export interface CheckResult {
   readonly problems?: readonly string[];
@@ -22,18 +31,30 @@ export interface CheckResult {
 /** Inspects the settings, or files that they name, without changing anything and without network access. */
 export type Check = (settings: Settings, now: number) => CheckResult | Promise<CheckResult>;
 
+/** These run even if some settings are invalid. */
+const FILE_CHECKS: readonly Check[] = [checkCertificates, checkKeys, checkFiles];
+
 const CHECKS: readonly Check[] = [
   checkCertificates,
   checkKeys,
   checkFiles,
   checkLikelyMistakes,
   checkTokenSources,
+  checkSpiffeUsers,
   checkMethods,
   checkReachability,
   checkPagesOrigin,
   checkPathVariants,
   checkRouteLimits,
 ];
+
+interface Report {
+  readonly configuration: string;
+  readonly problems: readonly ConfigProblem[];
+  readonly warnings: readonly string[];
+  readonly notes: readonly string[];
+  readonly unchecked: readonly string[];
+}
 
 export const command: Command = {
   name: 'check',
@@ -44,32 +65,70 @@ export const command: Command = {
     'Exit code 0 when gatehouse could start with it (there may be warnings), otherwise 78 with the list of problems.',
   ],
   async run(context) {
-    const loaded = loadCommandSettings(context);
-    const { settings, name } = loaded;
-    const now = Date.now() / 1_000;
-    const results = await Promise.all(CHECKS.map(async (check) => check(settings, now)));
-    const problems = results.flatMap((result) => result.problems ?? []);
-    const warnings = [...formatDeprecations(loaded), ...results.flatMap((result) => result.warnings ?? [])];
-    const notes = [...listUnchecked(settings), ...results.flatMap((result) => result.notes ?? [])];
-    const ok = problems.length === 0;
-    if (context.json)
-      writeJson(context, {
-        ok,
-        configuration: name,
-        problems: problems.map((message) => ({ path: '', message })),
-        warnings,
-        ...(notes.length > 0 && { notes }),
-      });
-    else {
-      const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`;
-      const lines = problems.map((problem) => `  ${problem}\n`).join('');
-      if (ok) context.stdout([`${name}: valid`, ...notes.map((note) => `note: ${note}`), ''].join('\n'));
-      else context.stderr(`gatehouse: ${count} with files of ${name}\n${lines}`);
-      for (const warning of warnings) context.stderr(`warning: ${warning}\n`);
-    }
+    const report = await createReport(inspectConfig(context));
+    const ok = report.problems.length === 0;
+    if (context.json) {
+      const { notes, unchecked, ...rest } = report;
+      writeJson(context, { ok, ...rest, ...(ok ? notes.length > 0 && { notes } : { unchecked }) });
+    } else printReport(context, report);
     return ok ? EXIT.ok : EXIT.configuration;
   },
 };
+
+async function createReport({ result, parseUsable, fileSettings, locate }: Inspection): Promise<Report> {
+  const known = result.ok ? [] : result.problems;
+  const settings = parseUsable();
+  const results = settings === undefined ? [] : await runChecks(settings, known);
+  const missing = (settings === undefined ? [] : findMissingFiles(settings, fileSettings)).map(locate);
+  const reported = new Set([...known, ...missing].map(({ path }) => path).filter(Boolean));
+  const found = results.flatMap(({ problems = [] }) => problems).map(locate);
+  return {
+    configuration: result.name,
+    problems: [
+      ...known,
+      ...missing.filter(({ path }) => !known.some((problem) => problem.path === path)),
+      ...found.filter(({ path }) => !reported.has(path)),
+    ],
+    warnings: [
+      ...(result.ok ? formatDeprecations(result) : []),
+      ...results.flatMap(({ warnings = [] }) => warnings).map((warning) => formatProblem(locate(warning))),
+    ],
+    notes: [
+      ...(result.ok ? listUnchecked(result.settings) : []),
+      ...results.flatMap(({ notes = [] }) => notes),
+    ],
+    unchecked: result.ok ? [] : result.unchecked,
+  };
+}
+
+function runChecks(settings: Settings, known: readonly ConfigProblem[]): Promise<readonly CheckResult[]> {
+  const now = Date.now() / 1_000;
+  // With another store or key file than the configured one, the result would mislead.
+  const hasStore = !known.some(({ path }) => /^(?:store|keys)\b/.test(path));
+  const checks = known.length === 0 ? CHECKS : FILE_CHECKS.filter((check) => check !== checkKeys || hasStore);
+  return Promise.all(checks.map(async (check) => check(settings, now)));
+}
+
+function printReport(context: CommandContext, report: Report): void {
+  const { configuration: name, problems, warnings, notes, unchecked } = report;
+  const { isTerminal = false, isErrorTerminal = false, errorColumns, env } = context;
+  if (problems.length > 0)
+    context.stderr(formatProblems({ name, problems, unchecked }, getProblemStyle(context)));
+  else {
+    const lines = notes.map(
+      (note) => `${formatMessage('note', note, getColumns(isTerminal, errorColumns))}\n`,
+    );
+    context.stdout(`${name}: valid\n${lines.join('')}`);
+  }
+  const { warn } = getStyle(isErrorTerminal, env);
+  for (const warning of warnings) {
+    const text = formatMessage('warning', warning, getColumns(isErrorTerminal, errorColumns));
+    context.stderr(`${text.replace(/^warning/, warn)}\n`);
+  }
+}
+
+const formatMessage = (kind: string, message: string, columns: number): string =>
+  wrapText('', `${kind}: ${message}`, columns, '  ').join('\n');
 
 const listUnchecked = ({ store }: Settings): readonly string[] => [
   ...(store.type === 'redis'

@@ -59,6 +59,10 @@ export interface CommandContext {
   readonly stderr: (text: string) => void;
   /** Standard output is a terminal. */
   readonly isTerminal?: boolean;
+  /** Standard error is a terminal. */
+  readonly isErrorTerminal?: boolean;
+  /** Width of the terminal of standard error. */
+  readonly errorColumns?: number | undefined;
   readonly stdin: NodeJS.ReadableStream & Partial<Pick<NodeJS.ReadStream, 'isTTY' | 'setRawMode'>>;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;

@@ -12,11 +12,13 @@ import { Reloader } from '../server/reloader.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT } from './command.ts';
 import { type DemoApi, openDemoApi } from './demo/api.ts';
 import { type DemoFolder, prepareDemoFolder } from './demo/folder.ts';
+import { lockDemoFolder } from './demo/lock-folder.ts';
 import { createDemoLog } from './demo/log.ts';
 import { renderWalkthrough } from './demo/walkthrough.ts';
 import { quoteForShell } from './quote.ts';
 import { reportStartFailure } from './start-failure.ts';
 import { onStopSignal } from './stop-signals.ts';
+import { getProblemStyle } from './style.ts';
 
 const API_PORT = 9080;
 const API_URL = `http://127.0.0.1:${API_PORT}`;
@@ -32,33 +34,44 @@ export const command: Command = {
   notes: [
     'A second start reuses the files. Delete the folder to start over.',
     'Ports: --set listen.port=8444 and --set admin.port=9444; 0 picks a free one.',
+    'While a demo runs, another one uses .gatehouse-2 and free ports, unless you choose them.',
   ],
   async run(context) {
     context.stderr(`gatehouse ${readPackageVersion()}: preparing the demo …\n`);
-    const folder = resolve(context.cwd, context.option('folder') ?? '.gatehouse');
-    const demoFolder = await prepareDemoFolder(folder, API_PORT, Date.now() / 1_000);
-    const stopped = waitForSignal();
-    const api = await openDemoApi(API_PORT);
+    const chosen = context.option('folder');
+    const locked = lockDemoFolder(resolve(context.cwd, chosen ?? '.gatehouse'), chosen !== undefined);
     try {
-      return await runDemo(context, demoFolder, api, stopped);
+      const demoFolder = await prepareDemoFolder(locked.folder, API_PORT, Date.now() / 1_000);
+      const stopped = waitForSignal();
+      const api = await openDemoApi(API_PORT);
+      try {
+        return await runDemo({ context, demoFolder, api, stopped, usesFreePorts: locked.isAlternative });
+      } finally {
+        await api.close();
+      }
     } finally {
-      await api.close();
+      locked.unlock();
     }
   },
 };
 
-async function runDemo(
-  context: CommandContext,
-  demoFolder: DemoFolder,
-  api: DemoApi,
-  stopped: Promise<void>,
-): Promise<number> {
+interface DemoOptions {
+  readonly context: CommandContext;
+  readonly demoFolder: DemoFolder;
+  readonly api: DemoApi;
+  /** Resolves when the demo is to end. */
+  readonly stopped: Promise<void>;
+  /** Instead of the default ports, which another demo uses. */
+  readonly usesFreePorts: boolean;
+}
+
+async function runDemo(options: DemoOptions): Promise<number> {
+  const { context, demoFolder, api, stopped } = options;
   const freePorts = { listen: await findFreePort(), admin: await findFreePort() };
-  const load = (): LoadedConfig | InvalidConfig =>
-    loadDemo(context, demoFolder.configuration, api.port, freePorts);
+  const load = (): LoadedConfig | InvalidConfig => loadDemo(options, freePorts);
   const loaded = load();
   if (!loaded.ok) {
-    context.stderr(formatProblems(loaded));
+    context.stderr(formatProblems(loaded, getProblemStyle(context)));
     return EXIT.configuration;
   }
   const { settings } = loaded;
@@ -93,33 +106,41 @@ const waitForSignal = (): Promise<void> =>
  * the demo API unless the file names another one.
  */
 function loadDemo(
-  context: CommandContext,
-  file: string,
-  apiPort: number,
+  { context, demoFolder, api, usesFreePorts }: DemoOptions,
   freePorts: { readonly listen: number; readonly admin: number },
 ): LoadedConfig | InvalidConfig {
   const read = (derived: readonly string[]): LoadedConfig | InvalidConfig =>
     loadSettings({
-      file,
+      file: demoFolder.configuration,
       env: context.env,
       overrides: [...context.options('set'), ...derived],
       cwd: context.cwd,
     });
   const first = read([]);
   if (!first.ok) return first;
-  const { listen, admin, publicUrl, upstreams } = first.settings;
-  const url = new URL(publicUrl);
-  const port = listen.port === 0 ? freePorts.listen : listen.port;
+  const { settings } = first;
+  const choosePort = (listener: keyof typeof DEFAULT_PORTS): number => {
+    const { port } = settings[listener];
+    const isTaken = usesFreePorts && port === DEFAULT_PORTS[listener];
+    return port === 0 || isTaken ? freePorts[listener] : port;
+  };
+  const ports = { listen: choosePort('listen'), admin: choosePort('admin') };
+  const url = new URL(settings.publicUrl);
   const derivedOverrides = [
-    ...(listen.port === 0 ? [`listen.port=${port}`] : []),
-    ...(admin.port === 0 ? [`admin.port=${freePorts.admin}`] : []),
-    ...(url.hostname === 'localhost' && url.port !== String(port)
-      ? [`publicUrl=https://localhost:${port}`]
+    ...(['listen', 'admin'] as const).flatMap((listener) =>
+      ports[listener] === settings[listener].port ? [] : [`${listener}.port=${ports[listener]}`],
+    ),
+    ...(url.hostname === 'localhost' && url.port !== String(ports.listen)
+      ? [`publicUrl=https://localhost:${ports.listen}`]
       : []),
-    ...(isDemoApi(upstreams) ? [`upstreams.default.url=http://127.0.0.1:${apiPort}`] : []),
+    ...(isDemoApi(settings.upstreams) ? [`upstreams.default.url=http://127.0.0.1:${api.port}`] : []),
+    // The demo log shows refused requests only.
+    ...(usesDemoLog(settings) ? ['log.access.enabled=true'] : []),
   ];
   return derivedOverrides.length === 0 ? first : read(derivedOverrides);
 }
+
+const DEFAULT_PORTS = { listen: 8_443, admin: 9_443 } as const;
 
 const isDemoApi = (upstreams: Settings['upstreams']): boolean => upstreams['default']?.url === API_URL;
 
@@ -132,10 +153,11 @@ const findFreePort = (): Promise<number> =>
     });
   });
 
+const usesDemoLog = ({ log: { level, format } }: Settings): boolean => format !== 'json' && level !== 'debug';
+
 /** A short log beside the walkthrough; the normal one with `log.format: json` or `log.level: debug`. */
 function createLog(settings: Settings, write: (line: string) => void): Logger {
-  const { level, format } = settings.log;
-  if (format === 'json' || level === 'debug') return createLogger({ level, format, write });
+  if (!usesDemoLog(settings)) return createLogger({ ...settings.log, write });
   const names = new Map<string, string>(
     Object.values(settings.directories).flatMap(({ label, users }) =>
       users.map(({ id, name }) => [`${label}:${id}`, name] as const),
@@ -151,7 +173,11 @@ function suggestPort(settings: Settings, problem: string): string | undefined {
   const setting = /^(listen|admin)\.port: /.exec(problem)?.[1] as keyof typeof PORT_VARIABLES | undefined;
   if (setting === undefined) return undefined;
   const port = settings[setting].port < 1_024 ? 8_443 : settings[setting].port + 1;
-  return `such as: npm start -- --set ${setting}.port=${port}   or   ${PORT_VARIABLES[setting]}=${port} npm start`;
+  const other = setting === 'listen' ? 'admin' : 'listen';
+  // Most likely another demo uses both.
+  const both =
+    settings[other].port === DEFAULT_PORTS[other] ? ` --set ${other}.port=${DEFAULT_PORTS[other] + 1}` : '';
+  return `such as: npm start -- --set ${setting}.port=${port}${both}   or   ${PORT_VARIABLES[setting]}=${port} npm start`;
 }
 
 function createWalkthroughOptions(settings: Settings, demoFolder: DemoFolder, api: DemoApi) {

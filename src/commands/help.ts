@@ -1,6 +1,8 @@
+import { wrapText } from '../lib/wrap-text.ts';
 import { COMMON_OPTIONS } from './arguments.ts';
 import { type Command, EXIT, type Option } from './command.ts';
 import { loadGroups } from './registry.ts';
+import { PLAIN, type TextStyle } from './style.ts';
 
 const DEFAULT_WIDTH = 80;
 const MAX_WIDTH = 120;
@@ -10,21 +12,9 @@ const MIN_WIDTH = 40;
 export const getHelpWidth = (columns: number | undefined): number =>
   columns === undefined || columns <= 0 ? DEFAULT_WIDTH : Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, columns));
 
-/** Formats headings and names. */
-export type Emphasis = (text: string) => string;
-
-const PLAIN: Emphasis = (text) => text;
-const BOLD: Emphasis = (text) => `\x1b[1m${text}\x1b[22m`;
-
-/** Escape sequences are for terminals only; NO_COLOR is that of https://no-color.org. */
-export const getEmphasis = (
-  isTerminal: boolean,
-  { NO_COLOR = '', TERM }: Readonly<Record<string, string | undefined>>,
-): Emphasis => (isTerminal && NO_COLOR === '' && TERM !== 'dumb' ? BOLD : PLAIN);
-
 export async function formatOverview(
   columns: number = DEFAULT_WIDTH,
-  emphasize: Emphasis = PLAIN,
+  emphasize: TextStyle = PLAIN,
 ): Promise<string> {
   const groups = await loadGroups();
   const width = Math.max(...groups.flatMap(({ commands }) => commands.map(({ name }) => name.length)));
@@ -58,7 +48,7 @@ export const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] =
 export function formatHelp(
   { name, summary, usage, options, subcommands = {}, notes = [] }: Omit<Command, 'run'>,
   columns: number = DEFAULT_WIDTH,
-  emphasize: Emphasis = PLAIN,
+  emphasize: TextStyle = PLAIN,
 ): string {
   const formatEntries = (entries: readonly (readonly [name: string, text: string])[]): string[] => {
     const width = Math.max(...entries.map(([entryName]) => entryName.length));
@@ -71,7 +61,7 @@ export function formatHelp(
   );
   const hasSubcommands = Object.keys(subcommands).length > 0;
   return [
-    ...formatHangingIndent('', summary, columns),
+    ...wrapText('', summary, columns),
     '',
     ...usageLines.with(0, emphasize(USAGE) + (usageLines[0] ?? '').slice(USAGE.length)),
     '',
@@ -91,7 +81,7 @@ export function formatHelp(
         option.help,
       ]),
     ),
-    ...(notes.length > 0 ? ['', ...notes.flatMap((note) => formatHangingIndent('', note, columns))] : []),
+    ...(notes.length > 0 ? ['', ...notes.flatMap((note) => wrapText('', note, columns))] : []),
     ...(hasSubcommands ? ['', `\`gatehouse ${name} SUBCOMMAND --help\` describes a subcommand.`] : []),
     '',
   ].join('\n');
@@ -127,11 +117,11 @@ interface EntryOptions {
   /** Of the longest name. */
   readonly width: number;
   readonly columns: number;
-  readonly emphasize: Emphasis;
+  readonly emphasize: TextStyle;
 }
 
 function formatEntry(name: string, text: string, { width, columns, emphasize }: EntryOptions): string[] {
-  const [first = '', ...rest] = formatHangingIndent(`  ${name.padEnd(width)}  `, text, columns);
+  const [first = '', ...rest] = wrapText(`  ${name.padEnd(width)}  `, text, columns);
   // Escape sequences have no width.
   return [`  ${emphasize(name)}${first.slice(2 + name.length)}`, ...rest];
 }
@@ -141,28 +131,4 @@ export const formatOption = (name: string, { short, value }: Option): string =>
 
 /** Breaks lines between options, never within `--name VALUE` or `[…]`. */
 const formatUsage = (prefix: string, line: string, columns: number): string[] =>
-  formatHangingIndent(prefix, line.match(/\[[^\]]*\]…?|--\S+ [A-Z]\S*|\S+/g) ?? [], columns, '    ');
-
-/** Wraps text after a prefix; further lines are indented to its column. */
-function formatHangingIndent(
-  prefix: string,
-  text: string | readonly string[],
-  columns: number,
-  extraIndent = '',
-): string[] {
-  const words = typeof text === 'string' ? text.split(' ') : text;
-  const indent = ' '.repeat(prefix.length) + extraIndent;
-  const lines: string[] = [];
-  let line = prefix;
-  let isEmpty = true;
-  for (const word of words) {
-    if (!isEmpty && line.length + 1 + word.length > columns) {
-      lines.push(line);
-      line = indent;
-      isEmpty = true;
-    }
-    line += isEmpty ? word : ` ${word}`;
-    isEmpty = false;
-  }
-  return [...lines, line];
-}
+  wrapText(prefix, line.match(/\[[^\]]*\]…?|--\S+ [A-Z]\S*|\S+/g) ?? [], columns, '    ');

@@ -28,15 +28,15 @@ type Action = (context: CommandContext, file: string, now: number) => number;
 
 const ACTIONS = {
   new(context, file, now) {
-    writeKeyringFile(file, createKeyringFile(readAlgorithm(context)), { replace: false });
+    const algorithm = readAlgorithm(context, loadOptionalSettings(context));
+    writeKeyringFile(file, createKeyringFile(algorithm), { replace: false });
     return printKeys(context, file, now);
   },
   rotate(context, file, now) {
-    const settings =
-      context.option('config') === undefined ? undefined : loadCommandSettings(context).settings;
+    const settings = loadOptionalSettings(context);
     const keep = readDuration(context, 'keep') ?? getRetention(settings);
     const rotated = rotateKeyring(readKeyringFile(file), {
-      alg: readAlgorithm(context),
+      alg: readAlgorithm(context, settings),
       now,
       publishBefore:
         readDuration(context, 'publish-before') ?? settings?.keys.publishBefore ?? DEFAULT_PUBLISH_BEFORE,
@@ -53,7 +53,11 @@ export const command: Command = {
   summary: 'creates, rotates and lists signing and sealing keys',
   usage: ['gatehouse keys new|rotate|list FILE', 'gatehouse keys rotate FILE --config CONFIGURATION'],
   options: {
-    algorithm: { type: 'string', value: 'EdDSA|ES256', help: 'of the new signing key (default: EdDSA)' },
+    algorithm: {
+      type: 'string',
+      value: 'EdDSA|ES256',
+      help: 'of the new signing key (default: keys.algorithm of --config; without --config, EdDSA)',
+    },
     'publish-before': {
       type: 'string',
       value: 'DURATION',
@@ -67,15 +71,15 @@ export const command: Command = {
     config: {
       ...CONFIG_OPTIONS.config,
       value: 'CONFIGURATION',
-      help: 'rotate: the configuration with the defaults of --publish-before and --keep',
+      help: 'the configuration with the defaults of the other options',
     },
   },
   positionals: { min: 2, max: 2, complete: ['file'] },
   subcommands: {
     new: {
       summary: 'creates a key file; never replaces one',
-      usage: ['gatehouse keys new FILE [--algorithm EdDSA|ES256]'],
-      options: ['algorithm'],
+      usage: ['gatehouse keys new FILE [--algorithm EdDSA|ES256] [--config CONFIGURATION]'],
+      options: ['algorithm', 'config'],
     },
     rotate: {
       summary: 'adds new keys to a key file, and retires the old ones',
@@ -116,8 +120,12 @@ function toFileError(error: unknown, file: string): unknown {
   return new CommandError(`${file}: cannot be read or written (${code})`, EXIT.configuration);
 }
 
-function readAlgorithm(context: CommandContext): SigningAlgorithm {
-  const algorithm = context.option('algorithm') ?? 'EdDSA';
+/** Without --config, no configuration is read. */
+const loadOptionalSettings = (context: CommandContext): Settings | undefined =>
+  context.option('config') === undefined ? undefined : loadCommandSettings(context).settings;
+
+function readAlgorithm(context: CommandContext, settings: Settings | undefined): SigningAlgorithm {
+  const algorithm = context.option('algorithm') ?? settings?.keys.algorithm ?? 'EdDSA';
   if (algorithm === 'EdDSA' || algorithm === 'ES256') return algorithm;
   throw new UsageError(`gatehouse keys: --algorithm must be EdDSA or ES256, not "${algorithm}"`);
 }

@@ -33,6 +33,7 @@ export const command: Command = {
   },
   notes: [
     'Omitted options default to those of the last login with the profile.',
+    'The confirmation page shows the host name of this machine.',
     'Tokens are stored in files with mode 0600 in GATEHOUSE_HOME (default: ~/.config/gatehouse).',
     'Afterwards: gatehouse token, gatehouse whoami, gatehouse logout.',
   ],

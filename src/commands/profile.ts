@@ -1,5 +1,5 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { homedir } from 'node:os';
+import { homedir, hostname } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
 import { type Client, createClient } from '../client/client.ts';
 import { LoginRequiredError, OAuthError, ServiceUnavailableError } from '../client/errors.ts';
@@ -108,6 +108,7 @@ export async function withClient<T>(
         scope: profile.scope,
         ca,
         caOption: '--cacert FILE',
+        deviceName: hostname(),
         ...(cert !== undefined && key !== undefined && { certificate: { cert, key } }),
         store: fileCredentialStore(join(getHomeFolder(context), `${name}.token.json`)),
       }),

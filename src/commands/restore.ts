@@ -8,6 +8,7 @@ import type { MacState } from '../stores/embedded/backup-mac.ts';
 import { openEmbeddedStore, restoreBackup } from '../stores/embedded/store.ts';
 import { createRecordAuthenticator, type KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT, writeJson } from './command.ts';
+import { QUIET_OPTION, withProgressLine } from './progress.ts';
 import { loadCommandSettings } from './settings.ts';
 
 export const command: Command = {
@@ -20,6 +21,7 @@ export const command: Command = {
       type: 'boolean',
       help: 'restore without verifying the MAC: only for backups made before backups had one',
     },
+    quiet: QUIET_OPTION,
   },
   positionals: { min: 1, max: 1, complete: ['file'] },
   notes: [
@@ -47,12 +49,15 @@ type Restore = (
 
 const restoreToFolder: Restore = async (context, settings, from, isUnauthenticated) => {
   const { path } = settings.store;
-  const { records, refused, mac } = await restoreBackup({
-    from,
-    path,
-    authenticator: openAuthenticator(settings, isUnauthenticated),
-    unauthenticated: isUnauthenticated,
-  });
+  const { records, refused, mac } = await withProgressLine(context, (report) =>
+    restoreBackup({
+      from,
+      path,
+      authenticator: openAuthenticator(settings, isUnauthenticated),
+      unauthenticated: isUnauthenticated,
+      report,
+    }),
+  );
   const keyProblems = await checkKeys(settings);
   const warnings = [...listWarnings(isUnauthenticated, mac, refused), ...keyProblems];
   if (context.json) return writeJson(context, { restored: path, records, refused, mac, warnings });
@@ -63,12 +68,9 @@ const restoreToFolder: Restore = async (context, settings, from, isUnauthenticat
 };
 
 const restoreToRedis: Restore = async (context, settings, from, isUnauthenticated) => {
-  const result = await migrateToRedis({
-    settings,
-    from,
-    unauthenticated: isUnauthenticated,
-    onProgress: (records) => context.stderr(`${records.toLocaleString('en')} records so far\n`),
-  });
+  const result = await withProgressLine(context, (report) =>
+    migrateToRedis({ settings, from, unauthenticated: isUnauthenticated, report }),
+  );
   const { grants, devices, userCodes, revocations, present, refused, mac } = result;
   const warnings = listWarnings(isUnauthenticated, mac, refused);
   if (context.json) return writeJson(context, { from, ...result, warnings });

@@ -4,12 +4,20 @@ import { StartError } from '../lib/start-error.ts';
 import { Fault } from '../ports/fault.ts';
 import { readArguments } from './arguments.ts';
 import { type CommandContext, CommandError, EXIT, ExitError, UsageError } from './command.ts';
-import type { Emphasis } from './help.ts';
 import { COMMANDS } from './registry.ts';
+import { getStyle } from './style.ts';
 
 export type ProcessContext = Pick<
   CommandContext,
-  'stdout' | 'stderr' | 'stdin' | 'env' | 'cwd' | 'execArgv' | 'isTerminal'
+  | 'stdout'
+  | 'stderr'
+  | 'stdin'
+  | 'env'
+  | 'cwd'
+  | 'execArgv'
+  | 'isTerminal'
+  | 'isErrorTerminal'
+  | 'errorColumns'
 >;
 
 /** Runs a command line and returns the exit code. Errors are one line; `--trace` adds the stack. */
@@ -35,12 +43,15 @@ async function dispatch(args: readonly string[], processContext: ProcessContext)
     const topics = rest.filter((word) => !word.startsWith('-'));
     if (topics.length > 0) return dispatch([...topics, '--help'], processContext);
     const { formatOverview, getHelpWidth } = await import('./help.ts');
+    const { isTerminal = false, isErrorTerminal = false, errorColumns, env } = processContext;
     if (commandName === undefined) {
-      processContext.stderr(await formatOverview(getHelpWidth(process.stderr.columns)));
+      processContext.stderr(
+        await formatOverview(getHelpWidth(errorColumns), getStyle(isErrorTerminal, env).emphasize),
+      );
       return EXIT.usage;
     }
     processContext.stdout(
-      await formatOverview(getHelpWidth(process.stdout.columns), await loadEmphasis(processContext)),
+      await formatOverview(getHelpWidth(process.stdout.columns), getStyle(isTerminal, env).emphasize),
     );
     return EXIT.ok;
   }
@@ -51,17 +62,13 @@ async function dispatch(args: readonly string[], processContext: ProcessContext)
   if (parsed.flag('help')) {
     const { describeSubcommand, formatHelp, getHelpWidth } = await import('./help.ts');
     const topic = describeSubcommand(command, parsed.positionals[0] ?? '');
+    const { isTerminal = false, env } = processContext;
     processContext.stdout(
-      formatHelp(topic, getHelpWidth(process.stdout.columns), await loadEmphasis(processContext)),
+      formatHelp(topic, getHelpWidth(process.stdout.columns), getStyle(isTerminal, env).emphasize),
     );
     return EXIT.ok;
   }
   return command.run({ ...processContext, ...parsed });
-}
-
-async function loadEmphasis({ isTerminal = false, env }: ProcessContext): Promise<Emphasis> {
-  const { getEmphasis } = await import('./help.ts');
-  return getEmphasis(isTerminal, env);
 }
 
 function describeUnknownCommand(commandName: string): string {

@@ -137,7 +137,7 @@ async function openReloadingGateway(
   const gateway = await opening;
   monitor = startEventLoopMonitor({
     onChange(isOverloaded, delayMs) {
-      log.warn(isOverloaded ? 'event_loop_overloaded' : 'event_loop_recovered', { delayMs });
+      log.warn(isOverloaded ? 'event_loop_overloaded' : 'event_loop_recovered', { delay_ms: delayMs });
       onOverload?.(isOverloaded);
     },
   });
@@ -152,7 +152,7 @@ async function runSingleProcess(serveContext: ServeContext): Promise<void> {
   const { loaded, log, manager } = serveContext;
   const { publicUrl: url } = loaded.settings;
   const { gateway, reloader, stop } = await openReloadingGateway(serveContext);
-  log.info('ready', { url, port: gateway.port, adminPort: gateway.adminPort, pid: process.pid });
+  log.info('ready', { url, port: gateway.port, admin_port: gateway.adminPort, pid: process.pid });
   manager.ready(`serving ${url}`);
   process.on('SIGHUP', () => {
     manager.reloading();
@@ -181,7 +181,7 @@ async function runSupervisor(serveContext: ServeContext, workers: number): Promi
   log.info('ready', {
     url: settings.publicUrl,
     port: supervisor.port,
-    adminPort: supervisor.adminPort,
+    admin_port: supervisor.adminPort,
     pid: process.pid,
     workers: supervisor.pids().map(String),
   });
@@ -230,6 +230,12 @@ async function runWorker(serveContext: ServeContext, workers: number): Promise<v
     if (message.kind === 'limit') limits.onResponse(message);
     if (message.kind === 'snapshot_request') void sendMetrics();
     if (message.kind === 'announce_shutdown') gateway.announceShutdown();
+    if (message.kind === 'recent_events_request')
+      sendToSupervisor({
+        kind: 'recent_events',
+        id: message.id,
+        events: gateway.findRecentEvents(message.query),
+      });
     if (message.kind === 'drain') void drainAndEnd(message);
     if (message.kind !== 'reload') return;
     gateway.reopenFiles();

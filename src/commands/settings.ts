@@ -1,16 +1,26 @@
-import { formatProblems, type InvalidConfig, type LoadedConfig, loadSettings } from '../config/load.ts';
+import {
+  formatProblems,
+  type Inspection,
+  type InvalidConfig,
+  inspectSettings,
+  type LoadedConfig,
+  type LoadOptions,
+  loadSettings,
+} from '../config/load.ts';
 import { type CommandContext, EXIT, ExitError, writeJson } from './command.ts';
+import { getProblemStyle } from './style.ts';
 
 /** Reads the configuration of a command line; `text` replaces the content of the file. */
-export function readConfig(context: CommandContext, text?: string): LoadedConfig | InvalidConfig {
-  const file = context.option('config');
-  return loadSettings({
-    ...(file !== undefined && { file }),
-    ...(text !== undefined && { text }),
-    env: context.env,
-    overrides: context.options('set'),
-    cwd: context.cwd,
-  });
+export const readConfig = (context: CommandContext, text?: string): LoadedConfig | InvalidConfig =>
+  loadSettings({ ...createLoadOptions(context), ...(text !== undefined && { text }) });
+
+/** As `readConfig`, for reporting more problems with it. */
+export const inspectConfig = (context: CommandContext): Inspection =>
+  inspectSettings(createLoadOptions(context));
+
+function createLoadOptions({ option, options, env, cwd }: CommandContext): LoadOptions {
+  const file = option('config');
+  return { ...(file !== undefined && { file }), env, overrides: options('set'), cwd };
 }
 
 /** As `readConfig`; prints all problems of an invalid configuration and ends the command. */
@@ -19,6 +29,6 @@ export function loadCommandSettings(context: CommandContext): LoadedConfig {
   if (result.ok) return result;
   const { name, problems, unchecked } = result;
   if (context.json) writeJson(context, { ok: false, configuration: name, problems, unchecked });
-  else context.stderr(formatProblems(result));
+  else context.stderr(formatProblems(result, getProblemStyle(context)));
   throw new ExitError(EXIT.configuration);
 }

@@ -18,6 +18,9 @@ export interface Finding {
   readonly path: SettingPath;
   readonly message: string;
   readonly line?: number;
+  readonly column?: number;
+  /** Shows the line of the file below the message: for mistakes that are easier seen than described. */
+  readonly showsLine?: boolean;
   /** The environment variable, flag or setting that set the value, if it was not the file. */
   readonly from?: string | undefined;
 }
@@ -186,10 +189,11 @@ export function parseValue(
   // `*` is a wildcard here, not a YAML alias.
   if (types.has('array') && !types.has('string') && text.startsWith('*')) return { value: splitList(text) };
   const yaml = parseYaml(text);
-  if (!yaml.ok)
+  const [problem] = yaml.ok ? yaml.duplicates : yaml.problems;
+  if (!yaml.ok || problem !== undefined)
     return types.has('string')
       ? { value: text }
-      : { value: null, problem: yaml.problems[0]?.message ?? 'not valid YAML' };
+      : { value: null, problem: problem?.message ?? 'not valid YAML' };
   const value = yaml.value ?? null;
   if (Array.isArray(value) && !types.has('array')) return { value: text };
   if (isObject(value) && !types.has('object')) return { value: text };

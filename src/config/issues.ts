@@ -1,9 +1,11 @@
 import type { z } from 'zod';
 import { findClosestName } from '../lib/closest-name.ts';
 import { type Draft, type Finding, formatValue } from './draft.ts';
-import { settingAt } from './known-settings.ts';
-import type { SettingPath } from './setting-path.ts';
+import { isSecret, settingAt } from './known-settings.ts';
+import { formatPath, type SettingPath } from './setting-path.ts';
+import { suggestRemedy } from './suggest-remedy.ts';
 import { describeType, getAt } from './tree.ts';
+import { SCOPE_FORM } from './units.ts';
 
 type Issue = z.core.$ZodIssue;
 
@@ -27,14 +29,15 @@ function convertIssue(draft: Draft, issue: Issue, parentPath: SettingPath): read
   const value = getAt(draft.tree, path);
   const report = (message: string): readonly Finding[] => [{ path, message }];
   const actual = `, and is ${formatValue(path, value) ?? describeType(value)}`;
+  const remedy = findRemedy(draft, path);
+  const reportWithRemedy = (message: string): readonly Finding[] => [addRemedy({ path, message }, remedy)];
 
   if (value === null) return report('is empty; set a value or remove the line');
   switch (issue.code) {
     case 'invalid_type': {
       const expected = settingAt(path)?.expected ?? TYPE_NAMES[issue.expected] ?? issue.expected;
-      return report(
-        value === undefined ? `is missing; it must be ${expected}` : `must be ${expected}${actual}`,
-      );
+      if (value === undefined) return report(`is missing; it must be ${expected}`);
+      return reportWithRemedy(`must be ${expected}${actual}`);
     }
     case 'too_small':
       if (issue.origin === 'string')
@@ -54,10 +57,15 @@ function convertIssue(draft: Draft, issue: Issue, parentPath: SettingPath): read
       const closest = typeof value === 'string' ? findClosestName(value, allowed) : undefined;
       const hint = closest === undefined || allowed.length < 2 ? '' : `; did you mean ${closest}?`;
       if (value === undefined) return report(`is missing; it must be ${formatAlternatives(allowed)}`);
-      return report(`must be ${formatAlternatives(allowed)}${actual}${hint}`);
+      // `public: no`: only true is possible.
+      if (remedy === 'write false' && !allowed.includes('false'))
+        return [
+          addRemedy({ path, message: `must be ${formatAlternatives(allowed)}${actual}` }, 'remove the line'),
+        ];
+      return reportWithRemedy(`must be ${formatAlternatives(allowed)}${actual}${hint}`);
     }
     case 'invalid_format':
-      return report(
+      return reportWithRemedy(
         issue.message.startsWith('must') ? `${issue.message}${actual}` : `has an invalid format${actual}`,
       );
     case 'unrecognized_keys':
@@ -75,9 +83,22 @@ function convertIssue(draft: Draft, issue: Issue, parentPath: SettingPath): read
     case 'invalid_element':
       return report(`is not allowed${actual}`);
     case 'custom':
-      return report(issue.message.startsWith('must') ? `${issue.message}${actual}` : issue.message);
+      return reportWithRemedy(issue.message.startsWith('must') ? `${issue.message}${actual}` : issue.message);
   }
 }
+
+/** Not for secrets and values from variables: a remedy may repeat part of the value. */
+function findRemedy(draft: Draft, path: SettingPath): string | undefined {
+  const setting = settingAt(path);
+  return setting === undefined || isSecret(path) || draft.templates.has(formatPath(path))
+    ? undefined
+    : suggestRemedy(setting, getAt(draft.tree, path));
+}
+
+const addRemedy = (finding: Finding, remedy: string | undefined): Finding =>
+  remedy === undefined
+    ? finding
+    : { ...finding, message: `${finding.message.replace(SCOPE_FORM, '')}; ${remedy}`, showsLine: true };
 
 const formatAlternatives = (options: readonly string[]): string =>
   options.length < 2 ? options.join('') : `${options.slice(0, -1).join(', ')} or ${options.at(-1)}`;
@@ -95,12 +116,15 @@ function convertUnionIssue(
   const candidates = branches.filter((branch) => !isWrongType(branch));
   const best = candidates.toSorted((a, b) => rank(a) - rank(b))[0];
   const expectations = branches.flatMap((branch) => branch.flatMap(listExpectations));
-  const onlyValues = candidates.every(([first]) => first?.code === 'invalid_value');
+  const onlyValues = candidates.every(
+    ([first]) => first?.code === 'invalid_value' && first.path.length === 0,
+  );
   const expected = settingAt(path)?.expected;
-  if (best === undefined && expected !== undefined)
-    return [{ path, message: `must be ${expected}${actual}` }];
-  if (best === undefined || onlyValues)
-    return [{ path, message: `must be ${formatAlternatives([...new Set(expectations)])}${actual}` }];
+  const report = (text: string): readonly Finding[] => [
+    addRemedy({ path, message: `must be ${text}${actual}` }, findRemedy(draft, path)),
+  ];
+  if (best === undefined && expected !== undefined) return report(expected);
+  if (best === undefined || onlyValues) return report(formatAlternatives([...new Set(expectations)]));
   return best.flatMap((inner) => convertIssue(draft, inner, path));
 }
 

@@ -22,6 +22,8 @@ declare module 'zod' {
 /** Names and types allowed at one place of the configuration. The schema validates the values. */
 export interface KnownSetting {
   readonly types: ReadonlySet<ValueType>;
+  /** What the value is: `duration`, `path`, `scope` and the like. */
+  readonly titles: ReadonlySet<string>;
   /** For messages: `a duration such as 30s`. */
   readonly expected: string | undefined;
   readonly properties: ReadonlyMap<string, KnownSetting>;
@@ -129,6 +131,7 @@ function readSchema(json: JsonSchema, inherited?: AppliesAfter): KnownSetting {
       : variants.find((variant) => variant.entries)?.entries;
   return {
     expected: title && formatExpected(title, examples?.[0]),
+    titles: new Set([...(title ? [title] : []), ...variants.flatMap((variant) => [...variant.titles])]),
     types: new Set([...(type ? [type] : []), ...variants.flatMap((variant) => [...variant.types])]),
     properties: new Map([...variants.flatMap((variant) => [...variant.properties]), ...properties]),
     items,
@@ -183,3 +186,25 @@ export function listSettingPaths(
     return [path, ...(child ? listSettingPaths(child, path) : [])];
   });
 }
+
+let allNames: ReadonlySet<string> | undefined;
+
+/** Names of settings at any place, without those that the operator chooses. */
+export function listAllNames(): ReadonlySet<string> {
+  allNames ??= new Set(collectNames(getKnownSettings(), ({ properties }) => [...properties.keys()]));
+  return allNames;
+}
+
+/** Names of secrets at any place. */
+export const listAllSecretNames = (): ReadonlySet<string> =>
+  new Set(collectNames(getKnownSettings(), listSecretNames));
+
+const collectNames = (
+  setting: KnownSetting,
+  list: (setting: KnownSetting) => readonly string[],
+): readonly string[] => [
+  ...list(setting),
+  ...[...setting.properties.values(), setting.items, setting.entries].flatMap((inner) =>
+    inner === undefined ? [] : collectNames(inner, list),
+  ),
+];

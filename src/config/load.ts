@@ -1,7 +1,7 @@
 import { dirname, resolve } from 'node:path';
 import { readFileBytes } from '../lib/read-file.ts';
 import type { Logger } from '../observability/logger.ts';
-import { redactText } from '../observability/redact.ts';
+import { collectProblems, createDescriber, locateMessage } from './describe-finding.ts';
 import {
   applyFile,
   createDraft,
@@ -10,9 +10,12 @@ import {
   type Finding,
   reportDoubleNames,
 } from './draft.ts';
+import { type FileSetting, listFileSettings } from './file-settings.ts';
+import { formatProblem } from './format-problems.ts';
 import { convertIssues } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
 import { parseYaml } from './parse-yaml.ts';
+import type { ConfigProblem } from './problem.ts';
 import {
   CROSS_CHECKS,
   createSections,
@@ -22,8 +25,14 @@ import {
   type SettingsSections,
 } from './schema.ts';
 import { resolveSecretFiles } from './secret-files.ts';
-import { comparePaths, formatPath, parsePath, type SettingPath, startsWithPath } from './setting-path.ts';
+import { startsWithPath } from './setting-path.ts';
+import { parseUsableSettings } from './usable-settings.ts';
 import { parseValidSections } from './valid-sections.ts';
+import type { YamlProblem } from './yaml-problem.ts';
+
+export type { FileSetting } from './file-settings.ts';
+export { formatProblem, formatProblems, type ProblemStyle } from './format-problems.ts';
+export type { ConfigProblem } from './problem.ts';
 
 const DEFAULT_FILE = '/etc/gatehouse/gatehouse.yaml';
 const MAX_FILE_BYTES = 8 * 1_048_576;
@@ -62,13 +71,15 @@ export interface InvalidConfig extends LoadResult {
   readonly unchecked: readonly string[];
 }
 
-export interface ConfigProblem {
-  /** Such as `integrations[0].scope`; empty for the whole configuration. */
-  readonly path: string;
-  readonly message: string;
-  readonly line?: number;
-  /** The variable, flag or setting that the value comes from, if it is not in the file. */
-  readonly from?: string;
+/** A configuration with what `gatehouse check` needs to report more about it. */
+export interface Inspection {
+  readonly result: LoadedConfig | InvalidConfig;
+  /** The settings without their invalid values, for checking the files that they name. */
+  readonly parseUsable: () => Settings | undefined;
+  /** The settings that name a file or a folder. */
+  readonly fileSettings: readonly FileSetting[];
+  /** Adds setting and line to a message that begins with a setting or a file, and a colon. */
+  readonly locate: (message: string) => ConfigProblem;
 }
 
 interface FolderSchema {
@@ -89,23 +100,41 @@ function schemaFor(folder: string): FolderSchema {
 }
 
 /** Reads and validates the configuration. Returns the settings, or all problems at once. */
-export function loadSettings(options: LoadOptions): LoadedConfig | InvalidConfig {
+export const loadSettings = (options: LoadOptions): LoadedConfig | InvalidConfig =>
+  inspectSettings(options).result;
+
+export function inspectSettings(options: LoadOptions): Inspection {
   const source = readSource(options);
   const draft = createDraft();
   const files = source.file === undefined ? [] : [source.file];
+  const describe = createDescriber(draft, source.yaml, source.ok ? source.findPosition : () => undefined);
+  const inspect = (
+    result: LoadedConfig | InvalidConfig,
+    parseUsable: Inspection['parseUsable'],
+  ): Inspection => {
+    const fileSettings = source.ok ? listFileSettings(draft.tree, source.folder) : [];
+    return {
+      result,
+      parseUsable,
+      fileSettings,
+      locate: (message) => locateMessage(message, fileSettings, describe),
+    };
+  };
   const fail = (unchecked: readonly string[], secretFiles: readonly string[] = []): InvalidConfig => ({
     ok: false,
     name: source.name,
     files: [...files, ...secretFiles],
-    problems: collectProblems(draft, draft.findings, source.ok ? source.findLine : () => undefined),
+    problems: collectProblems(draft.findings, describe),
     unchecked,
   });
 
   if (!source.ok) {
-    draft.findings.push(...source.problems.map((problem) => ({ path: [], ...problem })));
+    draft.findings.push(...source.problems.map(toFinding));
     // A file that could not be read has no other settings to check.
-    return fail(source.problems.some(({ line }) => line !== undefined) ? ['everything else'] : []);
+    const isRead = source.problems.some(({ line }) => line !== undefined);
+    return inspect(fail(isRead ? ['everything else'] : []), () => undefined);
   }
+  draft.findings.push(...source.duplicates.map(toFinding));
   applyFile(draft, source.value, options.env);
   applyEnvironment(draft, options.env);
   applyFlags(draft, options.overrides ?? []);
@@ -120,32 +149,38 @@ export function loadSettings(options: LoadOptions): LoadedConfig | InvalidConfig
       message:
         "node is deprecated: Node's HTTP/2 server will be removed in the next release; write true, or report what keeps you from it",
     });
-  if (parsed.success && draft.findings.length === 0)
-    return {
+  if (parsed.success && draft.findings.length === 0) {
+    const loaded: LoadedConfig = {
       ok: true,
       name: source.name,
       text: source.text,
       files: [...files, ...secretFiles],
       settings: parsed.data,
-      deprecations: collectProblems(draft, draft.deprecations, source.findLine),
+      deprecations: collectProblems(draft.deprecations, describe),
     };
-  if (parsed.success) return fail([], secretFiles);
+    return inspect(loaded, () => parsed.data);
+  }
+  if (parsed.success) return inspect(fail([], secretFiles), () => parsed.data);
 
   const { valid, unchecked } = parseValidSections(sections, draft.tree);
   const findings = [...convertIssues(draft, parsed.error.issues)];
   for (const rule of CROSS_CHECKS) rule.run(valid, (path, message) => findings.push({ path, message }));
   draft.findings.push(...findings.filter((finding) => !isAlreadyReported(draft, finding)));
-  return fail(unchecked, secretFiles);
+  return inspect(fail(unchecked, secretFiles), () => parseUsableSettings(sections, draft.tree));
 }
+
+const toFinding = (problem: YamlProblem): Finding => ({ path: [], showsLine: true, ...problem });
 
 type Source =
   | ({ readonly ok: true; readonly folder: string; readonly text: string | undefined } & SourceName &
       Extract<ReturnType<typeof parseYaml>, { ok: true }>)
-  | ({ readonly ok: false; readonly problems: readonly Omit<Finding, 'path'>[] } & SourceName);
+  | ({ readonly ok: false; readonly problems: readonly YamlProblem[] } & SourceName);
 
 interface SourceName {
   readonly name: string;
   readonly file?: string;
+  /** The YAML text, for excerpts; undefined if it could not be read. */
+  readonly yaml?: string;
 }
 
 function readSource({ file, env, cwd = process.cwd(), text }: LoadOptions): Source {
@@ -159,7 +194,8 @@ function readSource({ file, env, cwd = process.cwd(), text }: LoadOptions): Sour
         problems: [{ message: 'GATEHOUSE_CONFIG and GATEHOUSE_CONFIG_YAML are both set; unset one of them' }],
       };
     const yaml = parseYaml(yamlFromEnv);
-    return yaml.ok ? { ...yaml, name, folder: cwd, text: undefined } : { ...yaml, name };
+    const source = { name, yaml: yamlFromEnv };
+    return yaml.ok ? { ...yaml, ...source, folder: cwd, text: undefined } : { ...yaml, ...source };
   }
   const path = resolve(cwd, file ?? (fileFromEnv || DEFAULT_FILE));
   let content: string;
@@ -172,43 +208,9 @@ function readSource({ file, env, cwd = process.cwd(), text }: LoadOptions): Sour
     return { ok: false, name: path, file: path, problems: [{ message: `${path} ${problem}${hint}` }] };
   }
   const yaml = parseYaml(content);
-  return yaml.ok
-    ? { ...yaml, name: path, file: path, folder: dirname(path), text: content }
-    : { ...yaml, name: path, file: path };
+  const source = { name: path, file: path, yaml: content };
+  return yaml.ok ? { ...yaml, ...source, folder: dirname(path), text: content } : { ...yaml, ...source };
 }
-
-function collectProblems(
-  draft: Draft,
-  found: readonly Finding[],
-  lineOf: (path: SettingPath) => number | undefined,
-): readonly ConfigProblem[] {
-  const seen = new Map<string, ConfigProblem>();
-  const findings = found.toSorted((a, b) => comparePaths(a.path, b.path) || (a.line ?? 0) - (b.line ?? 0));
-  for (const finding of findings) {
-    const path = formatPath(finding.path);
-    const template = draft.templates.get(path);
-    const message = template
-      ? finding.message.replaceAll(template.value || '\0', template.template)
-      : finding.message;
-    const from = finding.from ?? findOrigin(draft, finding.path);
-    const line =
-      finding.line ?? (from === undefined || isSettingPath(from) ? lineOf(finding.path) : undefined);
-    const problem: ConfigProblem = {
-      path,
-      message: toSingleLine(redactText(message)),
-      ...(line !== undefined && { line }),
-      ...(from !== undefined && { from }),
-    };
-    seen.set(`${path}\0${problem.message}`, problem);
-  }
-  return [...seen.values()];
-}
-
-/** Control characters in values must not break lines or control a terminal. */
-const toSingleLine = (text: string): string => text.replace(/\p{Cc}+/gu, ' ');
-
-const isSettingPath = (from: string): boolean =>
-  from !== '--set' && !from.startsWith('GATEHOUSE_') && parsePath(from) !== undefined;
 
 /** Is this about a value that has already been reported, or about a group that lacks it for that reason? */
 const isAlreadyReported = (draft: Draft, { path }: Finding): boolean =>
@@ -218,34 +220,9 @@ const isAlreadyReported = (draft: Draft, { path }: Finding): boolean =>
       (path.length > 0 && path.length === invalidPath.length - 1 && startsWithPath(invalidPath, path)),
   );
 
-function findOrigin(draft: Draft, path: SettingPath): string | undefined {
-  for (let length = path.length; length > 0; length -= 1) {
-    const from = draft.origins.get(formatPath(path.slice(0, length)));
-    if (from !== undefined) return from;
-  }
-  return undefined;
-}
-
-/** All problems as text: paths in one column, messages in the next. */
-export function formatProblems({ name, problems, unchecked }: InvalidConfig): string {
-  const width = Math.min(44, Math.max(...problems.map(({ path }) => path.length), 0));
-  const lines = problems.map(
-    (problem) =>
-      `  ${problem.path.padEnd(width)}${width > 0 ? '  ' : ''}${problem.message}${formatSource(problem)}`,
-  );
-  const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`;
-  const rest = unchecked.length === 0 ? [] : [`  not cross-checked yet: ${unchecked.join(', ')}`];
-  return `${[`gatehouse: ${count} in ${name}`, ...lines, ...rest].join('\n')}\n`;
-}
-
-function formatSource({ line, from }: ConfigProblem): string {
-  const source = [from && `from ${from}`, line !== undefined && `line ${line}`].filter(Boolean).join(', ');
-  return source === '' ? '' : ` (${source})`;
-}
-
 /** The warnings of `gatehouse check` about settings under former names. */
 export const formatDeprecations = ({ deprecations }: LoadedConfig): string[] =>
-  deprecations.map((problem) => `${problem.path}: ${problem.message}${formatSource(problem)}`);
+  deprecations.map(formatProblem);
 
 /** The same as log events, at start and at each reload. */
 export function logDeprecations({ deprecations }: LoadedConfig, log: Pick<Logger, 'warn'>): void {

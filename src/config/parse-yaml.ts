@@ -1,43 +1,48 @@
-import { isNode, LineCounter, parseDocument } from 'yaml';
+import { type Document, isAlias, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument } from 'yaml';
 import type { SettingPath } from './setting-path.ts';
 import type { Tree } from './tree.ts';
+import { explainYamlIssues, findUnresolvedAliases, MAX_ALIASES, type YamlProblem } from './yaml-problem.ts';
+
+/** Counted from 1. */
+export interface Position {
+  readonly line: number;
+  readonly column: number;
+}
 
 export type YamlResult =
   | {
       readonly ok: true;
       readonly value: Tree | undefined;
-      readonly findLine: (path: SettingPath) => number | undefined;
+      /** Settings that are given twice: an error, but the rest can be checked. */
+      readonly duplicates: readonly YamlProblem[];
+      /** Of a setting, or of its closest ancestor in the file. */
+      readonly findPosition: (path: SettingPath) => Position | undefined;
     }
-  | {
-      readonly ok: false;
-      readonly problems: readonly { readonly line?: number; readonly message: string }[];
-    };
-
-/** Enough for hand-written files; limits the expansion of nested aliases. */
-const MAX_ALIASES = 100;
+  | { readonly ok: false; readonly problems: readonly YamlProblem[] };
 
 /** YAML 1.2, core schema (`no` is text, not false). Duplicate keys are errors. */
 export function parseYaml(text: string): YamlResult {
-  const lines = new LineCounter();
+  const counter = new LineCounter();
   try {
     const document = parseDocument(text, {
       version: '1.2',
       uniqueKeys: true,
       prettyErrors: false,
-      lineCounter: lines,
+      lineCounter: counter,
       logLevel: 'error',
     });
+    const source = { text, document, counter };
     const issues = [...document.errors, ...document.warnings];
-    if (issues.length > 0)
-      return {
-        ok: false,
-        problems: issues.slice(0, 20).map(({ message, pos }) => ({
-          line: lines.linePos(pos[0]).line,
-          message: `not valid YAML: ${formatYamlMessage(message)}`,
-        })),
-      };
-    const value = document.toJS({ maxAliasCount: MAX_ALIASES }) as Tree | undefined;
-    return { ok: true, value, findLine: (path) => findLine(document, lines, path) };
+    if (issues.some(({ code }) => code !== 'DUPLICATE_KEY'))
+      return { ok: false, problems: explainYamlIssues(source, issues) };
+    const aliases = findUnresolvedAliases(source);
+    if (aliases.length > 0) return { ok: false, problems: aliases };
+    return {
+      ok: true,
+      value: document.toJS({ maxAliasCount: MAX_ALIASES }) as Tree | undefined,
+      duplicates: explainYamlIssues(source, issues),
+      findPosition: (path) => findPosition(document, counter, path),
+    };
   } catch (error) {
     return { ok: false, problems: [{ message: `not valid YAML: ${describeParseError(error)}` }] };
   }
@@ -45,25 +50,29 @@ export function parseYaml(text: string): YamlResult {
 
 function describeParseError(error: unknown): string {
   if (error instanceof RangeError) return 'it is nested too deeply';
-  if (error instanceof ReferenceError)
-    return `an alias has no anchor (put names that begin with * in quotes), or there are more than ${MAX_ALIASES} aliases`;
+  if (error instanceof ReferenceError) return `it has more than ${MAX_ALIASES} aliases`;
   return 'it cannot be read';
 }
 
-const formatYamlMessage = (message: string): string => {
-  const [first = message] = message.split('\n');
-  return first.charAt(0).toLowerCase() + first.slice(1);
-};
-
-/** The line of a setting, or of its closest ancestor in the file. */
-function findLine(
-  document: ReturnType<typeof parseDocument>,
-  lines: LineCounter,
-  path: SettingPath,
-): number | undefined {
-  for (let length = path.length; length > 0; length -= 1) {
-    const node = document.getIn(path.slice(0, length), true);
-    if (isNode(node) && node.range) return lines.linePos(node.range[0]).line;
+/** The position of a scalar, or of the name of a group or list. */
+function findPosition(document: Document, counter: LineCounter, path: SettingPath): Position | undefined {
+  let node: unknown = document.contents;
+  let offset: number | undefined;
+  for (const segment of path) {
+    if (isAlias(node)) node = node.resolve(document);
+    if (isMap(node)) {
+      // Of a setting that is given twice, the last value applies.
+      const pair = node.items.findLast(({ key }) => isScalar(key) && String(key.value) === String(segment));
+      if (pair === undefined) break;
+      node = pair.value;
+      const located = isScalar(node) && node.value !== null ? node : pair.key;
+      offset = (isNode(located) ? located.range?.[0] : undefined) ?? offset;
+    } else if (isSeq(node) && typeof segment === 'number' && segment < node.items.length) {
+      node = node.items[segment];
+      offset = (isNode(node) ? node.range?.[0] : undefined) ?? offset;
+    } else break;
   }
-  return undefined;
+  if (offset === undefined) return undefined;
+  const { line, col } = counter.linePos(offset);
+  return { line, column: col };
 }

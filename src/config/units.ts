@@ -117,6 +117,9 @@ export interface Rate {
   readonly perSecond: number;
 }
 
+/** The end of the message about a malformed scope, unless there is a better remedy. */
+export const SCOPE_FORM = '; write resource:permission,permission;resource';
+
 export const scope = z
   .string()
   .meta({ title: 'scope', examples: ['reports:read,write;files:read'] })
@@ -127,7 +130,7 @@ export const scope = z
       parsed.refusal.reason === 'scope_malformed' ? ` (at character ${parsed.refusal.at + 1})` : '';
     context.addIssue({
       code: 'custom',
-      message: `not a scope: "${text}"${where}; write resource:permission,permission;resource`,
+      message: `not a scope: "${text}"${where}${SCOPE_FORM}`,
     });
     return z.NEVER;
   });

@@ -13,6 +13,8 @@ interface DeviceRequestBase {
   readonly askedAt: Epoch;
   /** The client's address, shown on the confirmation page. */
   readonly askedFrom: string;
+  /** As the device calls itself, shown on the confirmation page as a claim. */
+  readonly deviceName?: string;
   readonly expires: Epoch;
   readonly failedSignIns: number;
 }
@@ -44,6 +46,19 @@ type ConfirmedRequest = Extract<DeviceRequest, { state: 'confirmed' }>;
 export type PendingRequest = Extract<DeviceRequest, { state: 'pending' }>;
 
 export const MAX_FAILED_SIGN_INS = 5;
+
+export const MAX_DEVICE_NAME_LENGTH = 64;
+
+/** Undefined if nothing is left. A longer name is cut: it is no reason to refuse the device. */
+export const createDeviceName = (text = ''): string | undefined =>
+  Array.from(
+    text
+      .slice(0, 1_024)
+      .replace(/[\p{C}\p{Z}]+/gu, ' ')
+      .trim(),
+  )
+    .slice(0, MAX_DEVICE_NAME_LENGTH)
+    .join('') || undefined;
 
 const STATE_REFUSALS = {
   pending: { reason: 'device_pending' },

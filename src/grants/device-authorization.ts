@@ -19,6 +19,7 @@ export async function authorizeDevice(
     clientId,
     scope: parameters.get('scope'),
     clientAddress: context.clientAddress,
+    deviceName: parameters.get('device_name'),
     ...options,
   });
   if (!codes.ok) return codes;

@@ -27,6 +27,8 @@ export interface DeviceApprovalRequest {
   readonly scope: Scope;
   readonly askedAt: Epoch;
   readonly askedFrom: string;
+  /** As the device calls itself. */
+  readonly deviceName?: string;
   readonly expires: Epoch;
 }
 
@@ -128,7 +130,7 @@ export async function recordFailedSignIn(
 function toApprovalRequest(deps: GrantDeps, request: DeviceRequest): Outcome<DeviceApprovalRequest> {
   const scope = parseScope(request.scope, { allowSpaces: true });
   if (!scope.ok) return scope;
-  const { id, clientId, askedAt, askedFrom, expires } = request;
+  const { id, clientId, askedAt, askedFrom, deviceName, expires } = request;
   return ok({
     requestId: id,
     clientId,
@@ -136,6 +138,7 @@ function toApprovalRequest(deps: GrantDeps, request: DeviceRequest): Outcome<Dev
     scope: scope.value,
     askedAt,
     askedFrom,
+    ...(deviceName !== undefined && { deviceName }),
     expires,
   });
 }

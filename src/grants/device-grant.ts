@@ -1,6 +1,7 @@
 import { hash, randomBytes, randomInt } from 'node:crypto';
 import {
   checkExchangeable,
+  createDeviceName,
   type DeviceRequest,
   formatUserCode,
   USER_CODE_ALPHABET,
@@ -29,6 +30,7 @@ export interface DeviceAuthorizationRequest {
   readonly clientId: string;
   readonly scope: string | undefined;
   readonly clientAddress: string;
+  readonly deviceName?: string | undefined;
   readonly scopeSyntax?: ScopeSyntax;
 }
 
@@ -97,6 +99,7 @@ export async function startDeviceAuthorization(
   const { codeLifetime, interval } = getDeviceTimes(deps, integration);
   const now = deps.now();
   const expires = Math.floor(now) + codeLifetime;
+  const deviceName = createDeviceName(params.deviceName);
   const deviceCode = `ghd_${randomBytes(32).toString('base64url')}`;
   const request: DeviceRequest = {
     state: 'pending',
@@ -105,6 +108,7 @@ export async function startDeviceAuthorization(
     scope: params.scope,
     askedAt: Math.floor(now),
     askedFrom: params.clientAddress,
+    ...(deviceName !== undefined && { deviceName }),
     expires,
     failedSignIns: 0,
   };
@@ -115,6 +119,7 @@ export async function startDeviceAuthorization(
     client: request.clientId,
     scope: request.scope,
     from: params.clientAddress,
+    ...(deviceName !== undefined && { device_name: deviceName }),
   });
   return ok({
     deviceCode,

@@ -6,6 +6,13 @@ export const textField = (description: string) => z.string().meta({ description 
 export const nonEmptyField = (description: string) => z.string().min(1).meta({ description });
 export const integerField = (description: string) => z.int().min(0).meta({ description });
 
+/** Of device authorization requests, in both APIs. Not in RFC 8628; clients that don't know it omit it. */
+export const deviceNameField = nonEmptyField(
+  'A name by which the user recognizes the device, such as its host name. Shown on the confirmation page as a claim of the device; longer names are cut.',
+)
+  .exactOptional()
+  .meta({ examples: ['Kitchen display'] });
+
 export const getFieldNames = (request: {
   readonly shape: Readonly<Record<string, unknown>>;
 }): readonly string[] => Object.keys(request.shape);

@@ -1,4 +1,4 @@
-import { readFileSync, statSync } from 'node:fs';
+import { accessSync, constants, readFileSync, statSync } from 'node:fs';
 import { StartError } from './start-error.ts';
 
 const READ_PROBLEMS: Readonly<Record<string, string>> = {
@@ -9,14 +9,29 @@ const READ_PROBLEMS: Readonly<Record<string, string>> = {
   EISDIR: 'is a folder',
 };
 
+function describeReadError(error: unknown): string {
+  const { code = 'unknown error' } = error as NodeJS.ErrnoException;
+  return READ_PROBLEMS[code] ?? `cannot be read (${code})`;
+}
+
+/** Why a file cannot be read, completing "<file> ...". The file is not opened: it may be a pipe. */
+export function findReadProblem(file: string): string | undefined {
+  try {
+    if (statSync(file).isDirectory()) return READ_PROBLEMS['EISDIR'];
+    accessSync(file, constants.R_OK);
+    return undefined;
+  } catch (error) {
+    return describeReadError(error);
+  }
+}
+
 /** Throws an `Error` whose message completes "<file> ...". */
 export function readFileBytes(file: string, maxBytes = Number.POSITIVE_INFINITY): Buffer {
   let bytes: Buffer | undefined;
   try {
     if (statSync(file).size <= maxBytes) bytes = readFileSync(file);
   } catch (error) {
-    const { code = 'unknown error' } = error as NodeJS.ErrnoException;
-    throw new Error(READ_PROBLEMS[code] ?? `cannot be read (${code})`, { cause: error });
+    throw new Error(describeReadError(error), { cause: error });
   }
   // Again: the size of a pipe is not known before.
   if (bytes === undefined || bytes.length > maxBytes) throw new Error(describeTooLarge(maxBytes));

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { integerField, nonEmptyField, textField } from '../http/schema-fields.ts';
+import { deviceNameField, integerField, nonEmptyField, textField } from '../http/schema-fields.ts';
 import { SUBJECT_TOKEN_TYPES, type SubjectTokenType } from '../ports/subject-token-reader.ts';
 
 /** Requests and responses. The endpoints take their parameter names and types from here, and so does the OpenAPI document. */
@@ -95,6 +95,7 @@ export const DeviceAuthorizationRequest = z.looseObject({
   client_id: optionalClientId,
   ...clientAuthentication,
   scope,
+  device_name: deviceNameField,
 });
 
 export const DeviceAuthorizationResponse = z.object({

@@ -48,7 +48,10 @@ export const AUDIT_EVENTS = {
   ),
   configuration_changed: action('A changed configuration was applied.'),
   keys_changed: action('The signing and sealing keys have changed.'),
-  admin_action: action('An operator used the grant administration; `act` is the action.'),
+  admin_action: action(
+    'An operator used the grant administration, or signed in to the console; `act` is the action.',
+  ),
+  admin_sign_in_failed: refusal('A wrong admin token was entered at the console.'),
   service_started: action('A process has started to serve.'),
   service_stopped: action('A process is stopping.'),
 } as const satisfies Record<string, AuditKind>;

@@ -31,7 +31,8 @@ export function createSealedCookie<T>(sealer: Sealer, options: SealedCookieOptio
   };
 }
 
-function readCookieValues(header: string | undefined, name: string): string[] {
+/** All values of a cookie: more than one if another site of the domain has set it too. */
+export function readCookieValues(header: string | undefined, name: string): string[] {
   return (header ?? '')
     .split(';')
     .map((pair) => pair.trim())

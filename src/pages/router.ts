@@ -29,7 +29,7 @@ import {
 import { createSessions, type Session, sessionCookieName } from './session.ts';
 import { FORM_TOKEN } from './views/device-pages.ts';
 import { createPageSender } from './views/layout.ts';
-import { isLanguage, MESSAGES, negotiateLanguage } from './views/messages/languages.ts';
+import { MESSAGES, negotiateLanguage, readLanguage } from './views/messages/languages.ts';
 import { faultPage, internalErrorPage, noticePage, tooManyAttemptsPage } from './views/notice-pages.ts';
 
 interface PagesOptions
@@ -121,7 +121,7 @@ export function createPages(options: PagesOptions) {
     async handle(context: RequestContext, subpath: string): Promise<void> {
       const target = parseTarget(subpath);
       const returnTo = getReturnPath(target);
-      const language = readRequestedLanguage(context);
+      const language = readLanguage(getQuery(context.request));
       let deps = selectDeps(context, language);
       const getLayout = () => ({ messages: deps.messages, currentUrl: basePath + returnTo });
       try {
@@ -216,9 +216,4 @@ function parseTarget(subpath: string): PageTarget {
 function getReturnPath(target: PageTarget): PagePath {
   if (target === undefined) return '';
   return typeof target === 'object' ? '/sign-in' : PAGE_ROUTES[target].returnTo;
-}
-
-function readRequestedLanguage({ request }: RequestContext): Language | undefined {
-  const language = new URLSearchParams(getQuery(request)).get('language');
-  return isLanguage(language) ? language : undefined;
 }

@@ -24,11 +24,24 @@ export interface Store {
   time?(): Epoch;
   /** Seconds since this process last knew all revocations; omitted when it always does. */
   revocationLag?(): number;
+  /** The processes that follow the revocations of this store; omitted when only this one uses it. */
+  listReplicas?(): Promise<readonly ReplicaStatus[]>;
   /** Resolves when everything read so far is as durable as an acknowledged write. */
   waitUntilDurable(): Promise<void>;
   /** Resolves when the store can be read and written; throws a `Fault` otherwise. */
   probe(): Promise<void>;
   close(): Promise<void>;
+}
+
+export interface ReplicaStatus {
+  /** Host name, process id and a random suffix. */
+  readonly name: string;
+  /** Is it this process? */
+  readonly isSelf: boolean;
+  /** Seconds since its last heartbeat. */
+  readonly heartbeatAge: number;
+  /** Seconds since it is known to have had all revocations. */
+  readonly lag: number;
 }
 
 export interface UserCodeEntry {

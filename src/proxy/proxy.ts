@@ -41,6 +41,7 @@ import {
 } from './policy/refusals.ts';
 import { type RequestHead, readRequestHead } from './policy/request-head.ts';
 import { ResourceMetadata, type ResourceMetadataSettings } from './policy/resource-metadata.ts';
+import { type RenderRootPage, selectRootPage } from './policy/root-page.ts';
 import { createHostMatcher, createServedHosts, type HostSettings } from './policy/served-hosts.ts';
 import { UpstreamRewriter } from './policy/upstream-rewriter.ts';
 import { UpstreamRegistry } from './upstream/registry.ts';
@@ -65,6 +66,8 @@ export interface ProxyDeps extends Pick<PolicyContext, 'readAccessToken' | 'revo
   readonly resourceMetadata?:
     | (ResourceMetadataSettings & { readonly isServicePath: (path: string) => boolean })
     | undefined;
+  /** Omitted: browsers get JSON as well. */
+  readonly renderRootPage?: RenderRootPage;
   readonly headers: HeaderPolicy;
   readonly maxBodyBytes: number;
   /** The client certificate of a request, for bound tokens. Omitted: that of its TLS connection, without validation. */
@@ -133,6 +136,7 @@ export class ReverseProxy {
       acceptsHost: this.acceptsHost,
       realm: deps.realm,
       resourceMetadata: this.resourceMetadata,
+      renderRootPage: deps.renderRootPage,
       getCertificate: deps.getCertificate ?? ((context) => acceptUnvalidated(context.certificate())),
       isCertificateAmbiguous: deps.isCertificateAmbiguous ?? (() => false),
       getUpstream: (rule) => this.#forwarder.getHandle(rule)?.upstream,
@@ -215,6 +219,7 @@ export class ReverseProxy {
       proofAlgorithms: this.policy.proofs?.verifier.algorithms,
       requestId: context.id,
       cors: getCorsFields(rule, context.request.rawHeaders),
+      page: selectRootPage(this.#deps.renderRootPage, refusal, target, context.request),
     });
   }
 

@@ -6,11 +6,16 @@ import {
   type ReadinessCheck,
 } from '../admin/listener.ts';
 import type { Settings } from '../config/schema.ts';
+import { Console } from '../console/console.ts';
+import { readPackageVersion } from '../lib/package-version.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { formatExposition, mergeSnapshots } from '../observability/exposition.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Snapshot } from '../observability/metric-registry.ts';
+import type { RecentEventsQuery, RecentEventsResult } from '../observability/recent-events.ts';
 import { Fault } from '../ports/fault.ts';
+import { buildIntegrations } from './build-from-settings.ts';
+import { createExplainContext } from './explain-context.ts';
 import { toListenError } from './listeners.ts';
 import type { OpenedStore } from './open-store.ts';
 
@@ -20,6 +25,16 @@ export interface AdminEndpointOptions {
   /** In addition to the checks of shutdown and of the store. */
   readonly checks: readonly ReadinessCheck[];
   readonly getSnapshots: () => Promise<readonly Snapshot[]>;
+  /** Omitted: no console. */
+  readonly console?: {
+    /** As `getSnapshots`, as of a few seconds ago where that costs less. */
+    readonly getRecentSnapshots: () => Promise<readonly Snapshot[]>;
+    /** Of all processes. */
+    readonly findRecentEvents: (query: RecentEventsQuery) => Promise<RecentEventsResult>;
+    /** Changed settings that are in force after a restart. */
+    readonly findPendingRestart: (current: Settings) => readonly string[];
+    readonly now: () => number;
+  };
 }
 
 /** The admin listener of this process. It may open before the store is reachable: alive, but not ready. */
@@ -27,11 +42,15 @@ export class AdminEndpoint {
   store: OpenedStore | undefined;
   api: AdminApiDeps | undefined;
   isDraining = false;
+  /** The current configuration. */
+  getSettings: () => Settings;
   readonly #options: AdminEndpointOptions;
+  #console: Console | undefined;
   #listener: AdminListener | undefined;
 
   constructor(options: AdminEndpointOptions) {
     this.#options = options;
+    this.getSettings = () => options.settings;
   }
 
   /** Undefined until it is open. */
@@ -41,13 +60,14 @@ export class AdminEndpoint {
 
   async open(): Promise<void> {
     const { settings, log, checks } = this.#options;
-    const { host, port, hostNames, tokenFile } = settings.admin;
+    const { host, port, hostNames } = settings.admin;
+    this.#console ??= this.#createConsole();
     try {
       this.#listener ??= await openAdminListener({
         host,
         port,
         hostNames,
-        tokenFile,
+        ...getCredentials(settings),
         tls: readAdminTls(settings),
         log,
         handleAdminRequest: async (request) => {
@@ -76,6 +96,7 @@ export class AdminEndpoint {
           };
           return formatExposition(mergeSnapshots([...(await this.#options.getSnapshots()), health]));
         },
+        handleConsole: this.#console?.handle,
       });
     } catch (error) {
       throw toListenError('admin', settings.admin, error);
@@ -94,9 +115,39 @@ export class AdminEndpoint {
   }
 
   async close(): Promise<void> {
+    this.#console?.close();
     await this.#listener?.close();
   }
+
+  #createConsole(): Console | undefined {
+    const { settings, log, console, getSnapshots } = this.#options;
+    if (console === undefined || !settings.admin.console.enabled) return undefined;
+    return new Console({
+      credentials: getCredentials(settings),
+      acceptsCertificates: settings.admin.tls?.clientCa !== undefined,
+      sessionLifetime: settings.admin.console.sessionLifetime,
+      accent: settings.pages.accent,
+      getSettings: () => this.getSettings(),
+      getApi: () => this.api,
+      getSnapshot: async (isWatched) =>
+        mergeSnapshots(await (isWatched ? getSnapshots() : console.getRecentSnapshots())),
+      listReplicas: () => this.store?.listReplicas?.(),
+      findRecent: console.findRecentEvents,
+      findPendingRestart: console.findPendingRestart,
+      createExplainContext,
+      listIntegrations: (current) => buildIntegrations(current, []),
+      log,
+      now: console.now,
+      version: readPackageVersion(),
+    });
+  }
 }
+
+const getCredentials = ({ admin: { tokenFile, readOnlyTokenFile, tls } }: Settings) => ({
+  tokenFile,
+  readOnlyTokenFile,
+  operators: tls?.operators,
+});
 
 function readAdminTls({ admin: { tls } }: Settings): AdminTls | undefined {
   return (

@@ -1,12 +1,23 @@
 import { randomBytes } from 'node:crypto';
 import { chmodSync, closeSync, mkdirSync, openSync, rmSync, statSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
+import type { Settings } from '../config/schema.ts';
 import { StartError } from '../lib/start-error.ts';
 import type { Logger } from '../observability/logger.ts';
 import { isReadableByOthers } from '../tokens/keyring-file.ts';
 
+export function ensureAdminTokens({ admin }: Settings, log: Pick<Logger, 'warn'>): void {
+  ensureAdminToken(admin.tokenFile, log);
+  if (admin.readOnlyTokenFile !== undefined)
+    ensureAdminToken(admin.readOnlyTokenFile, log, 'admin.readOnlyTokenFile');
+}
+
 /** Creates a missing admin token with mode 0600. Throws when other users can read an existing one. */
-export function ensureAdminToken(file: string, log?: Pick<Logger, 'warn'>): void {
+export function ensureAdminToken(
+  file: string,
+  log?: Pick<Logger, 'warn'>,
+  setting: AdminTokenSetting = 'admin.tokenFile',
+): void {
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
   // A start with a full disk leaves an empty file behind; an empty token would be no secret.
   if (statSync(file, { throwIfNoEntry: false })?.size === 0) rmSync(file);
@@ -15,7 +26,7 @@ export function ensureAdminToken(file: string, log?: Pick<Logger, 'warn'>): void
     fd = openSync(file, 'wx', 0o600);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-    return restrictFileMode(file, log);
+    return restrictFileMode(file, log, setting);
   }
   try {
     writeSync(fd, `${randomBytes(32).toString('base64url')}\n`);
@@ -38,13 +49,21 @@ export function checkAdminTokenFile(file: string): AdminTokenFileProblem | undef
   return { kind: uid === process.geteuid?.() && (mode & 0o007) === 0 ? 'fixable' : 'fatal', problem };
 }
 
-function restrictFileMode(file: string, log: Pick<Logger, 'warn'> | undefined): void {
+function restrictFileMode(
+  file: string,
+  log: Pick<Logger, 'warn'> | undefined,
+  setting: AdminTokenSetting,
+): void {
   const fileProblem = checkAdminTokenFile(file);
   if (fileProblem === undefined) return;
-  if (fileProblem.kind === 'fatal') throw new StartError([formatAdminTokenProblem(fileProblem)]);
+  if (fileProblem.kind === 'fatal') throw new StartError([formatAdminTokenProblem(fileProblem, setting)]);
   chmodSync(file, 0o600);
   log?.warn('admin_token_restricted', { problem: fileProblem.problem, note: 'its mode has been set to 600' });
 }
 
-export const formatAdminTokenProblem = ({ problem }: AdminTokenFileProblem): string =>
-  `admin.tokenFile: ${problem}; run chmod 600, and replace the token if it may have been read`;
+export type AdminTokenSetting = 'admin.tokenFile' | 'admin.readOnlyTokenFile';
+
+export const formatAdminTokenProblem = (
+  { problem }: AdminTokenFileProblem,
+  setting: AdminTokenSetting = 'admin.tokenFile',
+): string => `${setting}: ${problem}; run chmod 600, and replace the token if it may have been read`;

@@ -8,12 +8,19 @@ import { StartError } from '../lib/start-error.ts';
 import type { PublicListener } from '../listener/listener.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { createMetrics, type Metrics } from '../observability/metrics.ts';
+import {
+  createRecentEvents,
+  NO_RECENT_EVENTS,
+  type RecentEvents,
+  type RecentEventsQuery,
+  type RecentEventsResult,
+} from '../observability/recent-events.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { createFastPath } from '../proxy/downstream/fast-path.ts';
 import type { KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
 import { AdminEndpoint, createEventLoopCheck } from './admin-endpoint.ts';
 import { createAdminLookups } from './admin-lookups.ts';
-import { ensureAdminToken } from './admin-token.ts';
+import { ensureAdminTokens } from './admin-token.ts';
 import type { EventLoopMonitor } from './event-loop-monitor.ts';
 import {
   createHandshakeCounter,
@@ -67,6 +74,8 @@ interface Foundation extends Pick<Observability, 'log' | 'audit' | 'tracer'> {
   readonly authenticator: KeyedRecordAuthenticator;
   readonly store: OpenedStore;
   readonly admin: AdminEndpoint;
+  /** Undefined: the console is off. */
+  readonly recentEvents: RecentEvents | undefined;
 }
 
 /** What a reload replaces. */
@@ -132,13 +141,25 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
 async function openFoundation(options: GatewayOptions, resources: AsyncDisposableStack): Promise<Foundation> {
   const { settings, now = systemClock, role = 'standalone', eventLoop, metrics = createMetrics() } = options;
   const isOverloaded = (): boolean => eventLoop?.isOverloaded() === true;
-  const { log, audit, tracer, ...observability } = await openObservability(settings, options.log, metrics);
+  const recentEvents = settings.admin.console.enabled ? createRecentEvents(now) : undefined;
+  const { log, audit, tracer, ...observability } = await openObservability(
+    settings,
+    options.log,
+    metrics,
+    recentEvents,
+  );
   resources.defer(() => observability.close());
   const admin = new AdminEndpoint({
     settings,
     log,
     checks: [createEventLoopCheck(isOverloaded)],
     getSnapshots: async () => [await metrics.snapshot()],
+    console: {
+      getRecentSnapshots: async () => [await metrics.snapshot()],
+      findRecentEvents: async (query) => recentEvents?.find(query) ?? NO_RECENT_EVENTS,
+      findPendingRestart: (current) => findRestartChanges(settings, current),
+      now,
+    },
   });
   resources.defer(() => admin.close());
   const authenticator = createReportingAuthenticator({ settings, log, metrics, now });
@@ -158,7 +179,7 @@ async function openFoundation(options: GatewayOptions, resources: AsyncDisposabl
   resources.defer(() => store.close());
   if (role === 'standalone') {
     await ensureKeyFile(settings, store);
-    ensureAdminToken(settings.admin.tokenFile, log);
+    ensureAdminTokens(settings, log);
   }
   return {
     settings,
@@ -173,11 +194,12 @@ async function openFoundation(options: GatewayOptions, resources: AsyncDisposabl
     authenticator,
     store,
     admin,
+    recentEvents,
   };
 }
 
 async function activateFirstConfig(
-  { settings, role, log, metrics, tracer, now, authenticator, admin }: Foundation,
+  { settings, role, log, metrics, tracer, now, authenticator, admin, recentEvents }: Foundation,
   processState: ProcessState,
   resources: AsyncDisposableStack,
 ): Promise<ActiveConfig> {
@@ -192,11 +214,12 @@ async function activateFirstConfig(
         if (role === 'standalone') await admin.open();
       })
     : build());
-  const recordRequest = createRequestRecorder(settings, { log, metrics, tracer });
+  const recordRequest = createRequestRecorder(settings, { log, metrics, tracer, recentEvents });
   const active: ActiveConfig = { config, recordRequest };
   resources.defer(() => active.config.close());
   authenticator.setKeyring(config.keyring);
   revalidateStreams(processState, config);
+  admin.getSettings = () => active.config.settings;
   admin.api = {
     store: processState.store,
     log,
@@ -292,6 +315,11 @@ export class Gateway {
     return this.#parts.active.config.settings;
   }
 
+  /** For the console, which the supervisor serves. */
+  findRecentEvents(query: RecentEventsQuery): RecentEventsResult {
+    return this.#parts.foundation.recentEvents?.find(query) ?? NO_RECENT_EVENTS;
+  }
+
   /** After log rotation: reopens the audit file. */
   reopenFiles(): void {
     this.#parts.foundation.audit.reopen();
@@ -342,7 +370,7 @@ export class Gateway {
     // Without a pre-stop time, requests may still be in flight on idle connections.
     const seconds = Math.max(this.settings().shutdown.preStop, 2 * IDLE_CLOSE_SECONDS);
     if (this.#preStop === undefined)
-      this.#parts.foundation.log.info('shutdown_announced', { preStopSeconds: seconds });
+      this.#parts.foundation.log.info('shutdown_announced', { pre_stop_seconds: seconds });
     this.#announceShutdown(seconds);
   }
 
@@ -365,7 +393,7 @@ export class Gateway {
     foundation.admin.isDraining = true;
     const { shutdown } = active.config.settings;
     const { preStop = shutdown.preStop, drain = shutdown.drain } = options;
-    foundation.log.info('draining', { preStopSeconds: preStop, drainSeconds: drain });
+    foundation.log.info('draining', { pre_stop_seconds: preStop, drain_seconds: drain });
     if (preStop > 0) {
       this.#announceShutdown(preStop);
       await Promise.race([this.#preStop, pause(preStop * 1_000, undefined, { ref: false })]);

@@ -2,6 +2,7 @@ import type { Settings } from '../config/schema.ts';
 import { StartError } from '../lib/start-error.ts';
 import { createLogger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
+import type { ReportProgress } from '../ports/progress.ts';
 import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
 import { KEEP_FOREVER, KEYS_NOTE, MIGRATION_NOTE } from '../ports/store.ts';
 import { type OpenedBackup, openBackup } from '../stores/embedded/backup.ts';
@@ -18,7 +19,7 @@ export interface MigrationOptions {
   readonly from: string;
   /** Ignores the MAC of the backup; the MACs of its records are still verified. */
   readonly unauthenticated?: boolean;
-  readonly onProgress?: (records: number) => void;
+  readonly report?: ReportProgress;
 }
 
 export interface MigrationResult extends ImportResult {
@@ -38,7 +39,7 @@ const now = (): number => Date.now() / 1_000;
  * replaces newer records. Until it is complete, gatehouse does not start with this Redis.
  */
 export async function migrateToRedis(options: MigrationOptions): Promise<MigrationResult> {
-  const { settings, from, unauthenticated = false, onProgress = () => {} } = options;
+  const { settings, from, unauthenticated = false, report = () => {} } = options;
   let refused = 0;
   const authenticator = openKeyedAuthenticator(
     settings,
@@ -61,7 +62,7 @@ export async function migrateToRedis(options: MigrationOptions): Promise<Migrati
       }
     },
   };
-  const backup = await openBackup(from, now, { authenticator: records, unauthenticated });
+  const backup = await openBackup(from, now, { authenticator: records, unauthenticated, report });
   try {
     // An interactive command fails instead of retrying.
     const store = await openRedisUnchecked({
@@ -75,7 +76,7 @@ export async function migrateToRedis(options: MigrationOptions): Promise<Migrati
       },
     });
     try {
-      return { ...(await importBackup(store, backup, settings, onProgress)), refused, mac: backup.mac };
+      return { ...(await importBackup(store, backup, settings, report)), refused, mac: backup.mac };
     } finally {
       await store.close();
     }
@@ -88,12 +89,23 @@ async function importBackup(
   store: RedisStore,
   backup: OpenedBackup,
   settings: Settings,
-  onProgress: (records: number) => void,
+  report: ReportProgress,
 ): Promise<ImportResult> {
+  const reportImport = (step: string, total: number) => (done: number) =>
+    report({ step, unit: 'records', done, total });
   const isNew = await prepareTarget(store, backup);
   await openCheckedKeyring(settings, store, now());
-  const revocations = await importRevocations(store, backup.records('revocations'));
-  const records = await importRecords(store, backup.records('grants', 'devices', 'userCodes'), onProgress);
+  const revocations = await importRevocations(
+    store,
+    backup.records('revocations'),
+    reportImport('importing the revocations', backup.countRecords('revocations')),
+  );
+  const kinds = ['grants', 'devices', 'userCodes'] as const;
+  const records = await importRecords(
+    store,
+    backup.records(...kinds),
+    reportImport('importing the records', backup.countRecords(...kinds)),
+  );
   // A new store rejects tokens issued before it, since it cannot know their revocations; here they were imported.
   if (isNew) await store.revocations.acceptEarlierTokens();
   await writeNote(store, MIGRATION_NOTE, { state: 'ended' });

@@ -9,6 +9,7 @@ import { openAuditWebhook } from '../observability/audit-webhook.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import { collectProcessMetrics } from '../observability/process-metrics.ts';
+import type { RecentEvents } from '../observability/recent-events.ts';
 import { openTracer, type Tracer } from '../observability/tracing.ts';
 
 export interface Observability {
@@ -26,12 +27,13 @@ export async function openObservability(
   settings: Settings,
   log: Logger,
   metrics: Metrics,
+  recentEvents?: RecentEvents,
 ): Promise<Observability> {
   const audit = await openConfiguredAuditLog(settings, log, metrics);
   const tracer = openConfiguredTracer(settings, log, metrics);
   const stopProcessMetrics = collectProcessMetrics(metrics);
   return {
-    log: { ...log, audit: (event, fields) => audit.audit(event, fields) },
+    log: withAudit(log, () => audit, recentEvents),
     audit,
     tracer,
     async close() {
@@ -40,6 +42,18 @@ export async function openObservability(
     },
   };
 }
+
+const withAudit = (
+  log: Logger,
+  getAudit: () => AuditLog,
+  recentEvents: RecentEvents | undefined,
+): Logger => ({
+  ...log,
+  audit(event, fields) {
+    recentEvents?.recordAudit(event, fields);
+    getAudit().audit(event, fields);
+  },
+});
 
 /** The supervisor's audit log, which follows reloads. */
 export interface ReloadableAuditLog {
@@ -58,6 +72,7 @@ export async function openReloadableAuditLog(
   settings: Settings,
   log: Logger,
   metrics: Metrics,
+  recentEvents?: RecentEvents,
 ): Promise<ReloadableAuditLog> {
   const serializeAudit = ({ audit }: Settings): string => JSON.stringify(audit);
   let key = serializeAudit(settings);
@@ -78,7 +93,7 @@ export async function openReloadableAuditLog(
     }
   };
   return {
-    log: { ...log, audit: (event, fields) => audit.audit(event, fields) },
+    log: withAudit(log, () => audit, recentEvents),
     reload(newSettings) {
       pendingChanges = pendingChanges.then(() => switchSink(newSettings));
     },

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { type InvalidConfig, type LoadedConfig, logDeprecations } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
 import { StartError } from '../lib/start-error.ts';
@@ -27,6 +28,7 @@ const RETRY_SECONDS = { min: 1, max: 30 };
 export class Reloader {
   readonly #options: ReloaderOptions;
   readonly #watcher: FileWatch;
+  #watchedFiles: readonly string[];
   #running: Promise<void> | undefined;
   #isQueued = false;
   #isClosed = false;
@@ -35,10 +37,22 @@ export class Reloader {
 
   constructor(options: ReloaderOptions) {
     this.#options = options;
-    const { settings, files, log } = options;
-    this.#watcher = new FileWatch(listWatchedFiles(settings, files), () => this.reload('a file changed'), {
+    const { settings, files, gateway, log } = options;
+    this.#watchedFiles = listWatchedFiles(settings, files);
+    // The first start creates the key file, which is no change: it is watched once the gateway has read it.
+    const isKeyFileMissing = !existsSync(settings.keys.file);
+    const watchedFiles = this.#watchedFiles.filter(
+      (file) => !isKeyFileMissing || file !== settings.keys.file,
+    );
+    this.#watcher = new FileWatch(watchedFiles, () => this.reload('a file changed'), {
       onError: (error) => log.warn('watch_failed', errorFields(error)),
     });
+    if (isKeyFileMissing)
+      gateway.then(
+        () => this.#watcher.update(this.#watchedFiles),
+        // Reported by the caller, who opened it.
+        () => {},
+      );
   }
 
   /** Reads and applies the configuration; if it cannot be used, the last good one stays in force. */
@@ -82,7 +96,8 @@ export class Reloader {
         loaded.problems.map(({ path, message }) => `${path}: ${message}`),
       );
     // Even if it cannot be used: a missing file may appear next.
-    this.#watcher.update(listWatchedFiles(loaded.settings, loaded.files));
+    this.#watchedFiles = listWatchedFiles(loaded.settings, loaded.files);
+    this.#watcher.update(this.#watchedFiles);
     try {
       const pendingRestart = await (await gateway).reload(loaded.settings);
       this.#failures = 0;

@@ -4,6 +4,7 @@ import type { RequestOutcome } from '../listener/listener.ts';
 import { createAccessLog, type RequestRecord } from '../observability/access-log.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Metrics, UpstreamErrorKind, UpstreamMetrics } from '../observability/metrics.ts';
+import type { RecentEvents } from '../observability/recent-events.ts';
 import type { Tracer } from '../observability/tracing.ts';
 
 /** Counts, logs and traces a completed request. */
@@ -13,16 +14,19 @@ export interface RequestRecorderDeps {
   readonly log: Logger;
   readonly metrics: Metrics;
   readonly tracer: Tracer | undefined;
+  /** For the console; undefined if it is off. */
+  readonly recentEvents: RecentEvents | undefined;
 }
 
 export function createRequestRecorder(
   { log: settings }: Settings,
-  { metrics, tracer, log }: RequestRecorderDeps,
+  { metrics, tracer, log, recentEvents }: RequestRecorderDeps,
 ): RequestRecorder {
   const writeAccessLog =
     settings.access.enabled && log.output !== undefined
       ? createAccessLog(log.output, settings.access)
       : undefined;
+  const recordRefusal = recentEvents?.createRefusalRecorder(settings.access);
   // Reused, so that recording allocates nothing: readers must not keep it.
   const record = createEmptyRecord();
   return (context, outcome) => {
@@ -35,6 +39,7 @@ export function createRequestRecorder(
       metrics.countRateLimited(record.rule, record.reason.slice(RATE_LIMITED.length));
     if (record.upstream !== undefined) countUpstream(metrics.upstream(record.upstream), record);
     writeAccessLog?.(record);
+    if (record.decision !== 'forwarded') recordRefusal?.(record);
     tracer?.endSpan(record);
   };
 }

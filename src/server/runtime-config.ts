@@ -8,9 +8,10 @@ import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-pr
 import { createUserDirectory } from '../identity/user-directory.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { StartError } from '../lib/start-error.ts';
+import { createRootPage } from '../pages/root-page.ts';
 import { createPages } from '../pages/router.ts';
 import { sessionCookieName } from '../pages/session.ts';
-import { createTheme } from '../pages/views/theme.ts';
+import { createTheme, type Theme } from '../pages/views/theme.ts';
 import type { FastPathConfig } from '../proxy/downstream/fast-path-config.ts';
 import type { PolicyContext } from '../proxy/policy/authorize.ts';
 import { ForwardAuth } from '../proxy/policy/forward-auth.ts';
@@ -89,6 +90,9 @@ interface BuildContext {
 
 const REALM = 'gatehouse';
 
+const getServicePath = ({ service }: Settings): string => service.paths[0] ?? '/authsvc';
+const getPagesPath = (settings: Settings): string => `${getServicePath(settings)}/device`;
+
 /** Throws a `StartError` with all problems when the settings cannot be used. */
 export async function buildRuntimeConfig(
   settings: Settings,
@@ -122,7 +126,8 @@ export async function buildRuntimeConfig(
   };
   const service = createTokenApiService(context);
   const providers = withStartError(() => createOpenIdProviders(settings));
-  const proxy = createRequestProxy(context);
+  const theme = withStartError(() => createTheme(settings.pages));
+  const proxy = createRequestProxy(context, theme);
   const router = createServiceRouter({
     settings,
     service,
@@ -137,7 +142,7 @@ export async function buildRuntimeConfig(
       proofs: createTokenRequestProofs(settings, proxy.policy, processState),
       findAudiences: (resource) => proxy.resourceMetadata?.findAudiences(resource),
     },
-    pages: createConfirmationPages(context, service, providers),
+    pages: createConfirmationPages(context, service, providers, theme),
     pagesOrigin: getPagesOrigin(settings),
     forwardAuth: createForwardAuthEndpoint(context, proxy),
     proxy,
@@ -250,12 +255,11 @@ function createBuildContext(
 
 function createTokenApiService(buildContext: BuildContext): TokenApiService {
   const { settings, processState, certificates, grantDeps, rateLimits } = buildContext;
-  const [path = '/authsvc'] = settings.service.paths;
   return {
     grantDeps,
     publicUrl: settings.publicUrl,
     pagesUrl: getPagesOrigin(settings).url,
-    path,
+    path: getServicePath(settings),
     bodyTimeout: settings.limits.headerTimeout,
     rateLimits,
     getCertificate: certificates.get,
@@ -269,12 +273,13 @@ function createConfirmationPages(
   { settings, processState, certificates, grantDeps, rateLimits }: BuildContext,
   service: TokenApiService,
   providers: readonly OpenIdProvider[],
+  theme: Theme,
 ): ReturnType<typeof createPages> {
   return createPages({
     grantDeps,
-    theme: withStartError(() => createTheme(settings.pages)),
+    theme,
     providers,
-    basePath: `${service.path}/device`,
+    basePath: getPagesPath(settings),
     url: service.pagesUrl,
     sessionLifetime: settings.device.sessionLifetime,
     bodyTimeout: service.bodyTimeout,
@@ -314,7 +319,17 @@ const buildHeaderSettings = (settings: Settings) => {
   };
 };
 
-function createRequestProxy(buildContext: BuildContext): ReverseProxy {
+function buildRootPage(settings: Settings, theme: Theme): NonNullable<ProxyDeps['renderRootPage']> {
+  const { url, host } = getPagesOrigin(settings);
+  const base = `${host === undefined ? '' : url}${getPagesPath(settings)}`;
+  return createRootPage({
+    theme,
+    ...(settings.device.enabled && { deviceUrl: base }),
+    ...(theme.myGrants && { grantsUrl: `${base}/grants` }),
+  });
+}
+
+function createRequestProxy(buildContext: BuildContext, theme: Theme): ReverseProxy {
   const { settings, processState, keyring, certificates, grantDeps, rules, quotas } = buildContext;
   const { store, now, log, metrics } = processState;
   const { integrations } = grantDeps;
@@ -334,6 +349,7 @@ function createRequestProxy(buildContext: BuildContext): ReverseProxy {
         hosts: settings.hosts,
         resourceMetadata: buildResourceMetadata(settings),
         realm: REALM,
+        renderRootPage: buildRootPage(settings, theme),
         headers: buildHeaderSettings(settings),
         maxBodyBytes: settings.limits.body,
         readAccessToken: createTokenReader(buildContext),

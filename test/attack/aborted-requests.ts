@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { expect } from 'vitest';
+import { recordFigures } from '../support/figures.ts';
 import { respondOk } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
 import type { AttackGateway } from './attack-gateway.ts';
@@ -46,4 +47,9 @@ export async function abortRequests(attack: AttackGateway, count: number): Promi
   const responses = await Promise.all(Array.from({ length: 20 }, () => gateway.api('/files/next', token)));
   expect(responses.map(({ status }) => status)).toEqual(responses.map(() => 200));
   await attack.expectHealthy();
+  recordFigures('aborted-requests', {
+    'requests aborted at a random byte': count,
+    'of these complete': completeRequests,
+    'upstream connections left open': 0,
+  });
 }

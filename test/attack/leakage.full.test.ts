@@ -1,3 +1,3 @@
 import { testLeakage } from './leakage.ts';
 
-testLeakage(40);
+testLeakage(Number(process.env['LEAKAGE_ROUNDS'] ?? 40));

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { expect, test } from 'vitest';
+import { recordFigures } from '../support/figures.ts';
 import type { ProxyHarness } from '../support/proxy-harness.ts';
 import { connectRaw, isCompleteResponse, rawRequest } from '../support/raw-client.ts';
 import type { RecordingUpstream, Responder } from '../support/recording-upstream.ts';
@@ -56,6 +57,12 @@ export function testTruncated({ upstream, proxy }: Harness, requests: number): v
           counts[result] += 1;
       expect(counts.complete).toBe(0);
       expect(counts.truncated).toBeGreaterThanOrEqual((requests * 3) / 4);
+      recordFigures('truncations', {
+        'truncated responses of the upstream': requests,
+        'truncated for the client as well': counts.truncated,
+        'reset before the head, hence 502': counts.rejected,
+        'passed on as complete': counts.complete,
+      });
     },
   );
 }

@@ -1,11 +1,12 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import type { TcpFault } from '../support/faulty-relay.ts';
+import { recordFigures } from '../support/figures.ts';
 import type { Reply } from '../support/https-client.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
 import { type Fleet, type Replica, retryWhileTemporary, startFleet } from './fleet.ts';
-import { createCloser, report } from './report.ts';
+import { createCloser } from './support.ts';
 
 const LEASE = 3;
 
@@ -151,7 +152,7 @@ export function testDisconnectedReplica({ faults, rounds }: DisconnectOptions): 
             observations.slice(findFirstRefusal(observations)).filter(({ status }) => status === 200),
           ).toEqual([]);
       }
-      report(`partitioned-${fault.replace(' ', '-')}`, {
+      recordFigures(`partitioned-${fault.replace(' ', '-')}`, {
         partitions: rounds,
         'lease, s': LEASE,
         'ack: everywhere responded after, s': waits.map((wait) => (wait / 1_000).toFixed(1)).join(' '),

@@ -41,7 +41,10 @@ export interface Fleet {
 }
 
 export interface FleetOptions {
+  /** The port of the server behind the relays. */
   readonly redis: number;
+  /** Connects without relays, to Sentinels or a Cluster. */
+  readonly url?: string;
   readonly size?: number;
   readonly store?: SettingsInput['store'];
   readonly change?: (settings: SettingsInput) => SettingsInput;
@@ -72,7 +75,8 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
   const starting = Array.from({ length: size }, async (_, name) => {
     const relay = await startFaultyRelay(redis, options.tap?.(name));
     relays.push(relay);
-    const args = options.set?.(name) ?? [];
+    const url = options.url ?? `redis://127.0.0.1:${relay.port}/0`;
+    const args = [`store.url=${url}`, ...(options.set?.(name) ?? [])];
     return startReplica({ folder, name, relay, args, endedProcesses, call: { connections, seconds } });
   });
   const replicas = await Promise.all(starting).catch(async (error: unknown) => {
@@ -126,8 +130,7 @@ async function startReplica({
   endedProcesses,
   call,
 }: ReplicaOptions): Promise<Replica> {
-  const launch = (): Promise<ServeProcess> =>
-    startServe(folder, { set: [`store.url=redis://127.0.0.1:${relay.port}/0`, ...args] });
+  const launch = (): Promise<ServeProcess> => startServe(folder, { set: args });
   let running = await launch();
   let caller = createCaller(folder, running.port, call);
   let startCount = 1;

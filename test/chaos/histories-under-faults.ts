@@ -3,12 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { recordFigures } from '../support/figures.ts';
 import { until } from '../support/serve-process.ts';
 import { type Fleet, type Replica, startFleet } from './fleet.ts';
 import { createSubjects, type History, runHistory } from './histories.ts';
 import { checkGrant } from './linearizability.ts';
 import { type RedisPair, startRedisPair } from './redis-pair.ts';
-import { createCloser, pick, randomFrom, report } from './report.ts';
+import { createCloser, pick, randomFrom } from './support.ts';
 
 /** Histories of three replicas on a Redis primary and its replica under faults. */
 export interface Histories {
@@ -146,7 +147,7 @@ export function testHistories({ histories, operations, seed, faults = ALL_FAULTS
       writeFileSync(file, JSON.stringify({ ...history, problems }, undefined, 1));
       violations.push(`seed ${seed + number}, ${file}: ${problems.join('; ')}`);
     }
-    report('histories', {
+    recordFigures('histories', {
       'first seed': seed,
       histories: histories,
       operations: total.operations,

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import type { History } from './histories.ts';
 import { checkHistory, testHistories } from './histories-under-faults.ts';
-import { count, SEED } from './report.ts';
+import { count, SEED } from './support.ts';
 
 /**
  * `SEED=… HISTORIES=…` repeats the actions of clients and faults, `FAULT=failover` injects only that fault,

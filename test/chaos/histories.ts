@@ -12,7 +12,7 @@ import { until } from '../support/serve-process.ts';
 import { ALICE } from '../support/test-gateway.ts';
 import { type Fleet, isInvalidGrant, isTemporary, type Replica } from './fleet.ts';
 import type { Operation } from './linearizability.ts';
-import { pick } from './report.ts';
+import { pick } from './support.ts';
 
 /** One grant of a history, and the tokens that clients have received for it. */
 export interface Subject {

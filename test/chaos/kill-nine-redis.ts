@@ -1,9 +1,10 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { recordFigures } from '../support/figures.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
 import { type Fleet, isTemporary, type Replica, retryWhileTemporary, startFleet } from './fleet.ts';
-import { createCloser, pick, randomFrom, report } from './report.ts';
+import { createCloser, pick, randomFrom } from './support.ts';
 
 /** Seconds in which a lost response can be requested again. */
 const WINDOW = 30;
@@ -146,7 +147,7 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
       expect(new Set(responses.map(({ json }) => json['refresh_token'])).size).toBe(1);
     }
     expect(fleet.countAudits('refresh_reuse')).toBe(0);
-    report('kill-nine-redis', {
+    recordFigures('kill-nine-redis', {
       seed,
       kills: kills,
       'refreshes acknowledged': clients.reduce((sum, client) => sum + client.refreshes, 0),

@@ -1,5 +1,5 @@
 import { testKillNine } from './kill-nine.ts';
-import { count } from './report.ts';
+import { count } from './support.ts';
 
 testKillNine({
   kills: count('KILLS', 6, 50),

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { checkGrant, type Operation } from './linearizability.ts';
-import { randomFrom } from './report.ts';
+import { randomFrom } from './support.ts';
 
 type PartialOperation = Partial<Operation> & Pick<Operation, 'kind' | 'outcome'>;
 

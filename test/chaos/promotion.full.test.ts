@@ -1,4 +1,4 @@
 import { testPromotion } from './promotion.ts';
-import { count } from './report.ts';
+import { count } from './support.ts';
 
 testPromotion({ rounds: count('PARTITIONS', 3, 20), clients: 8, revocations: 10 });

@@ -17,7 +17,10 @@ routes: [{ path: /open, public: true, ${route} }]
   );
   const { code, stderr } = await runCommand(['check', '-c', file, '--set', 'pages.url=shared']);
   expect(code).toBe(0);
-  return stderr.split('\n').filter((line) => line.includes('methods'));
+  return stderr
+    .split('\n')
+    .filter((line) => line.includes('methods'))
+    .map((line) => line.replace(/ \(line 5\)$/, ''));
 };
 const describeUnknown = (at: string, name: string): string =>
   `warning: ${at}: ${name} is not a known HTTP method, and HTTP/1.1 requests with it are rejected`;

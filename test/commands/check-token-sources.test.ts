@@ -9,7 +9,12 @@ const ACCESS = 'access: [{ directory: staff }]';
 const OPENID =
   'signIn: { openid: { corp: { title: Corp, issuer: "https://id.test", clientId: a, directory: staff, means: userName } } }';
 
-async function check(integration: string, rest = '', route = 'requires: files'): Promise<readonly string[]> {
+async function check(
+  integration: string,
+  rest = '',
+  route = 'requires: files',
+  isDisabled = false,
+): Promise<readonly string[]> {
   const file = join(testFolder(), 'gatehouse.yaml');
   writeFileSync(
     file,
@@ -17,7 +22,7 @@ async function check(integration: string, rest = '', route = 'requires: files'):
 publicUrl: https://gate.test
 listen: { behindTls: true }
 upstreams: { default: { url: "http://127.0.0.1:9" } }
-directories: { staff: { label: local, users: [{ name: carol }] } }
+directories: { staff: { label: local, users: [{ name: carol, disabled: ${isDisabled} }, { name: dave, groups: [former], disabled: true }] } }
 integrations: [{ clientId: files, scope: files${integration === '' ? '' : `, ${integration}`} }]
 routes: [{ path: /files, ${route} }]
 ${rest}
@@ -32,6 +37,7 @@ test.each([
   ['a person without a password', ACCESS],
   ['only device authorization', `${ACCESS}, grants: [device]`],
   ['only certificates', `${ACCESS}, grants: [certificate]`],
+  ['access only for certificates, and no issuer', 'access: [{ directory: staff, grants: [certificate] }]'],
 ])('check warns if there is no way to obtain a token: %s', async (_, integration) => {
   expect(await check(integration)).toHaveLength(1);
 });
@@ -51,11 +57,18 @@ test.each([
     'device: { enabled: false }',
   ],
   ['no access', '', ''],
+  ['access only for a grant type that is off', 'access: [{ directory: staff, grants: [certificate] }]', ''],
+  ['access only for a group of a disabled user', 'access: [{ groups: [former] }]', ''],
 ])('check names the integrations if they are the reason: %s', async (_, integration, rest) => {
   const [warning, ...more] = await check(integration, `${OPENID}\n${rest}`);
   expect(warning).toContain('integrations: none of them can obtain a token');
   expect(warning).not.toContain('is empty');
   expect(more).toEqual([]);
+});
+
+test('check warns if every user is disabled', async () => {
+  const [warning] = await check(ACCESS, OPENID, 'requires: files', true);
+  expect(warning).toContain('directories: every user is disabled');
 });
 
 test('check does not warn if no route requires a token', async () => {

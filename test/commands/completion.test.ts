@@ -75,6 +75,7 @@ test('a subcommand offers only the options that apply to it', async () => {
   expect(await completeOne('keys', 'list', '--')).toEqual(['--help', '--output', '--trace']);
   expect(await completeOne('keys', '--algorithm', 'ES256', 'new', '--')).toEqual([
     '--algorithm',
+    '--config',
     '--help',
     '--output',
     '--trace',

@@ -64,6 +64,9 @@ export const walkThrough = (shell: string, curl: boolean): object =>
       expect(called).toMatch(/\[200\]\n$/);
       const [refused = ''] = await paste(3);
       expect(refused).toMatch(/"error":"insufficient_scope".*\[403\]\n$/);
+      await until('the refusal is shown', () =>
+        /request refused: POST \/reports \(403\): \S.*, alice, report-runner\n/.test(demo.printed()),
+      );
     });
 
     test('a revocation invalidates the token', async () => {
@@ -106,13 +109,17 @@ export const walkThrough = (shell: string, curl: boolean): object =>
       expect(granted).toMatch(/^\{"access_token":"[^"]+".*"identity":"local:\{[^}]+\}"\} {2}\[200\]\n$/);
     });
 
-    test.runIf(curl)('no other user can read its folder, and no second demo can use it', async () => {
+    test.runIf(curl)('no other user can read its folder, and a second demo uses another one', async () => {
       for (const entry of readdirSync(demo.folder, { recursive: true, withFileTypes: true })) {
         const mode = statSync(join(entry.parentPath, entry.name)).mode & 0o777;
         expect([entry.name, mode.toString(8)]).toEqual([entry.name, entry.isDirectory() ? '700' : '600']);
       }
       expect((statSync(demo.folder).mode & 0o777).toString(8)).toBe('700');
-      const second = spawnDemo(folder, { args: PORTS });
+      const other = await startDemo(folder, { args: [] });
+      onTestFinished(async () => void (await other.stop()));
+      expect(other.printed()).toContain(`${demo.folder}-2\n`);
+      expect(other.url).not.toBe(demo.url);
+      const second = spawnDemo(folder, { args: ['--folder', '.gatehouse', ...PORTS] });
       onTestFinished(() => void second.child.kill('SIGKILL'));
       await until('the second demo has exited', () => second.child.exitCode !== null);
       expect(second.child.exitCode).toBe(78);

@@ -95,9 +95,15 @@ describe('version and help', () => {
     ['standard output is not a terminal', { isTerminal: false, env: { TERM: 'xterm' } }],
     ['NO_COLOR is set', { isTerminal: true, env: { TERM: 'xterm', NO_COLOR: '1' } }],
     ['TERM is dumb', { isTerminal: true, env: { TERM: 'dumb' } }],
+    ['FORCE_COLOR is 0', { isTerminal: true, env: { TERM: 'xterm', FORCE_COLOR: '0' } }],
   ])('there are no escape sequences if %s', async (_condition, options) => {
     expect((await runCommand(['help'], options)).stdout).not.toContain(ESCAPE);
     expect((await runCommand(['keys', '--help'], options)).stdout).not.toContain(ESCAPE);
+  });
+
+  test('FORCE_COLOR applies to a pipe, and overrides NO_COLOR as in Node', async () => {
+    const { stdout } = await runCommand(['help'], { env: { FORCE_COLOR: '1', NO_COLOR: '1' } });
+    expect(stdout).toContain(`${ESCAPE}1musage:`);
   });
 
   test.runIf(existsSync('/usr/bin/script'))('the process recognizes a terminal', () => {
@@ -138,7 +144,14 @@ describe('a usage error is one line on standard error and exit code 64', () => {
     [['constructor'], /^gatehouse: unknown command "constructor"/],
     [['--config', 'x'], /^gatehouse: the command comes before its options/],
     [['check', '--confg', 'x'], /^gatehouse check: unknown option --confg; did you mean --config\?/],
-    [['check', '-x'], /^gatehouse check: unknown option -x/],
+    [['check', '-x'], /^gatehouse check: unknown option -x; see gatehouse check --help/],
+    [['check', '-config', 'x'], /^gatehouse check: write --config, with two dashes/],
+    [
+      ['grants', 'revoke', '--identiy', 'x'],
+      /^gatehouse grants: unknown option --identiy; did you mean --identity\?/,
+    ],
+    [['grants', 'list', '--yes'], /^gatehouse grants list: --yes is for revoke/],
+    [['keys', 'list', 'x', '--keep', '1d'], /^gatehouse keys list: --keep is for rotate/],
     [['check', '--config'], /^gatehouse check: option (?:-c|--config) needs a value/],
     [['check', '--trace=1'], /^gatehouse check: option --trace takes no value/],
     [['check', 'a'], /^gatehouse check: unexpected argument "a"; usage: gatehouse check/],
@@ -238,6 +251,7 @@ describe('gatehouse check', () => {
       ok: false,
       configuration: file,
       problems: [{ path: 'listen.prot', message: 'is not a known setting; did you mean "port"?', line: 1 }],
+      warnings: [],
       unchecked: [],
     });
   });
@@ -248,7 +262,7 @@ describe('gatehouse check', () => {
     expect(code).toBe(0);
     expect(stdout.startsWith(`${file}: valid\nnote: store.unauthenticatedRecords: is accept`)).toBe(true);
     expect(stderr).toBe(
-      'warning: integrations[0].access: is empty, so this integration cannot be used\nwarning: routes: is empty, so every request is denied\n',
+      'warning: integrations[0].access: is empty, so this integration cannot be used (line 2)\nwarning: routes: is empty, so every request is denied\n',
     );
   });
 
@@ -376,6 +390,19 @@ describe('gatehouse keys', () => {
     expect(Math.abs((await rotate()) - 300)).toBeLessThan(60);
     expect(Math.abs((await rotate('-c', config)) - 7_200)).toBeLessThan(60);
     expect(Math.abs((await rotate('-c', config, '--publish-before', '10m')) - 600)).toBeLessThan(60);
+  });
+
+  test('new and rotate use the algorithm of the configuration, unless one is given', async () => {
+    const cwd = testFolder();
+    const config = writeConfiguration(`${MINIMAL_CONFIG}keys: { algorithm: ES256 }\n`);
+    const run = async (...args: string[]): Promise<unknown[]> => {
+      const { stdout } = await runCommand(['keys', ...args, '-c', config, '--output', 'json'], { cwd });
+      const { keys } = JSON.parse(stdout) as { readonly keys: readonly Record<string, unknown>[] };
+      return keys.filter(({ use }) => use === 'signing').map(({ algorithm }) => algorithm);
+    };
+    expect(await run('new', 'keys.json')).toEqual(['ES256']);
+    expect(await run('rotate', 'keys.json')).toEqual(['ES256', 'ES256']);
+    expect(await run('rotate', 'keys.json', '--algorithm', 'EdDSA')).toEqual(['ES256', 'ES256', 'EdDSA']);
   });
 
   test('new, rotate and list never print the keys themselves', async () => {

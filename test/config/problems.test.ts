@@ -373,7 +373,12 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [
     `${MINIMAL_CONFIG}upstreams: { default: { url: http://x } }\nroutes: [{ path: /a/**, requires: any-token }, { path: /a/b, public: true }]`,
     'routes[1].path',
-    /is never reached: routes\[0\]/,
+    /is never reached: routes\[0\] \(\/a\/\*\*\) matches all its requests; move this route before it/,
+  ],
+  [
+    `${MINIMAL_CONFIG}upstreams: { default: { url: http://x } }\nroutes: [{ path: /b, public: true }, { path: /a, methods: [GET, PUT], requires: any-token }, { path: /a, methods: [PUT, GET], public: true }]`,
+    'routes[2].path',
+    /is never reached: path, methods and host are the same as routes\[1\]; remove one of the two, or merge them/,
   ],
   [
     `${MINIMAL_CONFIG}log:\n  level: \${NOT_SET}`,
@@ -395,10 +400,9 @@ describe('each problem is reported with its location and the remedy', () => {
 
 describe('text that is not YAML is reported with its line', () => {
   test.each([
-    ['a repeated key', 'log: {}\nlisten: { behindTls: true }\nlog: {}\n', 3, /keys must be unique/],
-    ['a broken mapping', 'listen:\n  port: 1\n  host: a: b\n', 3, /not valid YAML/],
-    ['an unknown tag', 'listen:\n  port: !!js/function 1\n', 2, /not valid YAML: unresolved tag/],
-    ['two documents', 'listen: {}\n---\nlisten: {}\n', 2, /not valid YAML/],
+    ['a broken mapping', 'listen:\n  port: 1\n  host: a: b\n', 3, /put the value in quotes/],
+    ['an unknown tag', 'listen:\n  port: !!js/function 1\n', 2, /in YAML, ! begins a tag/],
+    ['an unknown escape', 'listen:\n  host: "\\q"\n', 2, /not valid YAML: invalid escape/],
   ] as const)('%s', (_name, text, line, words) => {
     const [problem] = loadProblems(text);
     expect(problem?.line).toBe(line);

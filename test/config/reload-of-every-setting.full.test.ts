@@ -149,6 +149,7 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
   publicUrl: 'https://api.example.test',
   'hosts.allowed': ['api.example.test'],
   'admin.hostNames': ['metrics.example.test'],
+  'admin.readOnlyTokenFile': 'data/viewer-token',
   'service.paths': ['/auth'],
   'keys.file': 'data/copy-of-keys.json',
   'store.url': 'redis://127.0.0.1:6379',
@@ -184,6 +185,7 @@ const EXAMPLES: Readonly<Record<string, Tree>> = {
   'pages.url': 'https://pages.example.test',
   'pages.logo': 'logo.svg',
   'pages.accent': '#1d5bb8',
+  'pages.timeZone': 'Europe/Berlin',
   'pages.links.*.url': 'https://imprint.example.test',
   'integrations.*.access.*.identities': ['local:00ff00ff00ff00ff'],
   'integrations.*.access.*.directory': 'staff',
@@ -223,6 +225,10 @@ const TOGETHER: Readonly<
   'limits.routes.*.limit': () => [[['limits', 'routes'], [{ limit: '7/s' }]]],
   'limits.routes.*.burst': () => [[['limits', 'routes'], [{ limit: '9/s', burst: 13 }]]],
   'limits.routes.*.per': () => [[['limits', 'routes'], [{ limit: '9/s', burst: 12, per: 'route' }]]],
+  'admin.tls.operators': () => [
+    [['admin', 'tls', 'operators'], ['CN=alice']],
+    [['admin', 'tls', 'clientCa'], 'ca.pem'],
+  ],
   'listen.behindTls': () => [
     [['listen', 'behindTls'], true],
     [['listen', 'tls'], undefined],

@@ -80,7 +80,7 @@ describe('on the command line', () => {
     const { code, stderr } = await run('check');
     expect(code).toBe(0);
     expect(stderr).toBe(
-      'warning: routes[2].reportOnly: requests to /try/** are never rejected, only logged\n',
+      'warning: routes[2].reportOnly: requests to /try/** are never rejected, only logged (line 6)\n',
     );
   });
 

@@ -16,10 +16,13 @@ interface Locked {
   readonly dev?: boolean;
   readonly hasInstallScript?: boolean;
 }
-const { packages } = JSON.parse(read('package-lock.json')) as {
-  readonly packages: Readonly<Record<string, Locked>>;
-};
-const locked = Object.entries(packages).filter(([path]) => path !== '');
+type LockedPackages = Readonly<Record<string, Locked>>;
+const readLock = (file: string): LockedPackages =>
+  (JSON.parse(read(file)) as { readonly packages: LockedPackages }).packages;
+const listLocked = (packages: LockedPackages): [string, Locked][] =>
+  Object.entries(packages).filter(([path]) => path !== '');
+const packages = readLock('package-lock.json');
+const locked = listLocked(packages);
 const inProduction = locked.filter(([, { dev }]) => dev !== true).map(([path]) => path);
 
 interface Manifest {
@@ -31,16 +34,20 @@ interface Manifest {
 const manifest = JSON.parse(read('package.json')) as Manifest;
 
 describe('the lock file', () => {
-  test('has a SHA-512 of every package, and contains no path or repository dependencies', () => {
-    expect(locked.length).toBeGreaterThan(100);
-    const unchecked = locked.filter(
-      ([, { integrity, resolved = 'https://registry.npmjs.org/', link }]) =>
-        !/^sha512-[A-Za-z0-9+/]{86}==$/.test(integrity ?? '') ||
-        !resolved.startsWith('https://registry.npmjs.org/') ||
-        link === true,
-    );
-    expect(unchecked.map(([path]) => path)).toEqual([]);
-  });
+  test.each(['package-lock.json', 'tools/site/package-lock.json'])(
+    '%s has a SHA-512 of every package, and contains no path or repository dependencies',
+    (file) => {
+      const all = listLocked(readLock(file));
+      expect(all.length).toBeGreaterThan(100);
+      const unchecked = all.filter(
+        ([, { integrity, resolved = 'https://registry.npmjs.org/', link }]) =>
+          !/^sha512-[A-Za-z0-9+/]{86}==$/.test(integrity ?? '') ||
+          !resolved.startsWith('https://registry.npmjs.org/') ||
+          link === true,
+      );
+      expect(unchecked.map(([path]) => path)).toEqual([]);
+    },
+  );
 
   test('pins exactly the versions of package.json', () => {
     const { dependencies, devDependencies, optionalDependencies } = manifest;

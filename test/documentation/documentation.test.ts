@@ -3,42 +3,17 @@ import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { normalize, renderRecording, toLines } from '../../tools/recording.ts';
 import { needs } from '../set-up/programs.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import { type Demo, openTerminal, startDemo, temporaryFolder } from '../support/demo.ts';
 import { createCa, issueServer } from '../support/pki.ts';
 import { PAGES, programs, readBlocks, readPage, runProgram } from './pages.ts';
+import { parseTranscript, toPattern } from './transcripts.ts';
 
 needs('curl');
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-
-interface Exchange {
-  readonly command: string;
-  readonly output: string;
-}
-
-/** Splits a transcript into commands (after `$ `, continued after a backslash) and their output. */
-function parseTranscript(transcript: string): Exchange[] {
-  const exchanges: { command: string; output: string }[] = [];
-  for (const line of transcript.split(/(?<!\\)\n/)) {
-    if (line.startsWith('$ ')) exchanges.push({ command: line.slice(2), output: '' });
-    else {
-      const last = exchanges.at(-1);
-      if (last !== undefined && line !== '') last.output += `${line}\n`;
-    }
-  }
-  return exchanges;
-}
-
-/** `…` matches anything within a line. */
-const toPattern = (expected: string): RegExp =>
-  new RegExp(
-    `^${expected
-      .split('…')
-      .map((text) => RegExp.escape(text))
-      .join('.*')}$`,
-  );
 
 describe('transcripts in the documentation match the real output', () => {
   let demo: Demo;
@@ -112,6 +87,16 @@ describe('transcripts in the documentation match the real output', () => {
     const printed = [...(demo.steps.get(0) ?? []), ...(demo.steps.get(1) ?? [])];
     expect(shown.slice(1, 3)).toEqual(printed.slice(1, 3));
     expect(shown[3]?.split(/\s+/)).toEqual(printed[3]?.split(/\s+/));
+  });
+
+  test('the recording in the README begins like the output of the demo', () => {
+    const readShown = (svg: string): string[] => {
+      const lines = [...svg.matchAll(/<text class="\w+"[^>]*>([^<]*)</g)].map(([, line = '']) => line);
+      return lines.slice(0, 1 + lines.findIndex((line) => line.includes('Events are logged below.')));
+    };
+    const recorded = readShown(readPage('docs/images/demo.svg'));
+    expect(recorded.length).toBeGreaterThan(10);
+    expect(recorded).toEqual(readShown(renderRecording(toLines(normalize(demo.printed(), demo)))));
   });
 });
 

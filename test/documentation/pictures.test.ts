@@ -134,6 +134,13 @@ describe('images in pages', () => {
     ]);
   });
 
+  test('every picture is used by a page', () => {
+    const used = new Set(
+      PAGES.flatMap((name) => listImages(readPage(name)).map(({ path }) => join(dirname(name), path))),
+    );
+    expect([...DRAWINGS, ...SCREENSHOTS].filter((file) => !used.has(file))).toEqual([]);
+  });
+
   test.each(PAGES.filter((name) => listImages(readPage(name)).length > 0))(
     '%s: images exist and have alternative text',
     (name) => {

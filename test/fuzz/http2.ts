@@ -1,4 +1,5 @@
 import { parseArgs } from 'node:util';
+import { recordFigures } from '../support/figures.ts';
 import { fuzzFrames } from './http2-frames.ts';
 import { fuzzHpack } from './http2-hpack.ts';
 import { fuzzMessages } from './http2-messages.ts';
@@ -44,5 +45,6 @@ if (import.meta.main) {
       print,
     );
     print(`${kind}: ${JSON.stringify(result)}`);
+    recordFigures(`http2-${kind}`, { seed: Number(values.seed), ...result, faults: 0 });
   }
 }

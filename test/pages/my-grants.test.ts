@@ -89,9 +89,11 @@ test('an approval is announced until its device has fetched the token, in the la
   await alice.reachReview(pending.user_code);
   await alice.submit(`${BASE}/approve`);
   const waiting = await alice.get(GRANTS);
-  expect(waiting.text).toContain('You approved Report runner. It appears here once');
+  expect(waiting.text).toContain('You approved \u2068Report runner\u2069. It appears here once');
   expect(waiting.text).not.toContain('No apps or devices can act');
-  expect((await alice.open(`${GRANTS}?language=de`)).text).toContain('Sie haben Report runner genehmigt.');
+  expect((await alice.open(`${GRANTS}?language=de`)).text).toContain(
+    'Sie haben \u2068Report runner\u2069 genehmigt.',
+  );
   // It is not shown to another user, or to alice in another browser.
   for (const name of ['bob', 'alice'])
     expect((await (await signIn(name)).get(GRANTS)).text).not.toContain('You approved');
@@ -143,7 +145,7 @@ test('revoking requires confirmation, revokes the grant everywhere and is report
   expect(question.text).toContain('Revoke access?');
   expect(await isRevoked(grant)).toBe(false);
   const list = await alice.submit(`${BASE}/revoke`, { grant: grant.id });
-  expect(list.text).toContain('Access for Report runner was revoked.');
+  expect(list.text).toContain('Access for \u2068Report runner\u2069 was revoked.');
   expect(list.text).not.toContain('See reports');
   expect(await isRevoked(grant)).toBe(true);
   expect(await isRevoked(kept)).toBe(false);

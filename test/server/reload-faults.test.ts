@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import type { Settings } from '../../src/config/schema.ts';
+import { FileWatch } from '../../src/lib/watch-files.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import { Reloader } from '../../src/server/reloader.ts';
@@ -129,4 +130,38 @@ test('a change of any watched file causes a reload', async () => {
     writeFileSync(String(file), 'after');
     await until(`${file} was read again`, () => reloads > index);
   }
+});
+
+test('a first start, which creates the key file, does not reload', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-reload-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const gateway = await startGateway();
+  onTestFinished(() => gateway.close());
+  const [keyFile, config] = [join(folder, 'keys.json'), join(folder, 'gatehouse.yaml')];
+  writeFileSync(config, 'one');
+  const current = gateway.server.settings();
+  const settings: Settings = { ...current, keys: { ...current.keys, file: keyFile } };
+  const lines: string[] = [];
+  const seen: string[] = [];
+  const opening = Promise.withResolvers<{ reload: () => Promise<readonly string[]> }>();
+  const reloader = new Reloader({
+    load: () => ({ ok: true, settings, files: [config], warnings: [], deprecations: [] }) as never,
+    gateway: opening.promise,
+    settings,
+    files: [config],
+    log: createLogger({ level: 'info', format: 'json', write: (line) => lines.push(line) }),
+  });
+  onTestFinished(() => reloader.close());
+  // Created later than that of the reloader, and with the same times: it reports what the other has reported.
+  const watch = new FileWatch([keyFile], (changed) => void seen.push(...changed));
+  onTestFinished(() => watch.close());
+  writeFileSync(keyFile, 'made by the gateway');
+  opening.resolve({ reload: async () => [] });
+  await until('the key file is noticed', () => seen.length > 0);
+  expect(lines).toEqual([]);
+  writeFileSync(config, 'two');
+  await until('the configuration is reloaded', () => lines.length > 0);
+  expect(lines).toHaveLength(1);
+  writeFileSync(keyFile, 'rotated');
+  await until('the rotation is noticed', () => lines.length > 1);
 });

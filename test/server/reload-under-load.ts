@@ -1,8 +1,16 @@
+import { execFile } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
+import { promisify } from 'node:util';
+import { decodeProtectedHeader } from 'jose';
 import { expect, onTestFinished } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { recordFigures } from '../support/figures.ts';
+import type { TokenGrant } from '../support/https-client.ts';
 import { issueServer } from '../support/pki.ts';
 import {
   type Client,
@@ -15,6 +23,9 @@ import {
 } from '../support/serve-process.ts';
 import { type LoadOptions, type SteadyLoad, startSteadyLoad } from '../support/steady-load.ts';
 
+const MAIN = join(import.meta.dirname, '../../src/main.ts');
+const run = promisify(execFile);
+
 /** An API that returns its name and the request headers. */
 const echoHeaders =
   (api: string): RequestListener =>
@@ -23,12 +34,16 @@ const echoHeaders =
   };
 
 /** Starts a gateway that is removed after the test. */
-export async function startReloading(): Promise<{ folder: ServeFolder; server: ServeProcess }> {
+export async function startReloading(
+  changes: SettingsInput = {},
+  prepare: (folder: ServeFolder) => void = () => {},
+): Promise<{ folder: ServeFolder; server: ServeProcess }> {
   const folder = await createServeFolder(
-    (settings) => ({ ...settings, log: { level: 'info', access: { enabled: false } } }),
+    (settings) => ({ ...settings, ...changes, log: { level: 'info', access: { enabled: false } } }),
     echoHeaders('first'),
   );
   onTestFinished(() => folder.remove());
+  prepare(folder);
   return { folder, server: await startServe(folder) };
 }
 
@@ -124,6 +139,12 @@ export async function reloadUnderLoad(rounds: number): Promise<void> {
   expect(load.failures).toEqual([]);
   expect(load.completed()).toBeGreaterThanOrEqual(100);
   expect(await server.stop()).toBe(0);
+  recordFigures('reloads', {
+    'valid configurations': rounds,
+    'invalid configurations': rounds,
+    requests: load.completed(),
+    'failed requests': load.failures.length,
+  });
 }
 
 /** Replaces the server certificate `count` times, each time first without its key. */
@@ -155,6 +176,54 @@ export async function renewCertificatesUnderLoad(count: number): Promise<void> {
   await load.stop();
   expect(load.failures).toEqual([]);
   expect(await server.stop()).toBe(0);
+  recordFigures('certificate-renewals', {
+    certificates: count,
+    'new connections': load.completed(),
+    'failed requests': load.failures.length,
+  });
+}
+
+/** Rotates the keys `times` times with the command. Every token stays valid, whichever key signed or sealed it. */
+export async function rotateKeysUnderLoad(times: number): Promise<void> {
+  const { folder, server } = await startReloading({ keys: { file: 'keys.json' } }, (written) =>
+    writeKeyringFile(written.file('keys.json'), createKeyringFile('EdDSA'), { replace: false }),
+  );
+  const client = connectClient(folder, server);
+  const grants = [await client.grant()];
+  const load = startLoad({
+    port: server.port,
+    ca: folder.ca.pem,
+    path: '/files/1',
+    token: grants[0]?.access_token ?? '',
+  });
+  await load.waitForMore(20);
+  const readKeyId = ({ access_token: token }: TokenGrant): string => String(decodeProtectedHeader(token).kid);
+  const keyIds = new Set(grants.map(readKeyId));
+  for (let time = 0; time < times; time += 1) {
+    const args = ['keys', 'rotate', folder.file('keys.json'), '--publish-before', '0s'];
+    await run(process.execPath, [MAIN, ...args]);
+    const grant = await until('the new key signs tokens', async () => {
+      const made = await client.grant();
+      return !keyIds.has(readKeyId(made)) && made;
+    });
+    keyIds.add(readKeyId(grant));
+    grants.push(grant);
+  }
+  await load.waitForMore(20);
+  await load.stop();
+  expect(load.failures).toEqual([]);
+  for (const { access_token: token, refresh_token: refreshToken } of grants) {
+    expect((await client.getWithToken('/files/1', token)).status).toBe(200);
+    expect((await client.refresh(refreshToken)).status).toBe(200);
+  }
+  expect(keyIds.size).toBe(times + 1);
+  expect(await server.stop()).toBe(0);
+  recordFigures('key-rotations', {
+    rotations: times,
+    'tokens checked, each of another key': keyIds.size,
+    requests: load.completed(),
+    'failed requests': load.failures.length,
+  });
 }
 
 function readServerFingerprint(folder: ServeFolder, server: ServeProcess): Promise<string> {

@@ -82,23 +82,24 @@ function parseSteps(text: string): ReadonlyMap<number, readonly string[]> {
 }
 
 export interface Terminal {
-  /** Runs one command as if it were typed; returns its output. */
-  run(command: string): Promise<string>;
+  /** Runs one command as if it were typed; returns its output. `seconds` is the deadline. */
+  run(command: string, seconds?: number): Promise<string>;
   close(): void;
 }
 
 /** One shell for all commands, so that variables and functions persist. */
-export function openTerminal(shell: string, env: NodeJS.ProcessEnv = {}): Terminal {
-  const child = spawnChild([shell], { env: environment(env) });
+export function openTerminal(shell: string, env: NodeJS.ProcessEnv = {}, cwd?: string): Terminal {
+  const child = spawnChild([shell], { env: environment(env), cwd });
   child.write('exec 2>&1\n');
   let count = 0;
   let seen = 0;
   return {
-    async run(command) {
+    async run(command, seconds) {
       count += 1;
       const mark = `==end of ${count}==`;
       child.write(`${command}\necho '${mark}'\n`);
-      await until(`the shell has run ${command}`, () => child.stdout().includes(`${mark}\n`, seen));
+      const hasRun = (): boolean => child.stdout().includes(`${mark}\n`, seen);
+      await until(`the shell has run ${command}`, hasRun, seconds);
       const end = child.stdout().indexOf(mark, seen);
       const output = child.stdout().slice(seen, end);
       seen = end + mark.length + 1;

@@ -2,6 +2,9 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { type Grant, getGrantRecordExpiry } from '../../src/domain/grant.ts';
+import type { Language } from '../../src/domain/language.ts';
+import type { Messages } from '../../src/pages/views/messages/english.ts';
+import { MESSAGES } from '../../src/pages/views/messages/languages.ts';
 import {
   BASE,
   identityOf,
@@ -24,15 +27,29 @@ export const startStatePages = (): Promise<PagesHarness> =>
         name: 'Example Works',
         logo: 'logo.svg',
         accent: '#0f766e',
+        timeZone: 'Europe/Berlin',
         links: [
-          { text: { en: 'Help', de: 'Hilfe' }, url: 'https://help.example.test/' },
-          { text: { en: 'Privacy', de: 'Datenschutz' }, url: 'https://example.test/privacy' },
+          {
+            text: { en: 'Help', de: 'Hilfe', es: 'Ayuda', fr: 'Aide' },
+            url: 'https://help.example.test/',
+          },
+          {
+            text: { en: 'Privacy', de: 'Datenschutz', es: 'Privacidad', fr: 'Confidentialité' },
+            url: 'https://example.test/privacy',
+          },
         ],
         permissions: {
-          'reports:read': { en: 'look at your sales reports', de: 'Ihre Verkaufsberichte ansehen' },
+          'reports:read': {
+            en: 'look at your sales reports',
+            de: 'Ihre Verkaufsberichte ansehen',
+            es: 'consultar sus informes de ventas',
+            fr: 'consulter vos rapports de vente',
+          },
           'reports:write': {
             en: 'write new sales reports in your name',
             de: 'in Ihrem Namen Verkaufsberichte schreiben',
+            es: 'redactar informes de ventas en su nombre',
+            fr: 'rédiger des rapports de vente en votre nom',
           },
         },
       },
@@ -74,25 +91,71 @@ const pageUrl = ({ pages }: PageContext, path = ''): string => pages.url + BASE 
 export const waitForNavigation = async (page: Page, action: () => Promise<unknown>): Promise<void> => {
   await Promise.all([page.waitForEvent('load'), action()]);
 };
-export const clickButton = (page: Page, name: RegExp | string): Promise<void> =>
-  waitForNavigation(page, () => page.getByRole('button', { name }).click());
-export const followLink = (page: Page, name: RegExp | string): Promise<void> =>
-  waitForNavigation(page, () => page.getByRole('link', { name }).click());
+
+/** The accessible name of a control: an English text is translated to the language of the page. */
+type ControlName = RegExp | string | ((messages: Messages) => string);
+
+async function getControlName(page: Page, name: ControlName): Promise<RegExp | string> {
+  if (name instanceof RegExp) return name;
+  const language = (await page.locator('html').getAttribute('lang')) as Language;
+  return typeof name === 'function' ? name(MESSAGES[language]) : translate(name, language);
+}
+
+/** The text of a language in place of an English one; a text that is not one of the pages' is returned as it is. */
+export function translate(text: string, language: Language): string {
+  const find = (english: unknown, other: unknown): string | undefined => {
+    if (english === text) return other as string;
+    if (typeof english !== 'object' || english === null) return undefined;
+    for (const [key, value] of Object.entries(english)) {
+      const found = find(value, (other as Record<string, unknown>)[key]);
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  };
+  return find(MESSAGES.en, MESSAGES[language]) ?? text;
+}
+
+export const clickButton = async (page: Page, name: ControlName): Promise<void> => {
+  const button = page.getByRole('button', { name: await getControlName(page, name) });
+  await waitForNavigation(page, () => button.click());
+};
+export const followLink = async (page: Page, name: ControlName): Promise<void> => {
+  const link = page.getByRole('link', { name: await getControlName(page, name) });
+  await waitForNavigation(page, () => link.click());
+};
 
 export const getHeading = (page: Page): Promise<string | null> =>
   page.getByRole('heading', { level: 1 }).textContent();
 
+interface BoxedElement {
+  readonly outerHTML: string;
+  readonly parentElement: { closest(selector: string): BoxedElement };
+  getBoundingClientRect(): { readonly left: number; readonly right: number };
+}
+
+/** The elements that exceed the card they are in. */
+export const listOverflowing = (page: Page): Promise<readonly string[]> =>
+  page.locator('main *').evaluateAll((elements) =>
+    (elements as unknown as readonly BoxedElement[])
+      .filter((element) => {
+        const { left, right } = element.getBoundingClientRect();
+        const card = element.parentElement.closest('main, .item, .compare, .note').getBoundingClientRect();
+        return right > left && (left < card.left - 0.5 || right > card.right + 0.5);
+      })
+      .map(({ outerHTML }) => outerHTML.slice(0, 120)),
+  );
+
 export async function submitUserCode(stage: PageContext, code: string): Promise<void> {
   const { page } = stage;
   await page.goto(pageUrl(stage));
-  await page.getByLabel('Code', { exact: true }).fill(code);
-  await clickButton(page, /^(?:Continue|Weiter)$/);
+  await page.locator('#user_code').fill(code);
+  await clickButton(page, 'Continue');
 }
 
 export async function signIn({ page }: PageContext, name = 'alice', password = PASSWORD): Promise<void> {
-  await page.getByLabel(/Username|Benutzername/).fill(name);
-  await page.getByLabel(/Password|Passwort/).fill(password);
-  await clickButton(page, /^(?:Sign in|Anmelden)$/);
+  await page.locator('#user_name').fill(name);
+  await page.locator('#password').fill(password);
+  await waitForNavigation(page, () => page.locator('#password').press('Enter'));
 }
 
 /** Uses up the shared limit of code guesses for users who are not signed in. */
@@ -121,8 +184,12 @@ async function enterCode(stage: PageContext, userCode?: string): Promise<void> {
   await continueSession(stage, browser, '/sign-in');
 }
 
-export async function openReview(stage: PageContext, name = 'alice'): Promise<PendingRequest> {
-  const pending = await stage.pages.requestCodes('reports:read,write;files:read');
+export async function openReview(
+  stage: PageContext,
+  name = 'alice',
+  { scope = 'reports:read,write;files:read', deviceName = 'alice-laptop' } = {},
+): Promise<PendingRequest> {
+  const pending = await stage.pages.requestCodes(scope, { device_name: deviceName });
   const browser = stage.pages.browser();
   await browser.reachReview(pending.user_code, name);
   await continueSession(stage, browser, '/review');
@@ -175,7 +242,7 @@ async function openGrants(stage: PageContext, path = '/grants', name = 'alice'):
 async function openRevocation(stage: PageContext): Promise<void> {
   await createGrants(stage.pages);
   await openGrants(stage);
-  await followLink(stage.page, 'Revoke access for Nightly backup');
+  await followLink(stage.page, ({ grants }) => grants.formatRevokeLabel('Nightly backup'));
 }
 
 /** Reaches a state and clicks a button. */
@@ -296,6 +363,10 @@ export const STATES: Readonly<
       stage.pages.gateway.clock.advance(901);
       await clickButton(stage.page, 'Approve');
     },
+  },
+  root: {
+    heading: 'This is an API',
+    reach: (stage) => stage.page.goto(stage.pages.url),
   },
   'no-such-page': {
     heading: 'Page not found',

@@ -48,7 +48,8 @@ export interface PendingRequest extends DeviceCodes {
 export interface PagesHarness {
   readonly gateway: TestGateway;
   readonly url: string;
-  requestCodes(scope?: string): Promise<PendingRequest>;
+  /** `more`: further parameters of the request. */
+  requestCodes(scope?: string, more?: Readonly<Record<string, string>>): Promise<PendingRequest>;
   readState(pending: PendingRequest): Promise<DeviceRequest['state']>;
   /** Each browser has its own client address, as reported by a trusted proxy. */
   browser(options?: { readonly address?: string; readonly certificate?: IssuedCertificate }): PagesBrowser;
@@ -120,10 +121,10 @@ export async function startPagesHarness(
     gateway,
     url,
     beforeStore: () => {},
-    async requestCodes(scope = 'reports:read,write') {
+    async requestCodes(scope = 'reports:read,write', more = {}) {
       const reply = await gateway.post(
         '/Authorize/Device',
-        { client_id: 'report-runner', scope },
+        { client_id: 'report-runner', scope, ...more },
         { headers: { 'x-forwarded-for': '198.51.100.7' } },
       );
       if (reply.status !== 200) throw new Error(`no device codes: ${reply.status} ${reply.text}`);

@@ -129,7 +129,7 @@ function track(path: string, child: Child, log: readonly LogLine[]): ServeProces
   const started: ServeProcess = {
     pid: Number(line?.['pid']),
     port: Number(line?.['port']),
-    adminPort: Number(line?.['adminPort']),
+    adminPort: Number(line?.['admin_port']),
     workers,
     log,
     errors,

@@ -18,7 +18,7 @@ import { parseAllDocuments } from 'yaml';
 import { crdSchemas } from './crd-schemas.ts';
 
 /**
- * Builds the programs that check charts from sources verified by the Go checksum database, into `$XDG_CACHE_HOME/gatehouse-tools`.
+ * Builds the programs that check charts and workflows from sources verified by the Go checksum database, into `$XDG_CACHE_HOME/gatehouse-tools`.
  * The checks themselves need no network access.
  */
 export const CACHE = join(process.env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'gatehouse-tools');
@@ -33,6 +33,8 @@ const PROGRAMS = [
     version: 'v1.1.2',
     main: 'cmd/helm-unittest',
   },
+  // Checks .github/workflows.
+  { name: 'actionlint', module: 'github.com/rhysd/actionlint', version: 'v1.7.12', main: 'cmd/actionlint' },
 ] as const;
 
 /** The modules and folders that contain the CustomResourceDefinitions. */
@@ -143,7 +145,7 @@ function generateSchemas(): void {
 
 if (import.meta.main) {
   if (!hasGo()) {
-    console.error('Go 1.26 or newer is needed to build helm, kubeconform, kustomize and helm-unittest');
+    console.error(`Go 1.26 or newer is needed to build ${PROGRAMS.map(({ name }) => name).join(', ')}`);
     process.exit(69);
   }
   mkdirSync(CACHE, { recursive: true });

@@ -6,8 +6,18 @@ import type { SoakLoad } from './load.ts';
 /** Size of the token cache: small enough to fill up within the warm-up. */
 const CACHE_SIZE = 200;
 
+interface Clients {
+  /** Open connections. */
+  readonly http1: number;
+  readonly http2: number;
+  /** Clients that open a connection for each request. */
+  readonly fresh: number;
+  /** Between two requests of a client. */
+  readonly pauseMs?: number;
+}
+
 /** Requests over HTTP/1.1 and HTTP/2, grants, refreshes, rejections, new connections. */
-export const mixedLoad: SoakLoad = {
+const createMixedLoad = ({ http1, http2, fresh: freshClients, pauseMs }: Clients): SoakLoad => ({
   change: (settings) => ({
     ...settings,
     log: { level: 'info', access: { enabled: false } },
@@ -28,16 +38,18 @@ export const mixedLoad: SoakLoad = {
       port: server.port,
       ca: folder.ca.pem,
       path: '/health',
-      http1: 4,
-      http2: 2,
+      http1,
+      http2,
+      ...(pauseMs !== undefined && { pauseMs }),
       check: ({ status }) => checkStatus(status, 200, 'steady'),
     });
     const fresh = startSteadyLoad({
       port: server.port,
       ca: folder.ca.pem,
       path: '/files/1',
-      http1: 1,
+      http1: freshClients,
       http2: 0,
+      ...(pauseMs !== undefined && { pauseMs }),
       newConnections: true,
       check: ({ status }) => checkStatus(status, 401, 'without a token'),
     });
@@ -83,4 +95,14 @@ export const mixedLoad: SoakLoad = {
       },
     };
   },
-};
+});
+
+export const mixedLoad: SoakLoad = createMixedLoad({ http1: 4, http2: 2, fresh: 1 });
+
+/** 1,000 open connections, and 20 new ones per second. */
+export const connectionsLoad: SoakLoad = createMixedLoad({
+  http1: 900,
+  http2: 100,
+  fresh: 40,
+  pauseMs: 2_000,
+});

@@ -1,11 +1,17 @@
 import { existsSync, statSync } from 'node:fs';
+import type { FileSetting } from '../../config/load.ts';
 import type { Settings } from '../../config/schema.ts';
+import { formatPath } from '../../config/setting-path.ts';
 import { createUserDirectory } from '../../identity/user-directory.ts';
-import { readSettingFile } from '../../lib/read-file.ts';
+import { findReadProblem, readSettingFile } from '../../lib/read-file.ts';
 import { createTheme } from '../../pages/views/theme.ts';
 import { Fault } from '../../ports/fault.ts';
 import { readUpstreamTlsFiles } from '../../proxy/upstream/tls-files.ts';
-import { checkAdminTokenFile, formatAdminTokenProblem } from '../../server/admin-token.ts';
+import {
+  type AdminTokenSetting,
+  checkAdminTokenFile,
+  formatAdminTokenProblem,
+} from '../../server/admin-token.ts';
 import { listCertificateFiles } from '../../server/build-from-settings.ts';
 import { compareWithStore, listKeyWarnings } from '../../server/keys.ts';
 import { readKeySource } from '../../server/trusted-issuers.ts';
@@ -16,6 +22,27 @@ import { isReadableByOthers, readKeyringFile } from '../../tokens/keyring-file.t
 import { createRecordAuthenticator } from '../../tokens/record-mac.ts';
 import { CertificateFilesError, loadCertificateFiles } from '../../x509/certificate-files.ts';
 import type { Check, CheckResult } from '../check.ts';
+
+/** Created by gatehouse itself, or read only when they are needed. */
+const OPTIONAL_FILES =
+  /^(?:store\.path|keys\.file|admin\.tokenFile|audit\.file|trustedIssuers.*\.bearerTokenFile)$/;
+
+/** Files that must exist, and cannot be read. */
+export function findMissingFiles(
+  { audit, store }: Settings,
+  fileSettings: readonly FileSetting[],
+): readonly string[] {
+  const isUsed = (setting: string): boolean =>
+    !OPTIONAL_FILES.test(setting) &&
+    (audit.sink === 'syslog' || !setting.startsWith('audit.syslog.')) &&
+    (audit.sink === 'webhook' || !setting.startsWith('audit.webhook.')) &&
+    (store.type === 'redis' || !setting.startsWith('store.tls.'));
+  return fileSettings.flatMap(({ path, file }) => {
+    const setting = formatPath(path);
+    const problem = isUsed(setting) ? findReadProblem(file) : undefined;
+    return problem === undefined ? [] : [`${setting}: ${file} ${problem}`];
+  });
+}
 
 export const checkCertificates: Check = async (settings, now) => {
   try {
@@ -112,10 +139,13 @@ export function isNewStore({ type, path }: Settings['store']): boolean {
 /** Files of the admin listener, upstreams, revocation, pages, directories, identity providers and trusted issuers. */
 export const checkFiles: Check = (settings) => {
   const { admin, upstreams, pages, directories, signIn, trustedIssuers, certificates } = settings;
-  const adminToken = checkAdminToken(admin.tokenFile);
+  const adminTokens = [
+    checkAdminToken('admin.tokenFile', admin.tokenFile),
+    checkAdminToken('admin.readOnlyTokenFile', admin.readOnlyTokenFile),
+  ];
   return {
     problems: [
-      ...(adminToken.problems ?? []),
+      ...adminTokens.flatMap(({ problems = [] }) => problems),
       ...Object.entries(upstreams).flatMap(([name, upstream]) =>
         catchProblem(() => readUpstreamTlsFiles(name, upstream)),
       ),
@@ -137,23 +167,24 @@ export const checkFiles: Check = (settings) => {
       ),
     ],
     warnings: [
-      ...(adminToken.warnings ?? []),
+      ...adminTokens.flatMap(({ warnings = [] }) => warnings),
       ...(admin.tls === undefined ? [] : checkKeyFileMode('admin.tls.key', admin.tls.key)),
     ],
   };
 };
 
-function checkAdminToken(file: string): CheckResult {
+function checkAdminToken(setting: AdminTokenSetting, file: string | undefined): CheckResult {
+  if (file === undefined) return {};
   try {
     const found = checkAdminTokenFile(file);
     if (found === undefined) return {};
-    const messages = [formatAdminTokenProblem(found)];
+    const messages = [formatAdminTokenProblem(found, setting)];
     return found.kind === 'fatal' ? { problems: messages } : { warnings: messages };
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     return {
       problems: [
-        `admin.tokenFile: ${file} cannot be read (${code}); run the check as the user that runs gatehouse`,
+        `${setting}: ${file} cannot be read (${code}); run the check as the user that runs gatehouse`,
       ],
     };
   }

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { METHODS as KNOWN_METHODS } from 'node:http';
 import { isIP } from 'node:net';
 import type { Settings } from '../../config/schema.ts';
+import { getTrustDomain, isSpiffeUri } from '../../domain/certificate-uri.ts';
 import {
   getPossiblyIgnoredDifferences,
   normalizePattern,
@@ -62,37 +63,100 @@ export const checkLikelyMistakes: Check = (settings) => {
 
 /** Some way to obtain a token must lead to the routes that require one. */
 export const checkTokenSources: Check = (settings) => {
-  const needsOwnTokens = settings.routes.some(
+  const { certificates, device, integrations, routes, signIn } = settings;
+  const needsOwnTokens = routes.some(
     ({ public: isPublic, issuers }) =>
       isPublic !== true && (issuers === undefined || issuers.includes('own')),
   );
-  if (!needsOwnTokens || settings.integrations.length === 0) return {};
-  const hasCertificates = settings.certificates.issuers.length > 0;
+  if (!needsOwnTokens || integrations.length === 0) return {};
+  const directories = Object.values(settings.directories);
+  const hasCertificates = certificates.issuers.length > 0;
   const hasSignIn =
     hasCertificates ||
-    Object.keys(settings.signIn.openid).length > 0 ||
-    Object.values(settings.directories).some(
+    Object.keys(signIn.openid).length > 0 ||
+    directories.some(
       ({ users, ldap }) =>
         ldap !== undefined ||
-        users.some(({ passwordHash, passwordHashFile }) => passwordHash ?? passwordHashFile),
+        users.some(
+          ({ disabled, passwordHash, passwordHashFile }) =>
+            !disabled && (passwordHash ?? passwordHashFile) !== undefined,
+        ),
     );
-  const isUsable = settings.integrations.some(
-    ({ access, grants, exchange }) =>
+  const hasUsers = directories.some(hasEnabledUsers);
+  const isUsable = integrations.some((integration) => {
+    const { grants, exchange } = integration;
+    const canUse = (grant: GrantType): boolean =>
+      grants.includes(grant) && hasUsers && selectsUsers(integration, grant, settings);
+    return (
       grants.includes('client') ||
       (grants.includes('exchange') && exchange.length > 0) ||
-      (access.length > 0 &&
-        ((grants.includes('certificate') && hasCertificates) ||
-          (grants.includes('device') && hasSignIn && settings.device.enabled))),
-  );
+      (hasCertificates && canUse('certificate')) ||
+      (hasSignIn && device.enabled && canUse('device'))
+    );
+  });
   if (isUsable) return {};
+  if (hasSignIn && directories.length > 0 && !hasUsers)
+    return {
+      warnings: [
+        'directories: every user is disabled, and there is no other way to obtain a token: no client secret and no token exchange',
+      ],
+    };
   return {
     warnings: [
       hasSignIn
-        ? 'integrations: none of them can obtain a token: certificate needs certificates.issuers, device needs device.enabled, both need access, and exchange needs entries in exchange'
-        : 'certificates.issuers: is empty, and there is no other way to obtain a token: no user has a password, and there is no LDAP directory, OpenID provider, client secret or token exchange',
+        ? 'integrations: none of them can obtain a token: certificate needs certificates.issuers, device needs device.enabled, both need access for an enabled user with this grant type, and exchange needs entries in exchange'
+        : 'certificates.issuers: is empty, and there is no other way to obtain a token: no enabled user has a password, and there is no LDAP directory, OpenID provider, client secret or token exchange',
     ],
   };
 };
+
+type Directory = Settings['directories'][string];
+type ConfiguredIntegration = Settings['integrations'][number];
+type GrantType = ConfiguredIntegration['grants'][number];
+
+const hasEnabledUsers = ({ users, derive, ldap }: Directory): boolean =>
+  derive || ldap !== undefined || users.some(({ disabled }) => !disabled);
+
+/** Is there an entry of `access` for this grant type that an enabled user can match? */
+function selectsUsers(
+  { access }: ConfiguredIntegration,
+  grant: GrantType,
+  { directories, signIn }: Settings,
+): boolean {
+  const hasExternalGroups =
+    Object.values(directories).some(({ ldap }) => ldap !== undefined) ||
+    Object.values(signIn.openid).some(({ groups }) => groups !== undefined);
+  const enabledGroups = new Set(
+    Object.values(directories).flatMap(({ users }) =>
+      users.flatMap(({ disabled, groups }) => (disabled ? [] : groups)),
+    ),
+  );
+  return access.some(({ grants, directory, groups, identities }) => {
+    const isForGrant = grants === undefined || grants.some((type) => type === grant);
+    const named = directory === undefined ? undefined : directories[directory];
+    return (
+      isForGrant &&
+      (identities.length > 0 ||
+        (named !== undefined && hasEnabledUsers(named)) ||
+        groups.some((group) => hasExternalGroups || enabledGroups.has(group)))
+    );
+  });
+}
+
+/** SPIFFE IDs of issuers without a trust domain are refused, so their users can never sign in. */
+export const checkSpiffeUsers: Check = ({ certificates, directories }) => ({
+  warnings: certificates.issuers.flatMap(({ identityFrom, trustDomain, directory }, index) => {
+    if ((identityFrom ?? certificates.identityFrom) !== 'uri' || trustDomain !== undefined) return [];
+    const { users = [] } = directories[directory ?? certificates.directory ?? ''] ?? {};
+    const ids = users.flatMap(({ uri }) => (uri !== undefined && isSpiffeUri(uri) ? [uri] : []));
+    const [first] = ids;
+    if (first === undefined) return [];
+    const more = ids.length === 1 ? '' : ` (and ${ids.length - 1} more)`;
+    return [
+      `certificates.issuers[${index}].trustDomain: is not set, so SPIFFE IDs of this issuer are refused, and ${first}${more} can never sign in with it; set trustDomain: ${getTrustDomain(first)} here if this CA issues for that domain`,
+    ];
+  }),
+});
 
 /** Which limits routes have, and what they count. */
 export const checkRouteLimits: Check = (settings) => {

@@ -28,6 +28,7 @@ const EVENT_TEXTS: Readonly<Record<AuditEvent, string>> = {
   record_refused: 'record failed authentication',
   revocations_restored: 'missing revocations restored',
   admin_action: 'admin action',
+  admin_sign_in_failed: 'wrong admin token entered at the console',
   service_started: 'serving',
   service_stopped: 'stopping',
 };
@@ -37,27 +38,83 @@ const OMITTED_EVENTS: ReadonlySet<AuditEvent> = new Set(['service_started', 'ser
 
 const SHOWN_FIELDS = ['act', 'identity', 'client', 'scope', 'reason', 'excess', 'detail'] as const;
 
-/** A short log for the terminal of the walkthrough: one line per audit event, plus warnings and errors. */
+/** A line of the access log. */
+interface LoggedRequest {
+  readonly method?: string;
+  readonly path?: string;
+  readonly status?: number;
+  readonly rule?: string;
+  readonly decision?: string;
+  readonly reason?: string;
+  readonly identity?: string;
+  readonly client?: string;
+}
+
+const REQUEST_TEXTS: Readonly<Record<string, string>> = {
+  refused: 'request refused',
+  would_refuse: 'request would be refused (reportOnly)',
+  failed: 'request failed',
+};
+
+/**
+ * A short log for the terminal of the walkthrough: one line per audit event and per refused request, plus warnings and
+ * errors.
+ */
 export function createDemoLog(
   write: (line: string) => void,
   resolveName: (identity: string) => string,
 ): Logger {
   const logger = createLogger({ level: 'warn', format: 'text', write });
+  const writeLine = (text: string): void => write(`${formatClock()}  ${text}\n`);
   return {
     ...logger,
     info: () => {},
     debug: () => {},
     audit: (event, fields = {}) => {
-      if (!OMITTED_EVENTS.has(event))
-        write(`${formatClock()}  ${EVENT_TEXTS[event]}${formatFields(fields, resolveName)}\n`);
+      if (!OMITTED_EVENTS.has(event)) writeLine(`${EVENT_TEXTS[event]}${formatFields(fields, resolveName)}`);
+    },
+    output: {
+      format: 'json',
+      fields: {},
+      now: Date.now,
+      isEnabled: () => true,
+      write: (line) => {
+        const text = formatRequest(JSON.parse(line) as LoggedRequest, resolveName);
+        if (text !== undefined) writeLine(text);
+      },
     },
   };
 }
 
+/** Undefined for requests that were not refused, and for those of the token service: they have audit events. */
+function formatRequest(
+  {
+    method = '',
+    path = '',
+    status,
+    rule,
+    decision = '',
+    reason = '',
+    identity = '',
+    client = '',
+  }: LoggedRequest,
+  resolveName: (identity: string) => string,
+): string | undefined {
+  const text = REQUEST_TEXTS[decision];
+  if (text === undefined || (rule !== undefined && !rule.startsWith('routes['))) return undefined;
+  const target = printable(`${method} ${path}`.slice(0, 80));
+  const fields = formatFields({ reason, identity, client }, resolveName, ['reason', 'identity', 'client']);
+  return `${text}: ${target} (${status})${fields}`;
+}
+
 const formatClock = (): string => new Date().toISOString().slice(11, 19);
 
-function formatFields(fields: LogFields, resolveName: (identity: string) => string): string {
-  const parts = SHOWN_FIELDS.flatMap((name) => {
+function formatFields(
+  fields: LogFields,
+  resolveName: (identity: string) => string,
+  names: readonly (typeof SHOWN_FIELDS)[number][] = SHOWN_FIELDS,
+): string {
+  const parts = names.flatMap((name) => {
     const value = fields[name];
     if (typeof value !== 'string' || value === '') return [];
     const text = printable(value.slice(0, 120));

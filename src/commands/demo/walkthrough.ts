@@ -24,6 +24,7 @@ export function renderWalkthrough(options: WalkthroughOptions): string {
   return [
     `gatehouse is running: ${url}`,
     `  admin listener  ${options.adminUrl}`,
+    `  console         ${options.adminUrl}/console (token: data/admin-token)`,
     ...(options.apiUrl === undefined ? [] : [`  demo API        ${options.apiUrl}`]),
     `  files           ${folder}`,
     ...(options.renewed === '' ? [] : [`  renewed         ${options.renewed}`]),

@@ -1,6 +1,13 @@
 import { z } from 'zod';
 import { crossCheck } from '../cross-check.ts';
-import { httpsOrLoopback, nonEmptyText, type PathSchema, peers, shortText } from '../units.ts';
+import {
+  durationBetween,
+  httpsOrLoopback,
+  nonEmptyText,
+  type PathSchema,
+  peers,
+  shortText,
+} from '../units.ts';
 
 /** `listen`: the public listener. */
 export function listenSection(path: PathSchema) {
@@ -90,14 +97,23 @@ export const listenRules = [
     if (isSameAddress && listen.port === admin.port && listen.port !== 0)
       report(['admin', 'port'], `is ${admin.port}, which is also listen.port; choose another port`);
   }),
+  crossCheck(['admin'], ({ admin: { tls, tokenFile, readOnlyTokenFile } }, report) => {
+    if (readOnlyTokenFile === tokenFile)
+      report(
+        ['admin', 'readOnlyTokenFile'],
+        'is also admin.tokenFile; viewers and operators need different tokens',
+      );
+    if (tls?.operators !== undefined && tls.clientCa === undefined)
+      report(['admin', 'tls', 'operators'], 'needs admin.tls.clientCa');
+  }),
 ];
 
-/** `admin`: probes, metrics and grant administration, on a listener of their own. */
+/** `admin`: probes, metrics, grant administration and the console, on a listener of their own. */
 export const adminSection = (path: PathSchema) =>
   z.strictObject({
     host: nonEmptyText
       .default('127.0.0.1')
-      .describe('Address of the admin listener: probes, metrics and grant administration.'),
+      .describe('Address of the admin listener: probes, metrics, grant administration and the console.'),
     port: z.int().min(0).max(65_535).default(9443).describe('Port of the admin listener.'),
     hostNames: z
       .array(
@@ -108,20 +124,50 @@ export const adminSection = (path: PathSchema) =>
       )
       .default([])
       .describe(
-        'Host names under which metrics and grant administration may be requested, such as the name of a Prometheus target. IP addresses, `localhost`, `admin.host` and, with `admin.tls`, the names in its certificate are always accepted. Probes accept any name.',
+        'Host names under which metrics, grant administration and the console may be requested, such as the name of a Prometheus target. IP addresses, `localhost`, `admin.host` and, with `admin.tls`, the names in its certificate are always accepted. Probes accept any name.',
       ),
     tokenFile: path
       .prefault('data/admin-token')
       .describe(
-        'Bearer token for grant administration. Created if missing, mode 0600; rejected if other users can read it. Read on every use. Probes and metrics need no token.',
+        'Bearer token for grant administration and the console. Created if missing, mode 0600; rejected if other users can read it. Read on every use. Probes and metrics need no token.',
       ),
+    readOnlyTokenFile: path
+      .exactOptional()
+      .describe(
+        'A second token, for viewers: it shows grants and the console, and cannot revoke. Same rules as for `tokenFile`. If omitted, there is none.',
+      ),
+    console: z
+      .strictObject({
+        enabled: z
+          .boolean()
+          .default(true)
+          .describe(
+            'Serve the operator console at `/console` of the admin listener. Without `admin.tls`, it is served to connections from the same machine only, such as those of `kubectl port-forward`.',
+          ),
+        sessionLifetime: durationBetween(60, 7 * 86_400, 'must be from 1m to 7d')
+          .prefault('8h')
+          .describe('How long a sign-in at the console is valid. An hour without a click ends it earlier.'),
+      })
+      .prefault({})
+      .describe('The web console for operators.'),
     tls: z
       .strictObject({
         certificate: path.describe('Certificate chain of the admin listener, PEM.'),
         key: path.describe('Its private key, PEM.'),
         clientCa: path
           .exactOptional()
-          .describe('CA whose client certificates authorize grant administration without the token.'),
+          .describe(
+            'CA whose client certificates authorize grant administration and the console without the token.',
+          ),
+        operators: z
+          .array(nonEmptyText.max(1_024))
+          .min(1)
+          .exactOptional()
+          .meta({
+            description:
+              'Subjects (RFC 4514, as in the audit log) of client certificates that may revoke; others of `clientCa` may only view. If omitted, all may revoke.',
+            examples: [['CN=alice,O=Example']],
+          }),
       })
       .exactOptional()
       .describe('TLS of the admin listener. If omitted, it uses plain HTTP.'),

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { LANGUAGES, type LocalizedText } from '../../domain/language.ts';
+import { LANGUAGE_NAMES, LANGUAGES, type Language, type LocalizedText } from '../../domain/language.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
 import { parseScope } from '../../domain/scope.ts';
 import { crossCheck } from '../cross-check.ts';
@@ -9,14 +9,13 @@ import { createDirectoryCheck } from './identity.ts';
 /** One text for all languages, or one per language. */
 const localizedText = (maxLength: number) => {
   const message = z.string().trim().min(1).max(maxLength);
+  const describe = (language: Language) =>
+    message.exactOptional().describe(`In ${LANGUAGE_NAMES[language].english}.`);
+  const translations = Object.fromEntries(
+    LANGUAGES.map((language) => [language, describe(language)]),
+  ) as Record<Language, ReturnType<typeof describe>>;
   return z
-    .union([
-      message,
-      z.strictObject({
-        en: message.exactOptional().describe('In English.'),
-        de: message.exactOptional().describe('In German.'),
-      }),
-    ])
+    .union([message, z.strictObject(translations)])
     .transform((text): LocalizedText => (typeof text === 'string' ? { en: text } : (text as LocalizedText)))
     .refine(
       (text) => LANGUAGES.some((language) => text[language] !== undefined),
@@ -28,6 +27,14 @@ const isLink = (text: string): boolean =>
   URL.canParse(text) &&
   /^(?:https?|mailto|tel):$/.test(new URL(text).protocol) &&
   /^[\x21-\x7e]+$/.test(text);
+
+function isTimeZone(text: string): boolean {
+  try {
+    return new Intl.DateTimeFormat('en', { timeZone: text }).resolvedOptions().timeZone !== '';
+  } catch {
+    return false;
+  }
+}
 
 function isScopeItem(text: string): boolean {
   const parsed = parseScope(text);
@@ -66,6 +73,16 @@ export const pagesSection = (path: PathSchema) =>
       .enum(LANGUAGES)
       .default('en')
       .describe('Language for browsers that request none of the available ones.'),
+    timeZone: z
+      .string()
+      .max(64)
+      .refine(isTimeZone, 'must be a time zone such as Europe/Berlin, or UTC')
+      .exactOptional()
+      .meta({
+        description:
+          'Time zone of your users. Times are shown in it and in UTC, dates in it alone. Default: that of the server.',
+        examples: ['Europe/Berlin', 'UTC'],
+      }),
     links: z
       .array(
         z.strictObject({

@@ -125,10 +125,13 @@ export const routeRules = [
       const shadowingIndex = routes
         .slice(0, index)
         .findIndex((earlier) => earlier && shadows(earlier, route, upstreams[earlier.upstream]?.paths));
-      if (shadowingIndex >= 0)
+      const shadowing = routes[shadowingIndex];
+      if (shadowing)
         report(
           ['routes', index, 'path'],
-          `is never reached: routes[${shadowingIndex}] matches all its requests; move this route before it`,
+          shadows(route, shadowing, upstreams[route.upstream]?.paths)
+            ? `is never reached: path, methods and host are the same as routes[${shadowingIndex}]; remove one of the two, or merge them`
+            : `is never reached: routes[${shadowingIndex}] (${shadowing.path}) matches all its requests; move this route before it`,
         );
     });
   }),

@@ -4,6 +4,8 @@ export interface Accent {
   readonly hover: string;
   /** Colour of text on `main`. */
   readonly onMain: string;
+  /** Background of what is to be noticed. */
+  readonly tint: string;
 }
 
 export const MIN_CONTRAST = 4.5;
@@ -53,15 +55,21 @@ function ensureContrast(
   return towards;
 }
 
+const TINT_SHARE = { light: 0.08, dark: 0.1 } as const;
+
+/** `backgrounds`: those of text in this colour. The first one is that of the tinted parts as well. */
 export function createAccent(
   colour: string,
-  backgrounds: readonly string[],
+  backgrounds: readonly [string, ...string[]],
   scheme: 'light' | 'dark',
 ): Accent {
   const towards = scheme === 'light' ? '#000000' : '#ffffff';
-  const main = ensureContrast(colour, backgrounds, towards);
+  const tint = formatHexColour(
+    mixColours(parseHexColour(backgrounds[0]), parseHexColour(colour), TINT_SHARE[scheme]),
+  );
+  const main = ensureContrast(colour, [...backgrounds, tint], towards);
   // Further in the same direction, so the contrast only grows.
   const hover = formatHexColour(mixColours(parseHexColour(main), parseHexColour(towards), 0.18));
   // A colour that contrasts with white (near-black) backgrounds contrasts with white (near-black) text as well.
-  return { main, hover, onMain: scheme === 'light' ? '#ffffff' : '#0b1220' };
+  return { main, hover, onMain: scheme === 'light' ? '#ffffff' : '#0b1220', tint };
 }

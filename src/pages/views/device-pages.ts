@@ -1,4 +1,4 @@
-import { formatUserCode } from '../../domain/device-request.ts';
+import { formatUserCode, MAX_DEVICE_NAME_LENGTH } from '../../domain/device-request.ts';
 import type { Epoch } from '../../domain/epoch.ts';
 import { localize } from '../../domain/language.ts';
 import type { Refusal } from '../../domain/refusal.ts';
@@ -158,16 +158,16 @@ ${refusalText !== undefined && renderAlert(refusalText)}
 <p class="value">${formatUserCode(view.code)}</p>
 <p class="hint">${review.codeHint}</p>
 </section>
+${refusalText === undefined && html`<p class="note">${review.warning}</p>`}
 <h2>${review.may}</h2>
 <ul>
 ${describeScope(request.scope, messages, theme.permissions).map((sentence) => html`<li>${sentence}</li>\n`)}</ul>
 <details><summary>${review.technical}</summary><code>${formatScope(request.scope)}</code></details>
 <dl>
-<div><dt>${review.requestedAt}</dt><dd>${messages.formatAgo(now - request.askedAt)} (${renderTime(request.askedAt)})</dd></div>
+${renderDeviceName(review, request)}<div><dt>${review.requestedAt}</dt><dd>${messages.formatAgo(now - request.askedAt)} ${renderTime(deps, request.askedAt)}</dd></div>
 <div><dt>${review.from}</dt><dd><bdi>${sanitizeText(request.askedFrom, 60)}</bdi></dd></div>
-<div><dt>${messages.expires}</dt><dd>${messages.formatIn(request.expires - now)} (${renderTime(request.expires)})</dd></div>
+<div><dt>${messages.expires}</dt><dd>${messages.formatIn(request.expires - now)} ${renderTime(deps, request.expires)}</dd></div>
 </dl>
-${refusalText === undefined && html`<p class="note">${review.warning}</p>`}
 <div class="choice">
 ${refusalText === undefined && renderButton('/approve', html`<button type="submit">${review.approve}</button>`)}
 ${renderButton('/deny', html`<button class="second" type="submit">${review.deny}</button>`)}
@@ -176,13 +176,20 @@ ${renderSignOut(deps, session, view.displayName, review.notYou)}`,
   };
 }
 
+/** Anyone can send any name with a device request: it identifies nothing. */
+function renderDeviceName({ device, deviceHint }: Messages['review'], request: DeviceApprovalRequest) {
+  const name = sanitizeText(request.deviceName ?? '', MAX_DEVICE_NAME_LENGTH);
+  if (name === '') return undefined;
+  return html`<div><dt>${device}</dt><dd><bdi>${name}</bdi><small>${deviceHint}</small></dd></div>\n`;
+}
+
 function describeRefusal({ messages, theme }: PageDeps, refusal: Refusal): string {
   const { notAllowed } = messages;
   const { reason } = refusal;
   if (reason === 'scope_exceeds_access' || reason === 'scope_exceeds_integration') {
     const excess = parseScope(refusal.excess);
     const text = excess.ok
-      ? describeScope(excess.value, messages, theme.permissions).join('; ')
+      ? describeScope(excess.value, messages, theme.permissions).join(messages.separator)
       : sanitizeText(refusal.excess, 200);
     return notAllowed.scope(text);
   }
@@ -235,9 +242,14 @@ export function redirectPage(
 
 const formatIso = (time: Epoch): string => `${new Date(time * 1_000).toISOString().slice(0, 19)}Z`;
 
-/** In UTC: without a script, the time zone of the reader is unknown. */
-const renderTime = (time: Epoch): Markup =>
-  html`<time datetime="${formatIso(time)}">${formatIso(time).slice(11, 16)} UTC</time>`;
+/** In the configured time zone and in UTC: without a script, the time zone of the reader is unknown. */
+function renderTime({ messages, theme: { timeZone } }: PageDeps, time: Epoch): Markup {
+  const iso = formatIso(time);
+  const local = messages.formatTime(time * 1_000, timeZone);
+  const universal = html`<time datetime="${iso}">${iso.slice(11, 16)} UTC</time>`;
+  const isUniversal = local.startsWith(iso.slice(11, 16));
+  return html`<span class="at">(${!isUniversal && html`<time datetime="${iso}">${local}</time>, `}${universal})</span>`;
+}
 
-export const renderDate = (messages: Messages, time: Epoch): Markup =>
-  html`<time datetime="${formatIso(time)}">${messages.formatDate(time * 1_000)}</time>`;
+export const renderDate = ({ messages, theme }: PageDeps, time: Epoch): Markup =>
+  html`<time class="date" datetime="${formatIso(time)}">${messages.formatDate(time * 1_000, theme.timeZone)}</time>`;

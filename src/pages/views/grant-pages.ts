@@ -4,7 +4,7 @@ import { getIntegrationName } from '../../grants/deps.ts';
 import type { PageDeps } from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import { renderDate, renderForm, renderName, renderSignOut } from './device-pages.ts';
-import { html, type Markup, sanitizeText } from './html.ts';
+import { html, isolateText, type Markup, sanitizeText } from './html.ts';
 import type { Page } from './layout.ts';
 import { describeScope } from './scope-text.ts';
 
@@ -27,8 +27,8 @@ export function grantsPage(deps: PageDeps, session: Session, view: GrantsView): 
     status: 200,
     title: text.title,
     body: html`<h1>${text.title}</h1>
-${view.revokedName !== undefined && html`<p class="note good" role="status">${messages.revoke.done(sanitizeText(view.revokedName))}</p>`}
-${view.pendingName !== undefined && html`<p class="note good" role="status">${text.pending(sanitizeText(view.pendingName))}</p>`}
+${view.revokedName !== undefined && html`<p class="note good" role="status">${messages.revoke.done(isolateText(view.revokedName))}</p>`}
+${view.pendingName !== undefined && html`<p class="note good" role="status">${text.pending(isolateText(view.pendingName))}</p>`}
 ${(view.pendingName === undefined || !isEmpty) && html`<p>${isEmpty ? text.none : text.lead}</p>`}
 ${view.grants.map((grant) => renderGrant(deps, grant))}
 ${view.nextCursor !== undefined && html`<a class="button second" href="${deps.urlFor('/grants')}?after=${encodeURIComponent(view.nextCursor)}">${text.more}</a>`}
@@ -55,7 +55,7 @@ function renderGrantDetails(deps: PageDeps, grant: Grant): Markup {
   const { grants: text } = messages;
   const now = grantDeps.now();
   const formatTimeAgo = (time: number): Markup =>
-    html`${messages.formatAgo(now - time)} (${renderDate(messages, time)})`;
+    html`${messages.formatAgo(now - time)} (${renderDate(deps, time)})`;
   return html`<p class="soft">${text.by[grant.grantType]}${!grantDeps.integrations.has(grant.clientId) && html` · ${text.discontinued}`}</p>
 <p class="label">${text.may}</p>
 <ul>
@@ -63,7 +63,7 @@ ${describeScope(readScope(grant), messages, theme.permissions).map((sentence) =>
 <dl>
 <div><dt>${text.created}</dt><dd>${formatTimeAgo(grant.issuedAt)}</dd></div>
 <div><dt>${text.lastUsed}</dt><dd>${grant.generation > 1 ? formatTimeAgo(grant.rotatedAt) : text.unused}</dd></div>
-<div><dt>${messages.expires}</dt><dd>${messages.formatIn(grant.refreshUntil - now)} (${renderDate(messages, grant.refreshUntil)})</dd></div>
+<div><dt>${messages.expires}</dt><dd>${messages.formatIn(grant.refreshUntil - now)} (${renderDate(deps, grant.refreshUntil)})</dd></div>
 </dl>`;
 }
 

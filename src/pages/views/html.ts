@@ -27,6 +27,9 @@ export function html(strings: TemplateStringsArray, ...values: readonly HtmlValu
   return { markup: strings.map((text, index) => text + renderValue(values[index])).join('') };
 }
 
+/** Sanitized text in FSI and PDI: like `bdi`, where no element can be. */
+export const isolateText = (text: string): string => `\u2068${sanitizeText(text)}\u2069`;
+
 /**
  * Makes untrusted text safe to display: one line of limited length, without control characters, invisible characters,
  * bidirectional formatting and stacked combining marks.

@@ -1,8 +1,7 @@
-import { LANGUAGES, localize } from '../../domain/language.ts';
+import { LANGUAGE_NAMES, LANGUAGES, localize } from '../../domain/language.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { html, type Markup, sanitizeText } from './html.ts';
 import type { Messages } from './messages/english.ts';
-import { LANGUAGE_NAMES } from './messages/languages.ts';
 import type { Theme } from './theme.ts';
 
 export interface Page {
@@ -15,7 +14,7 @@ export interface Page {
   readonly redirectTo?: string;
 }
 
-const createPageHeaders = ({ style, logo }: Theme): Readonly<Record<string, string>> => ({
+export const createPageHeaders = ({ style, logo }: Theme): Readonly<Record<string, string>> => ({
   'content-security-policy': [
     "default-src 'none'",
     `style-src ${style.source}`,
@@ -47,7 +46,7 @@ interface LayoutOptions {
 
 // The meta element relaxes the `Referrer-Policy` header to same-origin: with `no-referrer`, browsers send `Origin: null`
 // with the forms of this page.
-const renderLayout = (
+export const renderLayout = (
   { messages, currentUrl }: LayoutOptions,
   theme: Theme,
   { title, body, redirectTo }: Page,
@@ -76,12 +75,12 @@ const renderFooter = (messages: Messages, currentUrl: string, { links }: Theme):
 ${links.map(({ text, url }) => html`<a href="${url}" rel="noreferrer">${sanitizeText(localize(text, messages.language), 60)}</a>\n`)}<nav class="languages" aria-label="${messages.languageLabel}">${LANGUAGES.map(
   (language) =>
     language === messages.language
-      ? html`<b lang="${language}" aria-current="true">${LANGUAGE_NAMES[language]}</b>`
-      : html`<a href="${currentUrl}?language=${language}" lang="${language}" hreflang="${language}">${LANGUAGE_NAMES[language]}</a>`,
+      ? html`<b lang="${language}" aria-current="true">${LANGUAGE_NAMES[language].own}</b>`
+      : html`<a href="${currentUrl}?language=${language}" lang="${language}" hreflang="${language}">${LANGUAGE_NAMES[language].own}</a>`,
 )}</nav>
 </footer>`;
 
-const DEFAULT_LOGO = html`<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d="M4 21V10a8 8 0 0 1 16 0v11M2 21h20M9 21v-9.5M15 21v-9.5M9 15h6"/></svg>`;
+export const DEFAULT_LOGO = html`<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d="M4 21V10a8 8 0 0 1 16 0v11M2 21h20M9 21v-9.5M15 21v-9.5M9 15h6"/></svg>`;
 
 type ResponseHeaders = Record<string, string | string[]>;
 

@@ -44,6 +44,8 @@ function sortPermissions(permissions: ReadonlySet<string>, messages: Messages): 
   return [...known, ...unknown.toSorted()];
 }
 
-const getVerb = (permission: string, messages: Messages): string =>
-  (Object.hasOwn(messages.permissions, permission) ? messages.permissions[permission] : undefined) ??
-  messages.quote(sanitizeText(permission));
+function getVerb(permission: string, { permissions, quote }: Messages): string {
+  const verbs: Readonly<Record<string, string>> = permissions;
+  const verb = Object.hasOwn(verbs, permission) ? verbs[permission] : undefined;
+  return verb ?? quote(sanitizeText(permission));
+}

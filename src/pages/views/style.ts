@@ -10,31 +10,32 @@ export interface Style {
 
 /** Backgrounds of text in the accent colour. */
 export const BACKGROUNDS = {
-  light: ['#ffffff', '#f3f5f7', '#eef3fa'],
-  dark: ['#1a2027', '#11151a', '#202a36'],
+  light: ['#ffffff', '#f3f5f7'],
+  dark: ['#1a2027', '#11151a'],
 } as const;
 
-const DEFAULT_ACCENT = '#1d5bb8';
+export const DEFAULT_ACCENT = '#1d5bb8';
 
-const renderColours = (accent: string): string => {
+/** Custom properties for both colour schemes. */
+export const renderColours = (accent: string): string => {
   const light = createAccent(accent, BACKGROUNDS.light, 'light');
   const dark = createAccent(accent, BACKGROUNDS.dark, 'dark');
-  const renderAccent = ({ main, hover, onMain }: Accent): string =>
-    `--main:${main};--main-hover:${hover};--on-main:${onMain};--focus:${main}`;
-  return `:root{color-scheme:light dark;--page:#f3f5f7;--card:#fff;--line:#d5dae0;--field:#7a8490;--text:#1a1f26;--soft:#525c68;--tint:#eef3fa;--warn:#fff6e0;--warn-line:#b97a00;--bad:#fdecea;--bad-line:#b3261e;--good:#1b7340;--danger:#b3261e;--danger-hover:#8f1d17;--on-danger:#fff;--shadow:rgba(20,30,45,.05);${renderAccent(light)}}
-@media (prefers-color-scheme:dark){:root{--page:#11151a;--card:#1a2027;--line:#333c47;--field:#8792a0;--text:#e8ecf1;--soft:#aab4c0;--tint:#202a36;--warn:#2f2713;--warn-line:#e0a93a;--bad:#3a1e1c;--bad-line:#ff8a80;--good:#7ddba0;--danger:#ff8a80;--danger-hover:#ffaaa3;--on-danger:#2a0b08;--shadow:rgba(0,0,0,.25);${renderAccent(dark)}}}
+  const renderAccent = ({ main, hover, onMain, tint }: Accent): string =>
+    `--main:${main};--main-hover:${hover};--on-main:${onMain};--focus:${main};--tint:${tint}`;
+  return `:root{color-scheme:light dark;--page:#f3f5f7;--card:#fff;--line:#d5dae0;--field:#7a8490;--text:#1a1f26;--soft:#525c68;--warn:#fff6e0;--warn-line:#b97a00;--bad:#fdecea;--bad-line:#b3261e;--good:#1b7340;--danger:#b3261e;--danger-hover:#8f1d17;--on-danger:#fff;--shadow:rgba(20,30,45,.05);${renderAccent(light)}}
+@media (prefers-color-scheme:dark){:root{--page:#11151a;--card:#1a2027;--line:#333c47;--field:#8792a0;--text:#e8ecf1;--soft:#aab4c0;--warn:#2f2713;--warn-line:#e0a93a;--bad:#3a1e1c;--bad-line:#ff8a80;--good:#7ddba0;--danger:#ff8a80;--danger-hover:#ffaaa3;--on-danger:#2a0b08;--shadow:rgba(0,0,0,.25);${renderAccent(dark)}}}
 `;
 };
 
 const STYLE_RULES = `
 *{box-sizing:border-box}
-html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
+html{-webkit-text-size-adjust:100%;text-size-adjust:100%;accent-color:var(--main)}
 body{margin:0;min-height:100vh;display:flex;flex-direction:column;align-items:center;padding:1rem;background:var(--page);color:var(--text);font:1rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif;overflow-wrap:anywhere}
 .brand{display:flex;align-items:center;gap:.5rem;width:100%;max-width:30rem;padding:.25rem .25rem .75rem;color:var(--soft);font-weight:600}
-.brand svg{width:1.4rem;height:1.4rem;flex:none;color:var(--main)}
+.brand svg{width:1.5rem;height:1.5rem;flex:none;color:var(--main)}
 .brand img{display:block;height:2rem;max-width:10rem;object-fit:contain;flex:none}
 main{width:100%;max-width:30rem;background:var(--card);border:1px solid var(--line);border-radius:1rem;padding:1.25rem;box-shadow:0 1px 2px var(--shadow),0 8px 24px var(--shadow)}
-h1{margin:0 0 .5rem;font-size:1.5rem;line-height:1.25}
+h1{margin:0 0 .5rem;font-size:clamp(1.25rem,5.6vw,1.5rem);line-height:1.25}
 h2{margin:1.25rem 0 .25rem;font-size:1rem}
 p{margin:0 0 1rem}
 .step,.hint,.soft{color:var(--soft);font-size:.9rem}
@@ -45,14 +46,14 @@ p{margin:0 0 1rem}
 .hint{margin:.35rem 0 0}
 .label{margin:.5rem 0 0;font-weight:600}
 label{display:block;font-weight:600;margin:1rem 0 .35rem}
-input[type=text],input[type=password]{display:block;width:100%;min-height:3rem;padding:.5rem .75rem;font:inherit;color:inherit;background:var(--card);border:1px solid var(--field);border-radius:.5rem}
+input[type=text],input[type=password]{display:block;width:100%;min-height:3rem;padding:.5rem .75rem;font:inherit;color:inherit;caret-color:var(--main);background:var(--card);border:1px solid var(--field);border-radius:.5rem}
 input.code{font:600 1.5rem/1.2 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;letter-spacing:.12em;text-transform:uppercase;text-align:center;min-height:3.5rem}
 input[aria-invalid]{border-color:var(--bad-line);border-width:2px}
-button,.button{display:block;width:100%;min-height:3rem;margin:1.25rem 0 0;padding:.6rem 1rem;font:inherit;font-weight:600;text-align:center;text-decoration:none;color:var(--on-main);background:var(--main);border:1px solid var(--main);border-radius:.5rem;cursor:pointer}
+button,.button{display:flex;align-items:center;justify-content:center;width:100%;min-height:3rem;margin:1.25rem 0 0;padding:.6rem 1rem;font:inherit;font-weight:600;text-align:center;text-decoration:none;color:var(--on-main);background:var(--main);border:1px solid var(--main);border-radius:.5rem;cursor:pointer}
 button:hover,.button:hover{background:var(--main-hover);border-color:var(--main-hover)}
-button.second,.button.second{color:var(--text);background:transparent;border-color:var(--field)}
+button.second,.button.second{color:var(--text);background:var(--card);border-color:var(--field)}
 button.second:hover,.button.second:hover{background:var(--tint)}
-button.link{display:inline-block;width:auto;min-height:2.75rem;margin:0;padding:.25rem 0;color:var(--main);background:none;border:0;text-decoration:underline;text-underline-offset:.2em}
+button.link{display:inline-flex;justify-content:start;width:auto;text-align:start;min-height:2.75rem;margin:0;padding:.25rem 0;color:var(--main);background:none;border:0;text-decoration:underline;text-underline-offset:.2em}
 button.link:hover{background:none;text-decoration-thickness:2px}
 a{color:var(--main);text-underline-offset:.2em}
 a.quiet{display:inline-block;padding:.6rem 0}
@@ -60,24 +61,26 @@ a.quiet{display:inline-block;padding:.6rem 0}
 .note{margin:1rem 0 0;padding:.7rem .9rem;border-left:4px solid var(--warn-line);border-radius:.35rem;background:var(--warn)}
 .note+p{margin-top:1rem}
 .note.bad{border-color:var(--bad-line);background:var(--bad)}
-.compare{margin:1rem 0 0;padding:.8rem;border-radius:.6rem;background:var(--tint);text-align:center}
+.compare{margin:1rem 0 0;padding:.8rem;border:1px solid transparent;border-radius:.6rem;background:var(--tint);text-align:center}
 .compare h2{margin:0;font-size:.9rem;color:var(--soft)}
 .compare .value{margin:.1rem 0;font:600 1.75rem/1.3 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;letter-spacing:.08em}
 .compare .hint{margin:0}
 ul{margin:.25rem 0 0;padding:0 0 0 1.25rem}
 li{padding:.1rem 0}
 details{margin:.5rem 0 0;font-size:.9rem;color:var(--soft)}
-summary{cursor:pointer;padding:.6rem 0;min-height:2.75rem}
-dl{margin:1rem 0 0;border-top:1px solid var(--line)}
-dl div{display:flex;flex-wrap:wrap;gap:0 1rem;padding:.5rem 0;border-bottom:1px solid var(--line)}
-dt{color:var(--soft);flex:0 0 auto;min-width:6rem}
-dd{margin:0;flex:1 1 9rem}
-time{white-space:nowrap}
-.choice{display:flex;flex-direction:column;gap:.75rem;margin:1.25rem 0 0}
-.choice form{flex:1}
+summary{cursor:pointer;padding:.6rem 0;min-height:2.75rem;color:var(--main)}
+dl{display:grid;grid-template-columns:fit-content(40%) 1fr;margin:1rem 0 0;border-top:1px solid var(--line)}
+dl div{display:grid;grid-template-columns:subgrid;grid-column:1/-1;gap:0 1rem;padding:.5rem 0;border-bottom:1px solid var(--line)}
+dt{color:var(--soft);overflow-wrap:break-word}
+dd{margin:0;min-width:0}
+dd small{display:block;color:var(--soft);font-size:.875rem}
+.at,time{display:inline-block}
+time.date{display:inline}
+.choice{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(8rem,100%),1fr));gap:.75rem;margin:.25rem -1.25rem 0;padding:1rem 1.25rem .75rem}
+.choice form{display:grid}
 .choice button,.choice .button{margin:0}
-.choice .button{flex:1}
 .who{display:flex;flex-wrap:wrap;align-items:center;justify-content:space-between;gap:0 1rem;margin:1.25rem 0 0;padding:.5rem 0 0;border-top:1px solid var(--line)}
+.choice+.who{margin-top:.5rem}
 .or{display:flex;align-items:center;gap:.75rem;margin:1.25rem 0 0;color:var(--soft);font-size:.9rem}
 .or::before,.or::after{content:"";flex:1;border-top:1px solid var(--line)}
 .or+form button{margin-top:1rem}
@@ -87,19 +90,22 @@ time{white-space:nowrap}
 .mark.warn{color:var(--warn-line)}
 footer{display:flex;flex-wrap:wrap;gap:0 1.25rem;width:100%;max-width:30rem;padding:.75rem .25rem 0;font-size:.9rem}
 footer a{padding:.65rem 0}
-footer .languages{display:flex;gap:0 1rem;margin-inline-start:auto}
+footer .languages{display:flex;flex-wrap:wrap;gap:0 1rem;margin-inline-start:auto}
 footer b{padding:.65rem 0;font-weight:400;color:var(--soft)}
 .item{margin:1rem 0 0;padding:1rem;border:1px solid var(--line);border-radius:.75rem}
 .item h2{margin:0 0 .25rem;font-size:1.05rem}
 .item dl{margin:.75rem 0 0}
 .item .button{margin:.75rem 0 0}
+.label+.button,.button+.button{margin-top:.75rem}
 .note.good{border-color:var(--good);background:var(--tint)}
 button.danger{background:var(--danger);border-color:var(--danger);color:var(--on-danger)}
 button.danger:hover{background:var(--danger-hover);border-color:var(--danger-hover)}
 @media (prefers-reduced-motion:no-preference){button,.button{transition:background-color .12s,border-color .12s}}
-@media (forced-colors:active){.bar i.on{background:Highlight}.bar i{background:GrayText}}
+@media (min-height:30rem){html{scroll-padding-bottom:5.5rem}.choice{position:sticky;bottom:0;background:linear-gradient(transparent,var(--card) 1rem)}}
+@media (forced-colors:active){.bar i{background:GrayText;forced-color-adjust:none}.bar i.on{background:Highlight}button:not(.second,.link),.button:not(.second){forced-color-adjust:none;color:HighlightText;background:Highlight;border-color:Highlight}.choice{background:Canvas}}
 @media print{footer,.choice{display:none}}
-@media (min-width:40rem){body{padding-top:8vh}main{padding:2rem}.choice{flex-direction:row}}
+@media (min-width:40rem){main{padding:2rem}.choice{margin-inline:-2rem;padding-inline:2rem}}
+@media (min-width:40rem) and (min-height:40rem){body{padding-top:4rem}}
 `;
 
 export function createStyle(accent: string = DEFAULT_ACCENT): Style {

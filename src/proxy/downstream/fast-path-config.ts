@@ -5,6 +5,7 @@ import type { PeerList } from '../../listener/client-address.ts';
 import type { ForwardConfig } from '../exchange.ts';
 import type { PolicyContext } from '../policy/authorize.ts';
 import type { ResourceMetadata } from '../policy/resource-metadata.ts';
+import type { RenderRootPage } from '../policy/root-page.ts';
 import type { ServedHosts } from '../policy/served-hosts.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
@@ -25,6 +26,8 @@ export interface FastPathPolicy extends ForwardConfig {
   ) => PresentedCertificate | undefined | Promise<PresentedCertificate | undefined>;
   /** Undefined: challenges name no metadata. */
   readonly resourceMetadata: ResourceMetadata | undefined;
+  /** Undefined: browsers get JSON as well. */
+  readonly renderRootPage: RenderRootPage | undefined;
   /** Is it ambiguous which client certificate a front proxy forwards? */
   readonly isCertificateAmbiguous: (context: CertificateContext) => boolean;
   readonly isTrustedPeer: (peer: string) => boolean;

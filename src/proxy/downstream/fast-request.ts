@@ -13,6 +13,7 @@ import {
   getLogReason,
   type ProxyRefusal,
 } from '../policy/refusals.ts';
+import { selectRootPage } from '../policy/root-page.ts';
 import { type AllowedRequest, getUpstreamPath } from '../policy/upstream-rewriter.ts';
 import type { RequestBody } from '../request-body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -286,7 +287,7 @@ export class FastRequest implements CompletedRequest, CertificateContext {
     target: RequestTarget | undefined,
     logReason = getLogReason(refusal),
   ): EarlyResponse {
-    const { realm, resourceMetadata, policy } = this.#config;
+    const { realm, resourceMetadata, policy, renderRootPage } = this.#config;
     this.notes.decision = 'refused';
     this.notes.reason = logReason;
     return createRefusalResponse(refusal, {
@@ -296,6 +297,7 @@ export class FastRequest implements CompletedRequest, CertificateContext {
       proofAlgorithms: policy.proofs?.verifier.algorithms,
       requestId: this.id,
       cors: getCorsFields(rule, this.request.rawHeaders),
+      page: selectRootPage(renderRootPage, refusal, target, this.request),
     });
   }
 }

@@ -107,7 +107,7 @@ export type AccessDecision =
   | {
       readonly kind: 'refused';
       readonly refusal: ProxyRefusal;
-      /** Undefined: the request is not authorized by its path. */
+      /** Undefined: the target cannot be read, or is not served here. */
       readonly target?: RequestTarget;
       readonly rule?: AccessRule;
       readonly caller?: Caller;
@@ -139,7 +139,7 @@ export function authorize(
   const { target } = reading;
   const host = target.authority ?? request.host;
   if (policy.pagesHost !== undefined && normalizeHost(host) === policy.pagesHost)
-    return refuseWith({ reason: 'misdirected' });
+    return { kind: 'refused', refusal: { reason: 'misdirected' }, target };
   const rule = rules.match({ method, host, target });
   if (rule === undefined && target.encodedSlash)
     return refuseWith({ reason: 'malformed', detail: 'an encoded slash in the path' });

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { TokenFault } from '../../domain/refusal.ts';
 import { markEndedBySender } from '../../listener/client-error.ts';
+import type { RootPage } from './root-page.ts';
 
 /** Every reason to refuse a proxied request. The table below has the responses. */
 export type ProxyRefusal =
@@ -63,7 +64,7 @@ type ErrorResponses = {
   readonly [R in ProxyRefusal['reason']]: ErrorResponse | ((refusal: RefusalWithReason<R>) => ErrorResponse);
 };
 
-const TOKEN_FAULT_DESCRIPTIONS = {
+export const TOKEN_FAULT_DESCRIPTIONS = {
   malformed: 'The access token is malformed.',
   not_authentic: 'The access token was not issued by this service.',
   expired: 'The access token has expired.',
@@ -284,6 +285,8 @@ export interface RefusalOptions {
   readonly override?: { readonly status: number; readonly close: boolean };
   /** So that pages of other origins can read it. */
   readonly cors?: Readonly<Record<string, string>> | undefined;
+  /** In place of the JSON body. It is the same with and without a route, so it has no CORS fields. */
+  readonly page?: RootPage | undefined;
 }
 
 /** The response to a refused request. */
@@ -291,7 +294,10 @@ export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOpt
   const errorResponse = getErrorResponse(refusal);
   const { status, close = false } = options.override ?? errorResponse;
   const { error, description } = errorResponse;
-  const text = JSON.stringify({ error, error_description: description, request_id: options.requestId });
+  const { text, headers } = options.page ?? {
+    text: JSON.stringify({ error, error_description: description, request_id: options.requestId }),
+    headers: { 'content-type': 'application/json; charset=utf-8' },
+  };
   const wwwAuthenticate = formatChallenge(
     refusal,
     options.realm,
@@ -303,7 +309,7 @@ export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOpt
     text,
     close,
     headers: {
-      'content-type': 'application/json; charset=utf-8',
+      ...headers,
       'x-content-type-options': 'nosniff',
       'x-request-id': options.requestId,
       ...(status === 405 && { allow: SUPPORTED_METHODS }),
@@ -317,7 +323,7 @@ export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOpt
         'ratelimit-policy': refusal.policy,
         ratelimit: refusal.state,
       }),
-      ...options.cors,
+      ...(options.page === undefined && options.cors),
     },
   };
 }

@@ -1,4 +1,5 @@
 import type { Snapshot } from '../../observability/metric-registry.ts';
+import type { RecentEventsQuery, RecentEventsResult } from '../../observability/recent-events.ts';
 import type { DrainOptions } from '../gateway.ts';
 import type { RateLimitRequest, RateLimitResponse } from './rate-limit-ipc.ts';
 
@@ -14,6 +15,7 @@ export type WorkerMessage =
     }
   | { readonly kind: 'overload'; readonly overloaded: boolean }
   | { readonly kind: 'snapshot'; readonly snapshot: Snapshot }
+  | { readonly kind: 'recent_events'; readonly id: number; readonly events: RecentEventsResult }
   | RateLimitRequest;
 
 export type SupervisorMessage =
@@ -22,4 +24,5 @@ export type SupervisorMessage =
   | ({ readonly kind: 'drain' } & DrainOptions)
   | { readonly kind: 'settings'; readonly text: string | undefined }
   | { readonly kind: 'snapshot_request' }
+  | { readonly kind: 'recent_events_request'; readonly id: number; readonly query: RecentEventsQuery }
   | RateLimitResponse;

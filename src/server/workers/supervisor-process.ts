@@ -7,11 +7,16 @@ import { FileWatch } from '../../lib/watch-files.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
 import type { Metrics } from '../../observability/metrics.ts';
 import { collectProcessMetrics } from '../../observability/process-metrics.ts';
+import {
+  createRecentEvents,
+  mergeRecentEvents,
+  type RecentEvents,
+} from '../../observability/recent-events.ts';
 import type { KeyedRecordAuthenticator } from '../../tokens/record-mac.ts';
 import { openSealingKeys } from '../../tokens/sealing-keys.ts';
 import { AdminEndpoint, createEventLoopCheck, listAdminTlsFiles } from '../admin-endpoint.ts';
 import { createAdminLookups } from '../admin-lookups.ts';
-import { ensureAdminToken } from '../admin-token.ts';
+import { ensureAdminTokens } from '../admin-token.ts';
 import { type DrainOptions, logRestartNeeded } from '../gateway.ts';
 import { ensureKeyFile, readKeyFile } from '../keys.ts';
 import { openReloadableAuditLog, type ReloadableAuditLog } from '../observability.ts';
@@ -52,14 +57,15 @@ const now = (): number => Date.now() / 1_000;
 export async function openSupervisor(options: SupervisorOptions): Promise<Supervisor> {
   const { settings, getSettings, metrics } = options;
   await using resources = new AsyncDisposableStack();
-  const audit = await openReloadableAuditLog(settings, options.log, metrics);
+  const recentEvents = settings.admin.console.enabled ? createRecentEvents(now) : undefined;
+  const audit = await openReloadableAuditLog(settings, options.log, metrics, recentEvents);
   // Closed last: it records admin actions until then.
   resources.defer(() => audit.close());
   resources.defer(collectProcessMetrics(metrics));
   const { log } = audit;
   const authenticator = createReportingAuthenticator({ settings, log, metrics, now });
   const pool = createPool(options, audit, authenticator);
-  const admin = createAdminEndpoint(options, log, pool);
+  const admin = createAdminEndpoint(options, log, pool, recentEvents);
   resources.defer(() => admin.close());
   const store = await openStore({
     settings,
@@ -72,6 +78,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   });
   resources.defer(() => store.close());
   admin.store = store;
+  admin.getSettings = getSettings;
   admin.api = {
     store,
     log,
@@ -81,7 +88,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   };
   await ensureKeyFile(settings, store);
   loadKeys(authenticator, settings);
-  ensureAdminToken(settings.admin.tokenFile, log);
+  ensureAdminTokens(settings, log);
   await admin.open();
   // Workers watch the other files.
   const watcher = new FileWatch(listAdminTlsFiles(settings), () => admin.reloadTls(), {
@@ -153,6 +160,7 @@ const createAdminEndpoint = (
   { settings, workers: count, metrics }: SupervisorOptions,
   log: Logger,
   pool: WorkerPool,
+  recentEvents: RecentEvents | undefined,
 ): AdminEndpoint =>
   new AdminEndpoint({
     settings,
@@ -168,6 +176,21 @@ const createAdminEndpoint = (
       createEventLoopCheck(() => pool.isOverloaded()),
     ],
     getSnapshots: async () => [await metrics.snapshot(), ...(await pool.collectSnapshots())],
+    console: {
+      getRecentSnapshots: async () => [await metrics.snapshot(), ...pool.getLastSnapshots()],
+      // The supervisor has audit events of its own: those of operators.
+      findRecentEvents: async (query) =>
+        mergeRecentEvents(
+          [
+            ...(await pool.findRecentEvents(query)),
+            ...(recentEvents === undefined ? [] : [recentEvents.find(query)]),
+          ],
+          query.limit,
+        ),
+      // A change of the others replaces the workers.
+      findPendingRestart: (current) => findRestartChanges(settings, current).filter(isSupervisorSetting),
+      now,
+    },
   });
 
 async function startPool(pool: WorkerPool): Promise<number> {

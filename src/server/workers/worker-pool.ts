@@ -5,6 +5,7 @@ import { StartError } from '../../lib/start-error.ts';
 import { dropGauges, mergeSnapshots } from '../../observability/exposition.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
 import type { Snapshot } from '../../observability/metric-registry.ts';
+import type { RecentEventsQuery, RecentEventsResult } from '../../observability/recent-events.ts';
 import { createMemoryLimits } from '../../stores/memory-limits.ts';
 import type { SupervisorMessage, WorkerMessage } from './messages.ts';
 import { handleRateLimitRequest } from './rate-limit-ipc.ts';
@@ -58,6 +59,8 @@ export class WorkerPool {
   #restarting: readonly PoolWorker[] = [];
   #rollingRestart: Promise<void> | undefined;
   #queuedCause: string | undefined;
+  readonly #recentEventQueries = new Map<number, (events: RecentEventsResult) => void>();
+  #lastQuery = 0;
 
   constructor(options: WorkerPoolOptions) {
     const { count, text } = options;
@@ -98,7 +101,28 @@ export class WorkerPool {
       return entry.awaitedSnapshot.promise;
     });
     await withTimeout<unknown>(SNAPSHOT_TIMEOUT_MS, Promise.all(responses), undefined);
+    return this.getLastSnapshots();
+  }
+
+  /** The snapshots that the workers sent last: every few seconds. */
+  getLastSnapshots(): readonly Snapshot[] {
     return [this.#exitedTotals, ...[...this.#workers].map(({ snapshot }) => snapshot)];
+  }
+
+  /** From every worker that responds in time. */
+  async findRecentEvents(query: RecentEventsQuery): Promise<readonly RecentEventsResult[]> {
+    const found: RecentEventsResult[] = [];
+    const id = (this.#lastQuery += 1);
+    const workers = this.#listReady();
+    const complete = Promise.withResolvers<void>();
+    this.#recentEventQueries.set(id, (events) => {
+      found.push(events);
+      if (found.length === workers.length) complete.resolve();
+    });
+    for (const entry of workers) send(entry, { kind: 'recent_events_request', id, query });
+    if (workers.length > 0) await withTimeout(SNAPSHOT_TIMEOUT_MS, complete.promise, undefined);
+    this.#recentEventQueries.delete(id);
+    return found;
   }
 
   broadcast(message: SupervisorMessage): void {
@@ -192,6 +216,8 @@ export class WorkerPool {
       case 'snapshot':
         entry.snapshot = message.snapshot;
         return settleSnapshot(entry);
+      case 'recent_events':
+        return this.#recentEventQueries.get(message.id)?.(message.events);
       case 'limit':
         void handleRateLimitRequest(this.#limits, message).then((response) => send(entry, response));
     }

@@ -1,6 +1,7 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { isEqualConstantTime } from '../../lib/constant-time.ts';
 import { Fault } from '../../ports/fault.ts';
+import type { ReportProgress } from '../../ports/progress.ts';
 import type { BackupMac, RecordAuthenticator } from '../../ports/record-authenticator.ts';
 
 /**
@@ -13,13 +14,20 @@ const CHUNK_BYTES = 2 ** 20;
 
 const formatTrailerHead = (keyId: string, bytes: number): string => `gatehouse backup 1 ${keyId} ${bytes}`;
 
-export async function appendBackupMac(file: string, authenticator: RecordAuthenticator): Promise<void> {
+export async function appendBackupMac(
+  file: string,
+  authenticator: RecordAuthenticator,
+  report?: ReportProgress,
+): Promise<void> {
   const mac = authenticator.createBackupMac();
   if (mac === undefined)
     throw new Fault('keys_unavailable', 'no key is available to authenticate the backup');
   await using handle = await open(file, 'r+');
   const { size } = await handle.stat();
-  const text = `\n${formatTrailerHead(mac.keyId, size)} ${await computeDigest(handle, mac, size)}`;
+  const digest = await computeDigest(handle, mac, size, (done) =>
+    report?.({ step: 'computing the MAC', unit: 'bytes', done, total: size }),
+  );
+  const text = `\n${formatTrailerHead(mac.keyId, size)} ${digest}`;
   await handle.write(Buffer.from(`${text.padEnd(TRAILER_BYTES - 1)}\n`), 0, TRAILER_BYTES, size);
 }
 
@@ -31,17 +39,18 @@ export interface BackupVerification {
   readonly authenticator: RecordAuthenticator | undefined;
   /** Accepts the backup regardless of its MAC. */
   readonly unauthenticated: boolean;
+  readonly report?: ReportProgress;
 }
 
 /** Verifies the MAC of a backup, and removes the trailer from `copy`. Throws if it is not accepted. */
 export async function removeBackupMac(
   backup: string,
   copy: string,
-  { authenticator, unauthenticated }: BackupVerification,
+  { authenticator, unauthenticated, report }: BackupVerification,
 ): Promise<MacState> {
   await using handle = await open(copy, 'r+');
   const trailer = await readTrailer(handle);
-  const state = await checkMac(handle, trailer, authenticator);
+  const state = await checkMac(handle, trailer, authenticator, report);
   if (state !== 'valid' && !unauthenticated)
     throw new Fault(
       'store_corrupt',
@@ -73,6 +82,7 @@ async function checkMac(
   handle: FileHandle,
   trailer: Trailer | undefined,
   authenticator: RecordAuthenticator | undefined,
+  report: ReportProgress | undefined,
 ): Promise<MacState> {
   if (trailer === undefined) return 'absent';
   if (authenticator === undefined) return 'not_checked';
@@ -80,7 +90,10 @@ async function checkMac(
   const mac = authenticator.createBackupMac(keyId);
   if (mac === undefined) return 'unknown_key';
   if (claimedBytes !== dataBytes) return 'invalid';
-  return isEqualConstantTime(await computeDigest(handle, mac, dataBytes), digest) ? 'valid' : 'invalid';
+  const computed = await computeDigest(handle, mac, dataBytes, (done) =>
+    report?.({ step: 'verifying the MAC', unit: 'bytes', done, total: dataBytes }),
+  );
+  return isEqualConstantTime(computed, digest) ? 'valid' : 'invalid';
 }
 
 async function readTrailer(handle: FileHandle): Promise<Trailer | undefined> {
@@ -93,7 +106,12 @@ async function readTrailer(handle: FileHandle): Promise<Trailer | undefined> {
   return { keyId, claimedBytes: Number(bytes), dataBytes, digest };
 }
 
-async function computeDigest(handle: FileHandle, mac: BackupMac, size: number): Promise<string> {
+async function computeDigest(
+  handle: FileHandle,
+  mac: BackupMac,
+  size: number,
+  onRead: (bytes: number) => void,
+): Promise<string> {
   mac.update(Buffer.from(`${formatTrailerHead(mac.keyId, size)}\n`));
   const chunk = Buffer.alloc(Math.min(CHUNK_BYTES, Math.max(1, size)));
   for (let offset = 0; offset < size; ) {
@@ -102,6 +120,7 @@ async function computeDigest(handle: FileHandle, mac: BackupMac, size: number): 
       throw new Fault('store_unavailable', 'the backup file shrank while it was being read');
     mac.update(chunk.subarray(0, bytesRead));
     offset += bytesRead;
+    onRead(offset);
   }
   return mac.digest();
 }

@@ -1,22 +1,25 @@
 import {
   chmodSync,
   constants,
-  copyFileSync,
   existsSync,
   linkSync,
   mkdtempSync,
   renameSync,
   rmSync,
+  statSync,
 } from 'node:fs';
+import { copyFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import type { Epoch } from '../../domain/epoch.ts';
 import { Fault } from '../../ports/fault.ts';
+import type { ReportProgress } from '../../ports/progress.ts';
 import { RECORD_KINDS, type RecordAuthenticator } from '../../ports/record-authenticator.ts';
 import { checkRecord } from '../record-format.ts';
 import { toRevocation } from '../revocation-rules.ts';
 import { appendBackupMac, type BackupVerification, removeBackupMac } from './backup-mac.ts';
 import { checkDataFile, corruptFault } from './check-data-file.ts';
+import { reportGrowth } from './copy-progress.ts';
 import { type Env, openEnv, startAfter, type TableName } from './env.ts';
 import {
   acquireLock,
@@ -28,6 +31,7 @@ import {
   unavailableFault,
   writeMarker,
 } from './folder.ts';
+import { countEntries } from './grant-index.ts';
 import { parseRecord } from './records.ts';
 import { STAMP, unpack } from './revocations.ts';
 
@@ -94,6 +98,7 @@ export async function createBackup(
   env: Env,
   toFile: string,
   authenticator: RecordAuthenticator,
+  report: ReportProgress = () => {},
 ): Promise<void> {
   const target = resolve(toFile);
   if (existsSync(target))
@@ -106,9 +111,9 @@ export async function createBackup(
   }
   try {
     const copy = join(tempFolder, 'copy');
-    await env.root.backup(copy, true);
+    await reportGrowth(copy, { step: 'copying the store', report }, async () => env.root.backup(copy, true));
     chmodSync(copy, 0o600);
-    await appendBackupMac(copy, authenticator);
+    await appendBackupMac(copy, authenticator, report);
     syncPath(copy);
     linkSync(copy, target);
     syncPath(dirname(target));
@@ -126,6 +131,7 @@ interface RestoreOptions {
   readonly authenticator: RecordAuthenticator | undefined;
   /** Restores the backup regardless of its MAC. */
   readonly unauthenticated?: boolean;
+  readonly report?: ReportProgress;
 }
 
 /**
@@ -133,7 +139,8 @@ interface RestoreOptions {
  * into place; on any error the folder is left without a store. Returns how many records there are, and how many of them
  * fail authentication.
  */
-export async function restoreBackup({ from, path, authenticator, unauthenticated }: RestoreOptions) {
+export async function restoreBackup(options: RestoreOptions) {
+  const { from, path, authenticator, unauthenticated, report = () => {} } = options;
   requireBackup(from);
   const files = resolveStoreFiles(path);
   prepareFolder(files);
@@ -148,10 +155,17 @@ export async function restoreBackup({ from, path, authenticator, unauthenticated
       const { staged, mac } = await stageBackup(from, tempFolder, {
         authenticator,
         unauthenticated: authenticator === undefined || unauthenticated === true,
+        report,
       });
-      const records = await countReadable(staged, undefined);
+      const records = await countReadable(staged, undefined, (done, total) =>
+        report({ step: 'reading the records', unit: 'records', done, total }),
+      );
       const authentic =
-        authenticator === undefined ? records : await countReadable(staged, refuseOnFault(authenticator));
+        authenticator === undefined
+          ? records
+          : await countReadable(staged, refuseOnFault(authenticator), (done) =>
+              report({ step: 'verifying the records', unit: 'records', done, total: records }),
+            );
       syncPath(staged.data);
       renameSync(staged.data, files.data);
       syncPath(files.folder);
@@ -184,6 +198,8 @@ export async function openBackup(
     return {
       mac,
       records: (...kinds: readonly TableName[]) => exportRecords(env, now, verification.authenticator, kinds),
+      /** Including expired records. */
+      countRecords: (...kinds: readonly TableName[]) => countRecords(env, kinds),
       async close(): Promise<void> {
         await env.close();
         remove();
@@ -197,6 +213,9 @@ export async function openBackup(
 
 const UNLIMITED_MAP_SIZE = 2 ** 40;
 
+const countRecords = (env: Env, kinds: readonly TableName[]): number =>
+  kinds.reduce((sum, kind) => sum + countEntries(env.tables[kind]), 0);
+
 function requireBackup(file: string): void {
   if (!existsSync(file)) throw unavailableFault(`there is no backup ${resolve(file)}`);
 }
@@ -204,10 +223,14 @@ function requireBackup(file: string): void {
 /** Copies a backup into a temporary folder, as a data file without the MAC, and checks every page of it. */
 async function stageBackup(from: string, tempFolder: string, verification: BackupVerification) {
   const staged = resolveStoreFiles(tempFolder);
-  copyFileSync(from, staged.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
+  const { report = () => {} } = verification;
+  const progress = { step: 'copying the backup', total: statSync(from).size, report };
+  await reportGrowth(staged.data, progress, () =>
+    copyFile(from, staged.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE),
+  );
   chmodSync(staged.data, 0o600);
   const mac = await removeBackupMac(resolve(from), staged.data, verification);
-  checkDataFile(staged.data, true);
+  checkDataFile(staged.data, true, report);
   return { staged, mac };
 }
 
@@ -227,11 +250,16 @@ const refuseOnFault = (authenticator: RecordAuthenticator): RecordAuthenticator 
 async function countReadable(
   staged: StoreFiles,
   authenticator: RecordAuthenticator | undefined,
+  onCounted: (records: number, total: number) => void,
 ): Promise<number> {
   const env = openEnv(staged, UNLIMITED_MAP_SIZE);
   try {
     let records = 0;
-    for await (const _ of exportRecords(env, () => 0, authenticator)) records += 1;
+    const total = countRecords(env, [...RECORD_KINDS, 'revocations']);
+    for await (const _ of exportRecords(env, () => 0, authenticator)) {
+      records += 1;
+      if (records % PAGE_SIZE === 0) onCounted(records, total);
+    }
     return records;
   } catch (error) {
     throw error instanceof Fault ? error : corruptFault(staged.data, 'it cannot be read', error);

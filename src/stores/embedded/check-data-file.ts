@@ -1,5 +1,6 @@
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { Fault } from '../../ports/fault.ts';
+import type { ReportProgress } from '../../ports/progress.ts';
 
 /**
  * Checks a data file before LMDB maps it: accessing a page beyond the end of a mapped file kills the process with SIGBUS, and
@@ -8,13 +9,13 @@ import { Fault } from '../../ports/fault.ts';
  *
  * The layout is LMDB's data format 2, as written by lmdb 3.5.6.
  */
-export function checkDataFile(file: string, thorough = false): void {
+export function checkDataFile(file: string, thorough = false, report?: ReportProgress): void {
   const fd = openSync(file, 'r');
   try {
     // An orphaned worker of a former owner may still write: check again if the file has changed meanwhile.
     for (let attempt = 1; ; attempt += 1) {
       const meta = readNewestMeta(fd);
-      const problem = typeof meta === 'string' ? meta : findProblem(fd, meta, thorough);
+      const problem = typeof meta === 'string' ? meta : findProblem(fd, meta, thorough, report);
       if (problem === undefined) return;
       if (attempt === 3 || getTxn(readNewestMeta(fd)) === getTxn(meta)) throw corruptFault(file, problem);
     }
@@ -86,13 +87,22 @@ function readNewestMeta(fd: number): Meta | string {
 
 const getTxn = (meta: Meta | string): bigint => (typeof meta === 'string' ? -1n : meta.txn);
 
-function findProblem(fd: number, meta: Meta, thorough: boolean): string | undefined {
+function findProblem(
+  fd: number,
+  meta: Meta,
+  thorough: boolean,
+  report: ReportProgress | undefined,
+): string | undefined {
   const bytes = fstatSync(fd).size;
   // Pages that were allocated and freed by a transaction need not be written, so a short file may be intact.
   const isShort = BigInt(bytes) < (meta.lastPage + 1n) * BigInt(meta.pageSize);
   const readAllPages = thorough || isShort || bytes <= SMALL_FILE;
-  return findProblemInTrees(fd, meta, Math.floor(bytes / meta.pageSize), readAllPages);
+  return findProblemInTrees(fd, meta, Math.floor(bytes / meta.pageSize), readAllPages, (pages) =>
+    report?.({ step: 'checking the pages', unit: 'bytes', done: pages * meta.pageSize, total: bytes }),
+  );
 }
+
+const PAGES_PER_REPORT = 1_024;
 
 /** A page to be checked. Leaves have height 0, the branches above them 1; undefined: unknown. */
 interface PageRef {
@@ -108,6 +118,7 @@ function findProblemInTrees(
   { pageSize, roots, lastPage }: Meta,
   pagesInFile: number,
   readAllPages: boolean,
+  onChecked: (pages: number) => void,
 ): string | undefined {
   const page = Buffer.alloc(pageSize);
   const seen = new Set<number>();
@@ -118,6 +129,7 @@ function findProblemInTrees(
     if (number >= pagesInFile) return `it is truncated: page ${number} is missing`;
     if (seen.has(number)) return `page ${number} is used twice`;
     seen.add(number);
+    if (seen.size % PAGES_PER_REPORT === 0) onChecked(seen.size);
     if (!readAllPages && height === 0) continue;
     if (readSync(fd, page, 0, pageSize, number * pageSize) !== pageSize) return `page ${number} is truncated`;
     const result = checkPage(page, next, pagesInFile);

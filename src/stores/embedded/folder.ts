@@ -76,8 +76,9 @@ export function prepareFolder(files: StoreFiles): readonly string[] {
     for (const file of [files.data, files.lmdbLock, files.ownerLock, files.marker])
       restrictMode(file, 0o600, notices);
     accessSync(folder, constants.W_OK);
-    // Created here, so that it never has another mode. An existing lock must not be opened: see `acquireLock`.
-    if (statIfExists(files.ownerLock) === undefined) closeSync(openSync(files.ownerLock, 'ax', 0o600));
+    // Created here, so that it never has another mode. An existing lock must not be opened: see `acquireLock`. Another
+    // process may create it at the same time.
+    if (statIfExists(files.ownerLock) === undefined) closeSync(openSync(files.ownerLock, 'a', 0o600));
     return notices;
   });
 }

@@ -74,7 +74,7 @@ export function createEmbeddedGrantIndex(
 const isIndexComplete = (env: Env): boolean =>
   countEntries(env.identityIndex) === countEntries(env.tables.grants);
 
-const countEntries = (table: { getStats(): object }): number =>
+export const countEntries = (table: { getStats(): object }): number =>
   (table.getStats() as { readonly entryCount: number }).entryCount;
 
 const PAGE_SIZE = 500;

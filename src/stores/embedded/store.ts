@@ -3,6 +3,7 @@ import type { Epoch } from '../../domain/epoch.ts';
 import type { Grant } from '../../domain/grant.ts';
 import { singleFlight } from '../../lib/promises.ts';
 import type { Fault } from '../../ports/fault.ts';
+import type { ReportProgress } from '../../ports/progress.ts';
 import type { RecordAuthenticator } from '../../ports/record-authenticator.ts';
 import type { Note, Store, UserCodeEntry } from '../../ports/store.ts';
 import { createBackup, type ExportedRecord, exportRecords } from './backup.ts';
@@ -39,7 +40,7 @@ export interface EmbeddedStoreOptions {
 export interface EmbeddedStore extends Store {
   /** Changes made at opening, such as file modes, for the log. */
   readonly notices: readonly string[];
-  backup(toFile: string): Promise<void>;
+  backup(toFile: string, report?: ReportProgress): Promise<void>;
   /** Removes expired records; returns how many. The owner also runs it on a timer. */
   sweep(): Promise<number>;
   /** All unexpired records, for migration to another store. */
@@ -75,7 +76,7 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
     // Only flushed writes can be read.
     waitUntilDurable: async () => {},
     probe: createProbe(env),
-    backup: (toFile) => createBackup(env, toFile, authenticator),
+    backup: (toFile, report) => createBackup(env, toFile, authenticator, report),
     sweep: backgroundSweep.runNow,
     exportRecords: () => exportRecords(env, now, authenticator),
     async close() {

@@ -19,18 +19,20 @@ export interface ImportResult {
 
 const CONCURRENCY = 256;
 const REVOCATION_BATCH = 100;
-const PROGRESS_INTERVAL = 100_000;
+const RECORDS_PER_REPORT = 256;
 const MAX_ATTEMPTS = 64;
 
 /** Called before `importRecords`, so that an interrupted import never accepts revoked tokens. */
 export async function importRevocations(
   store: Pick<RedisStore, 'revocations'>,
   records: AsyncIterable<ExportedRecord>,
+  onImported: (records: number) => void = () => {},
 ): Promise<number> {
   let count = 0;
   for await (const batch of batches(records, REVOCATION_BATCH)) {
     await store.revocations.announceImported(batch.map(({ record }) => record as Revocation));
     count += batch.length;
+    onImported(count);
   }
   return count;
 }
@@ -39,7 +41,7 @@ export async function importRevocations(
 export async function importRecords(
   store: Pick<RedisStore, 'grants' | 'devices' | 'userCodes'>,
   records: AsyncIterable<ExportedRecord>,
-  onProgress: (records: number) => void,
+  onImported: (records: number) => void = () => {},
 ): Promise<Omit<ImportResult, 'revocations'>> {
   const counts = { grants: 0, devices: 0, userCodes: 0, present: 0 };
   let done = 0;
@@ -49,7 +51,7 @@ export async function importRecords(
     counts[kind] += 1;
     if (!isNew) counts.present += 1;
     done += 1;
-    if (done % PROGRESS_INTERVAL === 0) onProgress(done);
+    if (done % RECORDS_PER_REPORT === 0) onImported(done);
   };
   const source = records[Symbol.asyncIterator]();
   const importLoop = async (): Promise<void> => {

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Epoch } from '../../domain/epoch.ts';
 import { Fault } from '../../ports/fault.ts';
@@ -81,7 +82,8 @@ interface Heartbeat {
  * are published again.
  */
 export class RevocationFollower {
-  readonly replica = randomBytes(9).toString('base64url');
+  /** The beginning is for people; the rest makes it unique. */
+  readonly replica = `${hostname().slice(0, 63)}.${process.pid}.${randomBytes(9).toString('base64url')}`;
   readonly #options: RevocationFollowerOptions;
   readonly #reloader: ReturnType<typeof createSnapshotReloader>;
   readonly #stopController = new AbortController();

@@ -3,6 +3,7 @@ import type { Epoch } from '../../domain/epoch.ts';
 import { singleFlight } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { Revocation, RevocationSubject } from '../../ports/revocation-log.ts';
+import type { ReplicaStatus } from '../../ports/store.ts';
 import { type KeyedEntry, toKeyedEntry } from '../revocation-rules.ts';
 import { createRevocationView, type RevocationView } from '../revocation-view.ts';
 import { batches, createBatcher } from './batch.ts';
@@ -112,6 +113,7 @@ export async function openRedisRevocations(options: RedisRevocationsOptions) {
     /** Seconds since all announced revocations were known here. */
     staleness: () => follower.staleness() / 1_000,
     followerCount: () => follower.followerCount(),
+    listReplicas: async () => describeReplicas(follower.replica, await scripts.peers()),
     requireSameHistory: () => follower.requireSameHistory(),
     sweep,
     repair,
@@ -163,6 +165,25 @@ function createRepair(options: {
     return restored;
   });
 }
+
+/** By the server's clock: heartbeats and entries have its time. */
+export const describeReplicas = (
+  ownReplica: string,
+  { peers, lastId, now }: PeerStatus,
+): readonly ReplicaStatus[] =>
+  peers
+    .filter(({ heartbeatAt }) => Number.isFinite(heartbeatAt))
+    .map(({ id, applied, heartbeatAt }) => {
+      const heartbeatAge = Math.max(0, now - heartbeatAt) / 1_000;
+      const isBehind = compareIds(applied, lastId) < 0;
+      const entryAge = (now - Number(lastId.split('-', 1)[0])) / 1_000;
+      return {
+        name: id,
+        isSelf: id === ownReplica,
+        heartbeatAge,
+        lag: isBehind ? Math.max(heartbeatAge, entryAge) : heartbeatAge,
+      };
+    });
 
 type PeerStatus = Pick<LogHead, 'lastId' | 'now'> & { readonly peers: readonly Peer[] };
 

@@ -173,6 +173,7 @@ async function openStore(
     limits: createRedisLimits({ client, prefix, processCount: () => revocations.followerCount() }),
     time: () => client.storeTime(),
     revocationLag: () => revocations.staleness(),
+    listReplicas: () => revocations.listReplicas(),
     sweep: () => revocations.sweep(),
     isEmpty: () => usedMarker.isUnset(),
     // WAIT covers the writes of its own connection only: a write here comes after everything that was read.

@@ -1,4 +1,5 @@
 import { expect, onTestFinished } from 'vitest';
+import { recordFigures } from '../../support/figures.ts';
 import {
   connect,
   createServeFolder,
@@ -76,4 +77,9 @@ export async function restartWorkers(
   expect(server.workers.filter(isAlive)).toEqual([]);
   expect(countEvents(server, 'worker_exited')).toBe(0);
   expect(await server.stop()).toBe(0);
+  recordFigures('worker-restarts', {
+    'restarts of all workers': rounds,
+    requests: load.completed(),
+    'failed requests': load.failures.length,
+  });
 }

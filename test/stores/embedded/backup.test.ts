@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync, statSync, truncateSync, writeFil
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { Fault } from '../../../src/ports/fault.ts';
+import type { Progress } from '../../../src/ports/progress.ts';
 import type { RecordAuthenticator } from '../../../src/ports/record-authenticator.ts';
 import { KEEP_FOREVER } from '../../../src/ports/store.ts';
 import { type EmbeddedStore, openEmbeddedStore, restoreBackup } from '../../../src/stores/embedded/store.ts';
@@ -60,6 +61,17 @@ test('a backup made while the store is written contains everything acknowledged 
   ).toBe(true);
   expect(await restored.grants.create('g0', testGrant(), LATER)).toBe('taken');
   await restored.close();
+});
+
+test('backup and restore report how far they are', async () => {
+  const reported: Progress[] = [];
+  const report = (progress: Progress): void => void reported.push(progress);
+  await store.backup(backupFile(), report);
+  await restoreBackup({ from: backupFile(), path: restorePath(), authenticator, report });
+  for (const step of ['computing the MAC', 'verifying the MAC']) {
+    const last = reported.findLast((progress) => progress.step === step);
+    expect(last).toEqual({ step, unit: 'bytes', done: last?.total, total: expect.any(Number) });
+  }
 });
 
 test('a backup does not overwrite an existing file', async () => {

@@ -13,7 +13,8 @@ import { ALICE, type TestGateway } from '../../support/test-gateway.ts';
 
 const { closeLater, startServer, connectTo, startGatewayOn, startPair } = gatewaysOnRedis();
 
-const PAGE = readFileSync(join(import.meta.dirname, '../../../docs/storage.md'), 'utf8');
+const DOCS = join(import.meta.dirname, '../../../docs');
+const PAGE = readFileSync(join(DOCS, 'storage.md'), 'utf8');
 /** The ACL rules of docs/storage.md, without the user name. */
 const readRules = (more = ''): readonly string[] =>
   `${/^ACL SETUSER gatehouse (on .*)$/m.exec(PAGE)?.[1] ?? ''}${more}`.split(' ');
@@ -41,8 +42,9 @@ describe('S11 with exactly the documented permissions', () => {
     await gateway.server.store.probe();
     await gateway.close();
   };
-  /** The key patterns in docs/storage.md; every key must match one of them. */
-  const documentedKeys = [...PAGE.matchAll(/^\| `(\{?gh[^`]*)` \|/gm)].map(
+  /** The key patterns in docs/internals/redis.md; every key must match one of them. */
+  const keysPage = readFileSync(join(DOCS, 'internals/redis.md'), 'utf8');
+  const documentedKeys = [...keysPage.matchAll(/^\| `(\{?gh[^`]*)` \|/gm)].map(
     ([, key = '']) =>
       new RegExp(
         `^${key

@@ -1,7 +1,6 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Redis } from 'ioredis';
 import { afterEach, expect, test, vi } from 'vitest';
 import { randomGrantId } from '../../../src/grants/issue.ts';
 import { connectRedis, type RedisClient } from '../../../src/stores/redis/client.ts';
@@ -10,6 +9,7 @@ import { parseRedisUrl } from '../../../src/stores/redis/url.ts';
 import { everyGrant } from '../../contract/grant-index.ts';
 import { createCa, issue, issueServer } from '../../support/pki.ts';
 import { testAuthenticator } from '../../support/record-keys.ts';
+import { startRedisSentinels } from '../../support/redis-sentinels.ts';
 import { type RedisServer, startRedis, startRedisCluster } from '../../support/redis-server.ts';
 import { testGrant } from '../../support/store-fixtures.ts';
 
@@ -86,45 +86,20 @@ test('on a cluster of three nodes, records are on all nodes and revocations appl
 test('Sentinels report the primary, also after a failover; no confirmed write is lost, and no restart is needed', async () => {
   const primary = await startServer('--repl-diskless-sync-delay', '0');
   const replica = await startServer('--replicaof', '127.0.0.1', String(primary.port));
-  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-sentinel-'));
-  cleanups.push(() => rmSync(folder, { recursive: true, force: true }));
   const atReplica = await connectTo(replica);
   const atPrimary = await connectTo(primary);
   await eventually(async () =>
     expect(await atPrimary.execute((redis) => redis.info('replication'))).toMatch(/state=online/),
   );
-  const sentinels: RedisServer[] = [];
-  for (let number = 0; number < 3; number += 1) {
-    const file = join(folder, `sentinel-${number}.conf`);
-    writeFileSync(
-      file,
-      [
-        `sentinel monitor house 127.0.0.1 ${primary.port} 2`,
-        // A slow machine must not look like a failed primary; the test starts the failover explicitly.
-        'sentinel down-after-milliseconds house 60000',
-        'sentinel failover-timeout house 5000',
-        '',
-      ].join('\n'),
-    );
-    const sentinel = await startRedis(['--sentinel'], { file: [file] });
-    cleanups.push(() => sentinel.stop());
-    sentinels.push(sentinel);
-  }
-  const clients = sentinels.map(({ port }) => new Redis(port, '127.0.0.1', { enableReadyCheck: false }));
-  cleanups.push(() => clients.forEach((client) => client.disconnect()));
-  // Sentinels find each other sooner, and a pause of the machine neither triggers TILT mode nor excludes the replica.
-  for (const client of clients)
-    await client.call('SENTINEL', 'DEBUG', 'PUBLISH-PERIOD', '200', 'TILT-TRIGGER', '60000');
-  await eventually(async () => {
-    for (const client of clients) expect(await client.info('sentinel')).toMatch(/slaves=1,sentinels=3/);
-  });
-  const url = `redis+sentinel://${sentinels.map(({ port }) => `127.0.0.1:${port}`).join(',')}/house`;
+  const sentinels = await startRedisSentinels(primary, { replicas: 1 });
+  cleanups.push(() => sentinels.stop());
+  const { url } = sentinels;
   const store = await openStore(url, { replicas: 1 });
   const [grantId, revoked] = [randomGrantId(), randomGrantId()];
   expect(await store.grants.create(grantId, testGrant({ id: grantId }), later)).toBe('created');
   await revoke(store, revoked);
   await primary.kill();
-  await clients[0]?.call('SENTINEL', 'FAILOVER', 'house');
+  await sentinels.failover();
   await eventually(async () => expect((await store.grants.read(grantId))?.record.id).toBe(grantId));
   expect(await atReplica.execute((redis) => redis.info('replication'))).toMatch(/role:master/);
   expect(isRefused(store, revoked)).toBe(true);

@@ -4,7 +4,7 @@ import { createFormats } from './formats.ts';
 const NEW_CODE = 'Start again on your device to get a new code.';
 const CODE_STILL_VALID = 'Your code remains valid until it expires. Please try again in a moment.';
 
-/** All texts of the pages in English. Each other language is a record of the same type. */
+/** All texts of the pages in English. Each other language is a record of the same type: a text that it lacks does not compile. */
 export const englishMessages = {
   language: 'en' as Language,
 
@@ -60,6 +60,8 @@ export const englishMessages = {
     may: 'It will be able to:',
     technical: 'Technical details',
     requestedAt: 'Requested',
+    device: 'Device name',
+    deviceHint: 'As stated by the device, not verified',
     from: 'IP address',
     warning:
       'Approve only if you started this request yourself just now. If someone sent you the code or a link, deny it.',
@@ -169,6 +171,18 @@ export const englishMessages = {
     reference: (id: string): string => `If it happens again, give your administrator this request ID: ${id}`,
   },
   notFound: { title: 'Page not found', lead: 'Check the address.' },
+  /** The page at `/`, on the host of the API and on a separate host of the pages. */
+  root: {
+    api: {
+      title: 'This is an API',
+      lead: 'Programs use this address with an access token. Without one, there is nothing to see here in a browser.',
+    },
+    pages: {
+      title: 'Devices and apps',
+      lead: 'This address is for connecting devices and for managing the access of apps.',
+    },
+    links: 'Looking for one of these pages?',
+  },
   methodNotAllowed: { title: 'Invalid request', lead: 'Please start again from the first page.' },
 
   /** Verbs for permissions, in display order. Other permissions are shown in quotes. */
@@ -195,7 +209,9 @@ export const englishMessages = {
     approve: 'approve',
     manage: 'manage',
     admin: 'administer',
-  } as Readonly<Record<string, string>>,
+  },
+  /** Between sentences of a list in running text. */
+  separator: '; ',
   quote: (word: string): string => `“${word}”`,
   describePermissions: (verbs: string, resource: string): string => `${verbs} ${resource}`,
   describeBareResource: (resource: string): string => `use ${resource} without specific permissions`,

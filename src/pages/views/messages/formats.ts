@@ -12,12 +12,20 @@ export function createFormats(
   };
   return {
     formatList: (items: readonly string[]): string => new Intl.ListFormat(locale).format(items),
-    formatDate: (milliseconds: number): string =>
-      new Intl.DateTimeFormat(locale, { dateStyle: 'long', timeZone: 'UTC' }).format(milliseconds),
+    /** Without a time zone: in that of the server. */
+    formatDate: (milliseconds: number, timeZone?: string): string =>
+      new Intl.DateTimeFormat(locale, { dateStyle: 'long', timeZone }).format(milliseconds),
+    /** With the name of the time zone. */
+    formatTime: (milliseconds: number, timeZone?: string): string =>
+      new Intl.DateTimeFormat(locale, { ...TIME_OF_DAY, timeZoneName: 'short', timeZone }).format(
+        milliseconds,
+      ),
     formatAgo: (seconds: number): string => (seconds < 45 ? underAMinute.ago : formatRelative(seconds, -1)),
     formatIn: (seconds: number): string => (seconds < 45 ? underAMinute.ahead : formatRelative(seconds, 1)),
   };
 }
+
+const TIME_OF_DAY = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' } as const;
 
 function roundDuration(seconds: number): {
   readonly count: number;

@@ -62,6 +62,8 @@ export const germanMessages: Messages = {
     may: 'Erlaubt wird:',
     technical: 'Technische Details',
     requestedAt: 'Angefragt',
+    device: 'Gerätename',
+    deviceHint: 'Angabe des Geräts, nicht überprüft',
     from: 'IP-Adresse',
     warning:
       'Genehmigen Sie die Anfrage nur, wenn Sie den Vorgang gerade selbst gestartet haben. Wenn Ihnen jemand den Code oder einen Link geschickt hat, lehnen Sie ab.',
@@ -186,6 +188,17 @@ export const germanMessages: Messages = {
       `Wenn der Fehler erneut auftritt, nennen Sie Ihrem Administrator diese Anfrage-ID: ${id}`,
   },
   notFound: { title: 'Seite nicht gefunden', lead: 'Prüfen Sie die Adresse.' },
+  root: {
+    api: {
+      title: 'Dies ist eine API',
+      lead: 'Programme verwenden diese Adresse mit einem Zugriffstoken. Ohne Token gibt es hier im Browser nichts zu sehen.',
+    },
+    pages: {
+      title: 'Geräte und Anwendungen',
+      lead: 'Unter dieser Adresse verbinden Sie Geräte und verwalten den Zugriff von Anwendungen.',
+    },
+    links: 'Suchen Sie eine dieser Seiten?',
+  },
   methodNotAllowed: { title: 'Ungültige Anfrage', lead: 'Bitte beginnen Sie auf der ersten Seite.' },
 
   permissions: {
@@ -212,6 +225,7 @@ export const germanMessages: Messages = {
     manage: 'verwalten',
     admin: 'administrieren',
   },
+  separator: '; ',
   quote: (word) => `„${word}“`,
   describePermissions: (verbs, resource) => `${resource} ${verbs}`,
   describeBareResource: (resource) => `${resource} ohne bestimmte Rechte verwenden`,

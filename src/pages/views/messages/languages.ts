@@ -1,13 +1,24 @@
 import { LANGUAGES, type Language } from '../../../domain/language.ts';
 import { englishMessages, type Messages } from './english.ts';
+import { frenchMessages } from './french.ts';
 import { germanMessages } from './german.ts';
+import { spanishMessages } from './spanish.ts';
 
-export const MESSAGES: Readonly<Record<Language, Messages>> = { en: englishMessages, de: germanMessages };
-
-export const LANGUAGE_NAMES: Readonly<Record<Language, string>> = { en: 'English', de: 'Deutsch' };
+export const MESSAGES: Readonly<Record<Language, Messages>> = {
+  en: englishMessages,
+  de: germanMessages,
+  es: spanishMessages,
+  fr: frenchMessages,
+};
 
 export const isLanguage = (text: string | null | undefined): text is Language =>
   (LANGUAGES as readonly string[]).includes(text ?? '');
+
+/** The language that the query of a page selects. */
+export function readLanguage(query: string): Language | undefined {
+  const language = new URLSearchParams(query).get('language');
+  return isLanguage(language) ? language : undefined;
+}
 
 /** The preferred supported language of `Accept-Language` (RFC 9110 §12.5.4). */
 export function negotiateLanguage(header: string | undefined): Language | undefined {

@@ -1,7 +1,3 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { cpus } from 'node:os';
-import { join } from 'node:path';
-
 /** The `.full.test.ts` files use small counts, `npm run test:chaos` large ones. Single counts can be set: `KILLS=10`. */
 const isLong = process.env['CHAOS'] === 'full';
 
@@ -27,26 +23,6 @@ export const pick = <T>(random: () => number, from: readonly T[]): T => {
   if (found === undefined) throw new RangeError('nothing to pick from');
   return found;
 };
-
-export type ReportFigures = Readonly<Record<string, number | string>>;
-
-/** Prints the measurements; the long run also writes them as JSON beside the tests (not in the repository). */
-export function report(name: string, figures: ReportFigures): void {
-  const width = Math.max(...Object.keys(figures).map((key) => key.length));
-  const lines = Object.entries(figures).map(([key, value]) => `  ${key.padEnd(width)}  ${value}`);
-  console.info([name, ...lines].join('\n'));
-  if (!isLong) return;
-  const folder = join(import.meta.dirname, 'results');
-  mkdirSync(folder, { recursive: true });
-  const machine = `${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}`;
-  const written = {
-    name,
-    date: new Date().toISOString(),
-    machine,
-    figures,
-  };
-  writeFileSync(join(folder, `${name}.json`), `${JSON.stringify(written, null, 2)}\n`);
-}
 
 export function percentile(sorted: readonly number[], part: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? Number.NaN;

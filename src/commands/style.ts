@@ -1,0 +1,56 @@
+import type { ProblemStyle } from '../config/load.ts';
+import type { CommandContext } from './command.ts';
+
+export type TextStyle = (text: string) => string;
+
+export interface Style {
+  /** Headings and names. */
+  readonly emphasize: TextStyle;
+  /** The word `warning`. */
+  readonly warn: TextStyle;
+  /** What is wrong. */
+  readonly highlight: TextStyle;
+}
+
+export const PLAIN: TextStyle = (text) => text;
+
+const createTextStyle =
+  (on: number, off: number): TextStyle =>
+  (text) =>
+    text === '' ? '' : `\x1b[${on}m${text}\x1b[${off}m`;
+
+const BOLD = createTextStyle(1, 22);
+const RED = createTextStyle(31, 39);
+const YELLOW = createTextStyle(33, 39);
+
+const PLAIN_STYLE: Style = { emphasize: PLAIN, warn: PLAIN, highlight: PLAIN };
+const TERMINAL_STYLE: Style = { emphasize: BOLD, warn: YELLOW, highlight: RED };
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** For a stream that is a terminal or not. */
+export const getStyle = (isTerminal: boolean, env: Environment): Style =>
+  usesEscapes(isTerminal, env) ? TERMINAL_STYLE : PLAIN_STYLE;
+
+/** As in Node: FORCE_COLOR overrides NO_COLOR (https://no-color.org), and 0 turns colours off. */
+function usesEscapes(isTerminal: boolean, { NO_COLOR = '', FORCE_COLOR = '', TERM }: Environment): boolean {
+  if (FORCE_COLOR !== '') return FORCE_COLOR !== '0' && FORCE_COLOR !== 'false';
+  return isTerminal && NO_COLOR === '' && TERM !== 'dumb';
+}
+
+const DEFAULT_COLUMNS = 80;
+const MIN_COLUMNS = 40;
+
+/** Text is wrapped on a terminal only, whose width may be unknown. */
+export const getColumns = (isTerminal: boolean, columns: number | undefined): number =>
+  isTerminal ? Math.max(MIN_COLUMNS, columns || DEFAULT_COLUMNS) : Number.POSITIVE_INFINITY;
+
+/** For problems with a configuration, on standard error. */
+export function getProblemStyle({
+  isErrorTerminal = false,
+  errorColumns,
+  env,
+}: CommandContext): ProblemStyle {
+  const { emphasize, highlight } = getStyle(isErrorTerminal, env);
+  return { emphasize, highlight, columns: getColumns(isErrorTerminal, errorColumns) };
+}

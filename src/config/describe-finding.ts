@@ -1,0 +1,91 @@
+import { redactText } from '../observability/redact.ts';
+import type { Draft, Finding } from './draft.ts';
+import { createExcerpt } from './excerpt.ts';
+import type { FileSetting } from './file-settings.ts';
+import { isSecret, settingAt } from './known-settings.ts';
+import type { Position } from './parse-yaml.ts';
+import type { ConfigProblem } from './problem.ts';
+import { comparePaths, formatPath, parsePath, type SettingPath } from './setting-path.ts';
+
+export type DescribeFinding = (finding: Finding) => ConfigProblem;
+
+/** Adds to a finding where it was set. */
+export function createDescriber(
+  draft: Draft,
+  /** The YAML text, for excerpts. */
+  yaml: string | undefined,
+  findPosition: (path: SettingPath) => Position | undefined,
+): DescribeFinding {
+  return (finding) => {
+    const path = formatPath(finding.path);
+    const template = draft.templates.get(path);
+    const message = template
+      ? finding.message.replaceAll(template.value || '\0', template.template)
+      : finding.message;
+    const from = finding.from ?? findOrigin(draft, finding.path);
+    const isInFile = from === undefined || isSettingPath(from);
+    const { line, column } =
+      finding.line === undefined && isInFile ? (findPosition(finding.path) ?? {}) : finding;
+    const excerpt =
+      finding.showsLine === true && !isSecret(finding.path) && line !== undefined && yaml !== undefined
+        ? createExcerpt(yaml, line)
+        : undefined;
+    return {
+      path,
+      message: toSingleLine(redactText(message)),
+      ...(line !== undefined && { line }),
+      ...(excerpt !== undefined && column !== undefined && { column, excerpt }),
+      ...(from !== undefined && { from }),
+    };
+  };
+}
+
+/** Sorted by setting, each once. */
+export function collectProblems(
+  found: readonly Finding[],
+  describe: DescribeFinding,
+): readonly ConfigProblem[] {
+  const seen = new Map<string, ConfigProblem>();
+  const findings = found.toSorted((a, b) => comparePaths(a.path, b.path) || (a.line ?? 0) - (b.line ?? 0));
+  for (const finding of findings) {
+    const problem = describe(finding);
+    seen.set(`${problem.path}\0${problem.message}\0${problem.path === '' ? problem.line : ''}`, problem);
+  }
+  return [...seen.values()];
+}
+
+/** A message `<setting>: …` or `<file>: …` as a problem of the setting, or of the setting that names the file. */
+export function locateMessage(
+  text: string,
+  fileSettings: readonly FileSetting[],
+  describe: DescribeFinding,
+): ConfigProblem {
+  const [, name = '', rest = ''] = /^([A-Za-z][\w.[\]"-]*): ([^]*)$/.exec(text) ?? [];
+  const path = parsePath(name);
+  const isSetting = path !== undefined && settingAt(path) !== undefined;
+  const message = isSetting ? rest : text;
+  const named = fileSettings.filter(({ file }) => startsWithFile(message, file));
+  if (isSetting) {
+    // A list without its invalid entries has other indexes than the file.
+    const isSame = named.length === 0 || named.some((entry) => formatPath(entry.path) === name);
+    return describe({ path: isSame ? path : (named[0]?.path ?? path), message });
+  }
+  return describe({ path: named[0]?.path ?? [], message });
+}
+
+const startsWithFile = (message: string, file: string): boolean =>
+  message.startsWith(`${file}: `) || message.startsWith(`${file} `);
+
+/** Control characters in values must not break lines or control a terminal. */
+const toSingleLine = (text: string): string => text.replace(/\p{Cc}+/gu, ' ');
+
+const isSettingPath = (from: string): boolean =>
+  from !== '--set' && !from.startsWith('GATEHOUSE_') && parsePath(from) !== undefined;
+
+function findOrigin(draft: Draft, path: SettingPath): string | undefined {
+  for (let length = path.length; length > 0; length -= 1) {
+    const from = draft.origins.get(formatPath(path.slice(0, length)));
+    if (from !== undefined) return from;
+  }
+  return undefined;
+}

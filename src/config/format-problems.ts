@@ -1,0 +1,79 @@
+import { wrapText } from '../lib/wrap-text.ts';
+import type { ConfigProblem } from './problem.ts';
+
+export interface ProblemList {
+  /** Of the configuration. */
+  readonly name: string;
+  readonly problems: readonly ConfigProblem[];
+  /** Sections and entries that could not be cross-checked. */
+  readonly unchecked: readonly string[];
+}
+
+/** How problems are shown on a terminal. */
+export interface ProblemStyle {
+  /** Lines are wrapped at this width; if omitted, each message is one line. */
+  readonly columns?: number;
+  readonly emphasize?: (text: string) => string;
+  readonly highlight?: (text: string) => string;
+}
+
+const plain = (text: string): string => text;
+const MAX_PATH_WIDTH = 44;
+/** A path that leaves less room than this for the message gets a line of its own. */
+const MIN_MESSAGE_WIDTH = 48;
+
+/** All problems as text: paths in one column, messages in the next. */
+export function formatProblems({ name, problems, unchecked }: ProblemList, style: ProblemStyle = {}): string {
+  const { columns = Number.POSITIVE_INFINITY, emphasize = plain } = style;
+  const width = Math.min(MAX_PATH_WIDTH, Math.max(...problems.map(({ path }) => path.length), 0));
+  const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`;
+  return `${[
+    emphasize(`gatehouse: ${count} in ${name}`),
+    ...problems.flatMap((problem) => formatEntry(problem, width, style)),
+    ...(unchecked.length === 0
+      ? []
+      : wrapText('  ', `not cross-checked yet: ${unchecked.join(', ')}`, columns)),
+  ].join('\n')}\n`;
+}
+
+function formatEntry(problem: ConfigProblem, width: number, style: ProblemStyle): string[] {
+  const { columns = Number.POSITIVE_INFINITY, emphasize = plain } = style;
+  const { path } = problem;
+  // The source stays together when lines are wrapped.
+  const message = [...problem.message.split(' '), formatSource(problem).trim()].filter(Boolean);
+  const prefix = `  ${path.padEnd(width)}${width > 0 ? '  ' : ''}`;
+  const isNarrow = columns - prefix.length < MIN_MESSAGE_WIDTH;
+  const lines =
+    isNarrow && path !== ''
+      ? [`  ${path}`, ...wrapText('    ', message, columns)]
+      : wrapText(prefix, message, columns);
+  // Escape sequences have no width, so they are added last.
+  const [first = '', ...rest] = lines;
+  return [`  ${emphasize(path)}${first.slice(2 + path.length)}`, ...rest, ...formatExcerpt(problem, style)];
+}
+
+const MAX_EXCERPT_WIDTH = 68;
+
+function formatExcerpt(
+  { line, column, excerpt }: ConfigProblem,
+  { highlight = plain }: ProblemStyle,
+): string[] {
+  if (line === undefined || excerpt === undefined) return [];
+  const at = Math.min(Math.max((column ?? 1) - 1, 0), excerpt.length);
+  // A window of a long line, around the column.
+  const start = excerpt.length <= MAX_EXCERPT_WIDTH ? 0 : Math.max(0, at - MAX_EXCERPT_WIDTH / 2);
+  const number = String(line).padStart(7);
+  return [
+    `${number} | ${excerpt.slice(start, start + MAX_EXCERPT_WIDTH)}`,
+    `${' '.repeat(number.length)} | ${' '.repeat(at - start)}${highlight('^')}`,
+  ];
+}
+
+/** In one line. */
+export const formatProblem = (problem: ConfigProblem): string =>
+  `${problem.path === '' ? '' : `${problem.path}: `}${problem.message}${formatSource(problem)}`;
+
+function formatSource({ line, from }: Pick<ConfigProblem, 'line' | 'from'>): string {
+  const source = [from && `from ${from}`, line !== undefined && `line ${line}`].filter(Boolean).join(', ');
+  return source === '' ? '' : ` (${source})`;
+}

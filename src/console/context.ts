@@ -1,0 +1,80 @@
+import type { AdminIdentity } from '../admin/authenticate.ts';
+import type { AdminApiDeps } from '../admin/grants-api.ts';
+import type { CheckResult } from '../admin/listener.ts';
+import type { Settings } from '../config/schema.ts';
+import type { Integration } from '../domain/integration.ts';
+import type { Logger } from '../observability/logger.ts';
+import type { Snapshot } from '../observability/metric-registry.ts';
+import type { RecentEventsQuery, RecentEventsResult } from '../observability/recent-events.ts';
+import type { FormFields } from '../pages/form.ts';
+import type { Markup } from '../pages/views/html.ts';
+import type { ReplicaStatus } from '../ports/store.ts';
+import type { ExplainContext } from '../proxy/policy/explain.ts';
+import type { History } from './history.ts';
+
+export interface ConsoleDeps {
+  /** The current configuration. */
+  readonly getSettings: () => Settings;
+  /** Undefined until the store has been reached. */
+  readonly getApi: () => AdminApiDeps | undefined;
+  /** Metrics of all processes. `isWatched` false: those of a few seconds ago, where that costs less. */
+  readonly getSnapshot: (isWatched: boolean) => Promise<Snapshot>;
+  /** Undefined: this store has no replicas. */
+  readonly listReplicas: () => Promise<readonly ReplicaStatus[]> | undefined;
+  /** Of all processes. */
+  readonly findRecent: (query: RecentEventsQuery) => Promise<RecentEventsResult>;
+  /** Changed settings that are in force after a restart. */
+  readonly findPendingRestart: (current: Settings) => readonly string[];
+  readonly createExplainContext: (settings: Settings) => ExplainContext;
+  readonly listIntegrations: (settings: Settings) => ReadonlyMap<string, Integration>;
+  readonly log: Logger;
+  readonly now: () => number;
+  readonly version: string;
+}
+
+/** Paths of pages and form actions below `/console`. */
+export type ConsolePath =
+  | ''
+  | '/figures'
+  | '/grants'
+  | '/grant'
+  | '/revoke'
+  | '/refusals'
+  | '/refusal'
+  | '/explain'
+  | '/configuration'
+  | '/audit'
+  | '/sign-in'
+  | '/certificate'
+  | '/sign-out';
+
+export interface ConsolePage {
+  readonly status?: number;
+  readonly title: string;
+  readonly body: Markup;
+}
+
+/** Without a layout around it. */
+export interface ConsoleFragment {
+  readonly fragment: Markup;
+}
+
+export type ConsoleResponse = ConsolePage | ConsoleFragment | { readonly redirect: string };
+
+/** A request of a signed-in operator or viewer. */
+export interface ConsoleRequest {
+  readonly deps: ConsoleDeps;
+  readonly identity: AdminIdentity;
+  readonly query: URLSearchParams;
+  readonly history: History;
+  readonly runChecks: () => Promise<readonly CheckResult[]>;
+  /** The hidden fields of a form: its CSRF token. `subject`: what the form is about. */
+  readonly renderFormToken: (path: ConsolePath, subject?: string) => Markup;
+}
+
+export type ConsoleHandler = (request: ConsoleRequest) => Promise<ConsoleResponse>;
+export type ConsoleFormHandler = (request: ConsoleRequest, fields: FormFields) => Promise<ConsoleResponse>;
+
+export const CONSOLE_PATH = '/console';
+export const urlFor = (path: ConsolePath, query?: Readonly<Record<string, string>>): string =>
+  `${CONSOLE_PATH}${path}${query === undefined ? '' : `?${new URLSearchParams(query).toString()}`}`;

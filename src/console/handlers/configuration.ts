@@ -1,0 +1,8 @@
+import type { ConsoleHandler } from '../context.ts';
+import { listEffectiveSettings } from '../effective-settings.ts';
+import { configurationPage } from '../views/configuration.ts';
+
+export const showConfiguration: ConsoleHandler = async ({ deps }) => {
+  const settings = deps.getSettings();
+  return configurationPage(listEffectiveSettings(settings), deps.findPendingRestart(settings));
+};

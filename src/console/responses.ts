@@ -1,0 +1,52 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+
+const SECURITY_HEADERS = {
+  'content-security-policy': [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "connect-src 'self'",
+    "form-action 'self'",
+    "frame-ancestors 'none'",
+    "base-uri 'none'",
+  ].join('; '),
+  'x-frame-options': 'DENY',
+  'referrer-policy': 'no-referrer',
+  'cache-control': 'no-store',
+  pragma: 'no-cache',
+  'x-content-type-options': 'nosniff',
+  'x-robots-tag': 'noindex, nofollow',
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-embedder-policy': 'require-corp',
+  'cross-origin-resource-policy': 'same-origin',
+  'origin-agent-cluster': '?1',
+  'permissions-policy': 'camera=(), geolocation=(), microphone=(), payment=(), usb=()',
+} as const;
+
+export interface ConsoleReply {
+  readonly status: number;
+  readonly type?: 'text/html' | 'text/css' | 'text/javascript';
+  readonly text?: string;
+  readonly location?: string;
+  readonly cookie?: string | undefined;
+  readonly allow?: string;
+  /** Seconds. */
+  readonly retryAfter?: number;
+}
+
+export function sendReply(request: IncomingMessage, response: ServerResponse, reply: ConsoleReply): void {
+  if (response.headersSent || response.destroyed) return;
+  const { status, type, text = '', location, cookie, allow, retryAfter } = reply;
+  response.writeHead(status, {
+    ...SECURITY_HEADERS,
+    ...(type !== undefined && { 'content-type': `${type}; charset=utf-8` }),
+    'content-length': String(Buffer.byteLength(text)),
+    ...(location !== undefined && { location }),
+    ...(cookie !== undefined && { 'set-cookie': cookie }),
+    ...(allow !== undefined && { allow }),
+    ...(retryAfter !== undefined && { 'retry-after': String(Math.max(1, Math.ceil(retryAfter))) }),
+    // The rest of an unread body must not be parsed as the next request.
+    ...(request.method === 'POST' && !request.complete && { connection: 'close' }),
+  });
+  response.end(request.method === 'HEAD' ? undefined : text);
+}

@@ -1,0 +1,161 @@
+import {
+  type AdminCredentials,
+  type AdminIdentity,
+  authenticateCertificate,
+  authenticateToken,
+  findToken,
+} from '../admin/authenticate.ts';
+import { createExposedTokenReporter } from '../admin/listener.ts';
+import { createRateLimiter, getRateLimitKey } from '../lib/rate-limiter.ts';
+import type { Logger } from '../observability/logger.ts';
+import type { FormFields } from '../pages/form.ts';
+import { html, type Markup } from '../pages/views/html.ts';
+import { type ConsolePath, urlFor } from './context.ts';
+import type { ConsoleReply } from './responses.ts';
+import { ConsoleSessions } from './sessions.ts';
+import { renderPage } from './views/layout.ts';
+import { signInPage } from './views/sign-in.ts';
+import { formatCookie, getReturnUrl, parseReturnUrl, type Visit } from './visit.ts';
+
+export interface ConsoleSignInOptions {
+  readonly credentials: AdminCredentials;
+  /** Are client certificates requested in the handshake? */
+  readonly acceptsCertificates: boolean;
+  /** Seconds. */
+  readonly sessionLifetime: number;
+  readonly log: Logger;
+  readonly now: () => number;
+}
+
+/** Of wrong tokens. */
+const FAILURE_RATES = {
+  byAddress: { burst: 10, perSecond: 1 / 6 },
+  total: { burst: 100, perSecond: 1 },
+} as const;
+
+interface SignInProblem {
+  readonly status: 401 | 429;
+  readonly text: string;
+  readonly retryAfter?: number;
+}
+
+/** Who is signed in: the sign-in page, its forms, and the sessions. */
+export class ConsoleSignIn {
+  readonly #options: ConsoleSignInOptions;
+  readonly #sessions: ConsoleSessions;
+  readonly #failuresByAddress;
+  readonly #failuresInTotal;
+  readonly #reportExposedToken: (file: string) => void;
+  /** Forms that need no session. */
+  readonly #forms: ReadonlyMap<ConsolePath, (visit: Visit, fields: FormFields) => ConsoleReply> = new Map([
+    ['/sign-in', (visit, fields) => this.#signInWithToken(visit, fields)],
+    ['/certificate', (visit, fields) => this.#signInWithCertificate(visit, fields)],
+    ['/sign-out', (visit) => this.#signOut(visit)],
+  ]);
+
+  constructor(options: ConsoleSignInOptions) {
+    const { sessionLifetime: lifetime, log, now } = options;
+    this.#options = options;
+    this.#sessions = new ConsoleSessions({ lifetime, now });
+    this.#failuresByAddress = createRateLimiter(FAILURE_RATES.byAddress, now);
+    this.#failuresInTotal = createRateLimiter(FAILURE_RATES.total, now);
+    this.#reportExposedToken = createExposedTokenReporter(log);
+  }
+
+  /** The credential is checked for every request: it may have been replaced since the sign-in. */
+  findIdentity(visit: Visit, isActivity: boolean): AdminIdentity | undefined {
+    const { credentials } = this.#options;
+    const credential = visit.cookie === undefined ? undefined : this.#sessions.find(visit.cookie, isActivity);
+    if (credential === undefined) return undefined;
+    const certificate = authenticateCertificate(visit.request, credentials);
+    if (certificate?.credential === credential) return certificate;
+    return findToken(credential, credentials, this.#reportExposedToken);
+  }
+
+  renderFormToken(cookie: string, path: ConsolePath, subject?: string): Markup {
+    const token = this.#sessions.createFormToken(cookie, path, subject);
+    return html`<input type="hidden" name="form_token" value="${token}">`;
+  }
+
+  isValidFormToken({ cookie, path }: Visit, fields: FormFields, subject: string | undefined): boolean {
+    const token = fields.get('form_token') ?? '';
+    return cookie !== undefined && this.#sessions.isValidFormToken(token, cookie, path, subject);
+  }
+
+  hasForm(path: ConsolePath): boolean {
+    return this.#forms.has(path);
+  }
+
+  /** Handles a form whose token is valid. */
+  submit(visit: Visit, fields: FormFields): ConsoleReply | undefined {
+    return this.#forms.get(visit.path)?.(visit, fields);
+  }
+
+  showPage(visit: Visit, problem?: SignInProblem): ConsoleReply {
+    const { credentials, acceptsCertificates, sessionLifetime } = this.#options;
+    const cookie = visit.cookie ?? this.#sessions.createCookieValue();
+    const page = signInPage({
+      renderFormToken: (path) => this.renderFormToken(cookie, path),
+      next: getReturnUrl(visit),
+      certificate: authenticateCertificate(visit.request, credentials)?.name,
+      acceptsCertificates,
+      problem: problem?.text,
+    });
+    return {
+      status: problem?.status ?? 200,
+      type: 'text/html',
+      text: renderPage(page),
+      ...(visit.cookie === undefined && { cookie: formatCookie(visit, cookie, sessionLifetime) }),
+      ...(problem?.retryAfter !== undefined && { retryAfter: problem.retryAfter }),
+    };
+  }
+
+  #signInWithToken(visit: Visit, fields: FormFields): ConsoleReply {
+    const { credentials, log } = this.#options;
+    const key = getRateLimitKey(visit.peer);
+    const wait = Math.max(this.#failuresByAddress.peek(key), this.#failuresInTotal.peek(''));
+    if (wait > 0)
+      return this.showPage(visit, {
+        status: 429,
+        text: `Too many wrong tokens. Try again in ${wait} seconds.`,
+        retryAfter: wait,
+      });
+    const token = (fields.get('token') ?? '').trim();
+    const identity = authenticateToken(token, credentials, this.#reportExposedToken);
+    if (identity !== undefined) return this.#start(visit, identity, fields);
+    this.#failuresByAddress.take(key);
+    this.#failuresInTotal.take('');
+    log.audit('admin_sign_in_failed', { from: visit.peer });
+    return this.showPage(visit, {
+      status: 401,
+      text: 'This is not the admin token, or other users can read its file.',
+    });
+  }
+
+  #signInWithCertificate(visit: Visit, fields: FormFields): ConsoleReply {
+    const identity = authenticateCertificate(visit.request, this.#options.credentials);
+    return identity === undefined
+      ? this.showPage(visit, {
+          status: 401,
+          text: 'The browser presented no certificate of admin.tls.clientCa.',
+        })
+      : this.#start(visit, identity, fields);
+  }
+
+  /** With a new cookie: the previous one may have been chosen by someone else (session fixation). */
+  #start(visit: Visit, { name, role, credential }: AdminIdentity, fields: FormFields): ConsoleReply {
+    const { log, sessionLifetime } = this.#options;
+    if (visit.cookie !== undefined) this.#sessions.end(visit.cookie);
+    log.audit('admin_action', { act: 'console_sign_in', by: name, role, from: visit.peer });
+    return {
+      status: 303,
+      location: parseReturnUrl(fields.get('next')),
+      cookie: formatCookie(visit, this.#sessions.start(credential), sessionLifetime),
+    };
+  }
+
+  #signOut(visit: Visit): ConsoleReply {
+    if (visit.cookie !== undefined) this.#sessions.end(visit.cookie);
+    return { status: 303, location: urlFor('/sign-in'), cookie: formatCookie(visit, '', 0) };
+  }
+}

@@ -1,0 +1,40 @@
+import { AUDIT_EVENTS } from '../../observability/audit-events.ts';
+import type { RecentAuditEvent } from '../../observability/recent-events.ts';
+import { html, type Markup } from '../../pages/views/html.ts';
+import { type ConsolePage, urlFor } from '../context.ts';
+import { renderBadge, renderText, renderTime } from './format.ts';
+
+export const auditPage = (
+  text: string,
+  events: readonly RecentAuditEvent[],
+  hasMore: boolean,
+): ConsolePage => ({
+  title: 'Audit',
+  body: html`<h1>Recent audit events</h1>
+<form class="search" method="get" action="${urlFor('/audit')}" role="search">
+<div><label for="q">Event, person, client, grant or any other field</label>
+<input type="search" id="q" name="q" value="${text}" maxlength="256" spellcheck="false" autocomplete="off"></div>
+<button type="submit">Search</button>
+</form>
+<p class="soft" role="status">${events.length === 0 ? 'No recent event matches.' : hasMore ? `The newest ${events.length}` : `${events.length}, newest first`}. Each process remembers its last 500; the audit log has all of them.</p>
+${events.length > 0 && html`<ul class="rows card list">\n${events.map(renderEvent)}</ul>`}`,
+});
+
+const TONES = { info: 'neutral', notice: 'warn', warning: 'bad' } as const;
+/** The severity is a word, not only a colour. */
+const SEVERITIES = { info: undefined, notice: 'refusal', warning: 'alert' } as const;
+
+function renderEvent({ time, event, fields }: RecentAuditEvent): Markup {
+  const { severity } = AUDIT_EVENTS[event];
+  const label = SEVERITIES[severity];
+  return html`<li>
+<div class="line-up"><h2>${event.replaceAll('_', ' ')}</h2>${label !== undefined && renderBadge(label, TONES[severity])}<span class="soft">${renderTime(time / 1_000)}</span></div>
+<p class="meta">${Object.entries(fields).map(([name, value]) => html`<span>${name}: ${renderField(name, String(value))}</span> `)}</p>
+</li>
+`;
+}
+
+const renderField = (name: string, value: string): Markup =>
+  name === 'grant'
+    ? html`<a href="${urlFor('/grant', { id: value })}">${renderText(value)}</a>`
+    : renderText(value);

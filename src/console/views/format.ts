@@ -1,0 +1,50 @@
+import { html, type Markup, sanitizeText } from '../../pages/views/html.ts';
+
+const NUMBER = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
+export const formatNumber = (value: number): string => NUMBER.format(value);
+
+export function formatSeconds(seconds: number): string {
+  if (seconds >= 1) return `${Number(seconds.toPrecision(2))} s`;
+  return `${Number((seconds * 1_000).toPrecision(2))} ms`;
+}
+
+const UNITS = [
+  ['day', 86_400],
+  ['hour', 3_600],
+  ['minute', 60],
+  ['second', 1],
+] as const;
+
+/** `3 days`, rounded down. */
+export function formatDuration(seconds: number): string {
+  const whole = Math.max(0, Math.floor(seconds));
+  const [name, length] = UNITS.find(([, unit]) => whole >= unit) ?? ['second', 1];
+  const count = Math.floor(whole / length);
+  return `${count} ${name}${count === 1 ? '' : 's'}`;
+}
+
+/** UTC; the script adds the local time. `time`: seconds since 1970. */
+export function renderTime(time: number): Markup {
+  const date = new Date(time * 1_000);
+  if (!Number.isFinite(date.getTime())) return html`–`;
+  const text = date.toISOString();
+  return html`<time datetime="${text}">${text.slice(0, 10)} ${text.slice(11, 19)} UTC</time>`;
+}
+
+/** Text of a client, a certificate or a directory. */
+export const renderText = (text: string, maxLength = 512): Markup =>
+  html`<bdi>${sanitizeText(text, maxLength)}</bdi>`;
+
+export type Tone = 'good' | 'warn' | 'bad' | 'neutral';
+
+/** The tone is never the only difference: the text says the same. */
+export const renderBadge = (text: string, tone: Tone = 'neutral'): Markup =>
+  html`<span class="badge ${tone}">${text}</span>`;
+
+/** Pairs of a name and a value. */
+export const renderFacts = (
+  facts: readonly (readonly [name: string, value: Markup | string | undefined])[],
+): Markup => html`<dl>
+${facts
+  .filter(([, value]) => value !== undefined && value !== '')
+  .map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>\n`)}</dl>`;

@@ -1,0 +1,191 @@
+import type { GrantView } from '../../admin/grants-api.ts';
+import { html, type Markup } from '../../pages/views/html.ts';
+import { type ConsolePage, type ConsoleRequest, urlFor } from '../context.ts';
+import { formatNumber, renderBadge, renderFacts, renderText, renderTime, type Tone } from './format.ts';
+
+/** What grants are searched by, as in the admin API. */
+const SEARCH_FIELDS = {
+  name: 'Person: user name',
+  email: 'Person: e-mail address',
+  identity: 'Person or machine: identity',
+  client: 'Client: client id',
+  serial: 'Certificate: serial number',
+  fingerprint: 'Certificate: SHA-256 fingerprint',
+  subject: 'Certificate: subject',
+} as const;
+export type SearchField = keyof typeof SEARCH_FIELDS;
+export const isSearchField = (name: string | null | undefined): name is SearchField =>
+  name !== null && name !== undefined && Object.hasOwn(SEARCH_FIELDS, name);
+
+export interface GrantSearch {
+  readonly by: SearchField;
+  /** Empty: all grants. */
+  readonly text: string;
+  readonly withEnded: boolean;
+  /** `next` of the previous page. */
+  readonly after: string | undefined;
+}
+
+export interface GrantSearchResult {
+  readonly grants: readonly GrantView[];
+  readonly next: string | undefined;
+  readonly problem: { readonly text: string; readonly identities: readonly string[] } | undefined;
+}
+
+const STATE_TONES: Readonly<Record<string, Tone>> = { live: 'good', revoked: 'bad', expired: 'neutral' };
+
+export function grantsPage(
+  { identity }: ConsoleRequest,
+  search: GrantSearch,
+  { grants, next, problem }: GrantSearchResult,
+): ConsolePage {
+  const { by, text, withEnded } = search;
+  const mayRevoke =
+    identity.role === 'operator' && text !== '' && grants.some(({ state }) => state === 'live');
+  return {
+    title: 'Grants',
+    body: html`<h1>Grants</h1>
+<form class="search" method="get" action="${urlFor('/grants')}" role="search">
+<div><label for="by">Search by</label>
+<select id="by" name="by">${Object.entries(SEARCH_FIELDS).map(([name, label]) => html`<option value="${name}"${name === by && { markup: ' selected' }}>${label}</option>`)}</select></div>
+<div><label for="q">Text</label>
+<input type="search" id="q" name="q" value="${text}" maxlength="1024" spellcheck="false" autocomplete="off"></div>
+<label class="check"><input type="checkbox" name="ended" value="1"${withEnded && { markup: ' checked' }}>also ended</label>
+<button type="submit">Search</button>
+</form>
+${problem !== undefined && renderProblem(problem)}
+${
+  problem === undefined &&
+  html`<div class="title"><p class="soft" role="status">${describeCount(search, grants.length, next !== undefined)}</p>
+${mayRevoke && html`<a class="button second" href="${urlFor('/revoke', { by, q: text })}">Revoke all of this ${describeField(by)}…</a>`}</div>`
+}
+${grants.length > 0 && html`<ul class="rows card list">\n${grants.map(renderGrantRow)}</ul>`}
+${next !== undefined && html`<p class="more"><a class="button second" href="${urlFor('/grants', { by, q: text, ...(withEnded && { ended: '1' }), after: next })}">${grants.length === 0 ? 'Continue the search' : 'More grants'}</a></p>`}`,
+  };
+}
+
+const renderProblem = ({
+  text,
+  identities,
+}: NonNullable<
+  GrantSearchResult['problem']
+>): Markup => html`<div class="note bad" role="alert"><p>${text}</p>
+${identities.length > 0 && html`<ul>${identities.map((identity) => html`<li><a href="${urlFor('/grants', { by: 'identity', q: identity })}">${renderText(identity)}</a></li>`)}</ul>`}</div>`;
+
+function describeCount({ text, withEnded }: GrantSearch, count: number, hasMore: boolean): string {
+  const kind = withEnded ? 'grant' : 'live grant';
+  if (count === 0)
+    return hasMore ? `No ${kind} found so far.` : `No ${kind} ${text === '' ? 'exists' : 'matches'}.`;
+  return `${formatNumber(count)} ${kind}${count === 1 ? '' : 's'}${hasMore ? ', and more' : ''}`;
+}
+
+const describeField = (by: SearchField): string =>
+  by === 'client'
+    ? 'client'
+    : by === 'name' || by === 'email'
+      ? 'person'
+      : by === 'identity'
+        ? 'identity'
+        : 'certificate';
+
+function renderGrantRow(grant: GrantView): Markup {
+  const { id, name, identity, client, scope, state, by, last_refreshed, until } = grant;
+  return html`<li>
+<div class="line-up"><h2><a href="${urlFor('/grant', { id })}">${renderText(name ?? identity)}</a></h2>${renderBadge(state, STATE_TONES[state])}<span>${renderText(client)}</span></div>
+<p class="mono">${renderText(scope)}</p>
+<p class="meta"><span>${by}</span><span>last used ${renderTime(last_refreshed)}</span><span>until ${renderTime(until)}</span>${name !== undefined && html`<span>${renderText(identity)}</span>`}</p>
+</li>
+`;
+}
+
+export function grantPage({ identity }: ConsoleRequest, grant: GrantView): ConsolePage {
+  const { id, state } = grant;
+  return {
+    title: 'Grant',
+    body: html`<div class="card wide">
+<h1>Grant of ${renderText(grant.name ?? grant.identity)}</h1>
+${renderGrantFacts(grant)}
+<div class="actions">
+${state === 'live' && identity.role === 'operator' && html`<a class="button danger" href="${urlFor('/revoke', { by: 'grant', q: id })}">Revoke…</a>`}
+<a class="button second" href="${urlFor('/refusals', { q: id })}">Recent refusals</a>
+<a class="button second" href="${urlFor('/grants', { by: 'identity', q: grant.identity })}">All grants of this identity</a>
+</div>
+</div>`,
+  };
+}
+
+function renderGrantFacts(grant: GrantView): Markup {
+  const text = (value: string | undefined): Markup | undefined =>
+    value === undefined ? undefined : renderText(value);
+  return renderFacts([
+    ['State', renderBadge(grant.state, STATE_TONES[grant.state])],
+    ['Name', text(grant.name)],
+    ['E-mail', text(grant.email)],
+    ['Identity', text(grant.identity)],
+    ['Groups', text(grant.groups?.join(', '))],
+    ['Client', text(grant.client)],
+    ['Scope', html`<code>${renderText(grant.scope)}</code>`],
+    ['Obtained by', grant.by],
+    ['Issued', renderTime(grant.issued)],
+    ['Last used', renderTime(grant.last_refreshed)],
+    ['Refreshes', String(grant.refreshes)],
+    ['Until', renderTime(grant.until)],
+    ['Revoked', grant.revoked === undefined ? undefined : renderTime(grant.revoked)],
+    ['Certificate subject', text(grant.certificate_subject)],
+    ['Certificate issuer', text(grant.certificate_issuer)],
+    ['Certificate serial', text(grant.certificate_serial)],
+    ['Fingerprint', text(grant.certificate_fingerprint)],
+    ['Exchanged from', text(grant.exchanged_from)],
+    ['Bound', grant.bound_to_certificate === true ? 'to its certificate' : undefined],
+    ['Grant id', html`<code>${grant.id}</code>`],
+  ]);
+}
+
+interface RevokeSelection {
+  readonly by: SearchField | 'grant';
+  readonly text: string;
+}
+
+/** What the token of the form is bound to. */
+export const formatRevocationSubject = (by: string, text: string): string => JSON.stringify([by, text]);
+
+/** Asks for confirmation: a revocation cannot be undone. */
+export function revokePage(
+  { renderFormToken }: ConsoleRequest,
+  { by, text }: RevokeSelection,
+  { grants, next, problem }: GrantSearchResult,
+): ConsolePage {
+  const [grant] = grants;
+  const count = `${formatNumber(grants.length)}${next === undefined ? '' : ' or more'} live grant${grants.length === 1 && next === undefined ? '' : 's'}`;
+  return {
+    title: 'Revoke',
+    body: html`<div class="card wide">
+<h1>${by === 'grant' ? 'Revoke this grant?' : `Revoke all grants of this ${describeField(by)}?`}</h1>
+${problem !== undefined && renderProblem(problem)}
+${
+  by === 'grant' && grant !== undefined
+    ? html`<p>Its tokens are rejected at once, on every replica. This cannot be undone.</p>${renderGrantFacts(grant)}`
+    : html`<p><b>${renderText(text)}</b>: ${count}.</p>
+<p>${describeEffect(by)} Tokens are rejected at once, on every replica. This cannot be undone.</p>`
+}
+<div class="actions">
+${
+  problem === undefined &&
+  html`<form method="post" action="${urlFor('/revoke')}">
+${renderFormToken('/revoke', formatRevocationSubject(by, text))}<input type="hidden" name="by" value="${by}"><input type="hidden" name="q" value="${text}">
+<button class="danger" type="submit">Revoke</button>
+</form>`
+}
+<a class="button second" href="${by === 'grant' ? urlFor('/grant', { id: text }) : urlFor('/grants', { by, q: text })}">Cancel</a>
+</div>
+</div>`,
+  };
+}
+
+function describeEffect(by: RevokeSelection['by']): string {
+  if (by === 'client')
+    return 'Every grant and token issued to this client until now ends; new ones are valid.';
+  if (by === 'serial' || by === 'fingerprint' || by === 'subject')
+    return 'Every grant issued for this certificate ends. Revoke the certificate as well, or its holder can obtain a new grant.';
+  return 'Every grant and token issued to this identity until now ends, at all clients; new ones are valid.';
+}

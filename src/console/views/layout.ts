@@ -1,0 +1,72 @@
+import { html, type Markup, sanitizeText } from '../../pages/views/html.ts';
+import { DEFAULT_LOGO } from '../../pages/views/layout.ts';
+import { type ConsolePage, type ConsolePath, type ConsoleRequest, urlFor } from '../context.ts';
+
+const NAVIGATION: readonly (readonly [path: ConsolePath, text: string, below: readonly ConsolePath[]])[] = [
+  ['', 'Overview', []],
+  ['/grants', 'Grants', ['/grant', '/revoke']],
+  ['/refusals', 'Refusals', ['/refusal']],
+  ['/explain', 'Explain', []],
+  ['/configuration', 'Configuration', []],
+  ['/audit', 'Audit', []],
+];
+
+interface SignedIn {
+  readonly request: ConsoleRequest;
+  readonly path: ConsolePath;
+}
+
+/** A whole page. Without `signedIn`, it has no navigation. */
+export function renderPage({ title, body }: ConsolePage, signedIn?: SignedIn): string {
+  return html`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="same-origin">
+<title>${title} – gatehouse console</title>
+<link rel="stylesheet" href="/console/console.css">
+<script src="/console/console.js" defer></script>
+</head>
+<body${signedIn === undefined && { markup: ' class="plain"' }}>
+<a class="skip" href="#content">Skip to content</a>
+<header>
+<div class="bar">
+<span class="brand">${DEFAULT_LOGO}<span>gatehouse console</span></span>
+${signedIn !== undefined && renderNavigation(signedIn.path)}
+${signedIn !== undefined && renderAccount(signedIn.request)}
+</div>
+</header>
+<main id="content" tabindex="-1">
+${body}
+</main>
+${signedIn !== undefined && html`<footer>gatehouse ${signedIn.request.deps.version}</footer>`}
+</body>
+</html>
+`.markup;
+}
+
+const renderNavigation = (current: ConsolePath): Markup => html`<nav aria-label="Console">
+${NAVIGATION.map(([path, text, below]) => {
+  const state = path === current ? 'page' : below.includes(current) ? 'true' : undefined;
+  return html`<a href="${urlFor(path)}"${state !== undefined && html` aria-current="${state}"`}>${text}</a>\n`;
+})}</nav>`;
+
+const renderAccount = ({
+  identity,
+  renderFormToken,
+}: ConsoleRequest): Markup => html`<form class="account" method="post" action="${urlFor('/sign-out')}">
+${renderFormToken('/sign-out')}<span>${sanitizeText(identity.name, 60)}${identity.role === 'viewer' && html` <span class="badge">read-only</span>`}</span>
+<button class="quiet" type="submit">Sign out</button>
+</form>`;
+
+/** A page with one message. */
+export const noticePage = (title: string, text: string): ConsolePage => ({
+  title,
+  body: html`<div class="card narrow">
+<h1>${title}</h1>
+<p>${text}</p>
+<p><a href="${urlFor('')}">Open the console</a></p>
+</div>`,
+});

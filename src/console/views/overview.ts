@@ -1,0 +1,294 @@
+import type { CheckResult } from '../../admin/listener.ts';
+import { METRICS } from '../../observability/metric-table.ts';
+import { html, type Markup } from '../../pages/views/html.ts';
+import type { ReplicaStatus } from '../../ports/store.ts';
+import { type ConsoleRequest, urlFor } from '../context.ts';
+import { HISTORY_SECONDS, type Interval, quantileOf, sumCounts } from '../history.ts';
+import { computeQuantile, readBuckets, readSamples, readTotal, sumBy } from '../snapshot-reader.ts';
+import { renderChart, type Series } from './chart.ts';
+import {
+  formatDuration,
+  formatNumber,
+  formatSeconds,
+  renderBadge,
+  renderText,
+  renderTime,
+  type Tone,
+} from './format.ts';
+
+export interface Figures {
+  readonly now: number;
+  readonly history: ConsoleRequest['history'];
+  readonly checks: readonly CheckResult[];
+  /** Undefined: the store has none. */
+  readonly replicas: readonly ReplicaStatus[] | 'unavailable' | undefined;
+}
+
+const RANGES = {
+  '15m': { seconds: 900, text: '15 minutes' },
+  '1h': { seconds: HISTORY_SECONDS, text: '1 hour' },
+};
+export type Range = keyof typeof RANGES;
+export const parseRange = (text: string | null): Range => (text === '1h' ? '1h' : '15m');
+
+/** Points of a chart; fewer for rare events. */
+const PARTS = 180;
+const FEW_PARTS = 60;
+const MINUTE = 60;
+
+export const renderOverview = (range: Range, figures: Markup): Markup => html`<div class="title">
+<h1>Overview</h1>
+<div class="controls"><span id="refresh-state" role="status"></span>
+<button class="quiet" id="pause" type="button" hidden>Pause</button>
+<span>${Object.entries(RANGES).map(([name, { text }]) => html`<a href="${urlFor('', { range: name })}"${name === range && { markup: ' aria-current="true"' }}>${text}</a> `)}</span></div>
+</div>
+<div id="figures" data-source="${urlFor('/figures', { range })}">
+${figures}
+</div>`;
+
+export function renderFigures(range: Range, figures: Figures): Markup {
+  const { seconds, text } = RANGES[range];
+  const parts = figures.history.parts(figures.now, seconds, PARTS);
+  const fewParts = figures.history.parts(figures.now, seconds, FEW_PARTS);
+  const start = `${text} ago`;
+  return html`${renderTiles(figures)}
+<div class="charts">
+${renderRequests(parts, start)}
+${renderLatency(parts, start)}
+${renderRefusals(fewParts, start)}
+${renderGrants(fewParts, start)}
+</div>
+${renderUpstreams(figures)}
+${renderExpiries(figures)}
+${renderReplicas(figures)}`;
+}
+
+type Parts = readonly (Interval | undefined)[];
+
+const EMPTY = 'No figures yet: the first appear within ten seconds.';
+
+/** Events per second or minute. */
+const toSeries = (
+  name: string,
+  parts: Parts,
+  unit: number,
+  count: (interval: Interval) => number,
+): Series => ({
+  name,
+  values: parts.map((part) => part && (count(part) / part.seconds) * unit),
+});
+
+const sumOf = (interval: Interval, ...decisions: readonly string[]): number =>
+  decisions.reduce((sum, decision) => sum + (interval.decisions.get(decision) ?? 0), 0);
+
+function renderRequests(parts: Parts, start: string): Markup {
+  const wouldRefuse = toSeries('would refuse (report-only)', parts, 1, (part) => sumOf(part, 'would_refuse'));
+  return renderChart({
+    id: 'requests',
+    title: 'Requests per second, by decision',
+    series: [
+      toSeries('forwarded', parts, 1, (part) => sumOf(part, 'forwarded')),
+      toSeries('refused', parts, 1, (part) => sumOf(part, 'refused')),
+      toSeries('served by gatehouse', parts, 1, (part) => sumOf(part, 'allowed', 'handled', 'none')),
+      toSeries('failed', parts, 1, (part) => sumOf(part, 'failed')),
+      ...(wouldRefuse.values.some((value) => value !== undefined && value > 0) ? [wouldRefuse] : []),
+    ],
+    format: formatNumber,
+    start,
+    empty: EMPTY,
+  });
+}
+
+function renderLatency(parts: Parts, start: string): Markup {
+  const quantile = (name: string, share: number): Series => ({
+    name,
+    values: parts.map((part) => part && quantileOf(part, share)),
+  });
+  return renderChart({
+    id: 'latency',
+    title: 'Latency of all requests',
+    series: [quantile('median', 0.5), quantile('95%', 0.95), quantile('99%', 0.99)],
+    format: formatSeconds,
+    start,
+    empty: parts.some((part) => part !== undefined) ? 'No requests.' : EMPTY,
+  });
+}
+
+const SHOWN_REASONS = 5;
+
+function renderRefusals(parts: Parts, start: string): Markup {
+  const totals = new Map<string, number>();
+  for (const part of parts)
+    for (const [reason, count] of part?.refusals ?? []) totals.set(reason, (totals.get(reason) ?? 0) + count);
+  const reasons = [...totals].toSorted(([, a], [, b]) => b - a).map(([reason]) => reason);
+  const shown = reasons.slice(0, SHOWN_REASONS);
+  const rest = reasons.slice(SHOWN_REASONS);
+  const countRest = (part: Interval): number =>
+    rest.reduce((sum, reason) => sum + (part.refusals.get(reason) ?? 0), 0);
+  return renderChart({
+    id: 'refusals',
+    title: 'Refusals per minute, by reason',
+    series: [
+      ...shown.map((reason) =>
+        toSeries(reason.replaceAll('_', ' '), parts, MINUTE, (part) => part.refusals.get(reason) ?? 0),
+      ),
+      ...(rest.length > 0 ? [toSeries(`${rest.length} others`, parts, MINUTE, countRest)] : []),
+    ],
+    format: formatNumber,
+    start,
+    empty: parts.some((part) => part !== undefined) ? 'No request was refused.' : EMPTY,
+  });
+}
+
+function renderGrants(parts: Parts, start: string): Markup {
+  return renderChart({
+    id: 'grants',
+    title: 'Grants per minute',
+    series: [
+      toSeries('issued', parts, MINUTE, ({ tokens }) => sumCounts(tokens) - (tokens.get('refresh') ?? 0)),
+      toSeries('revoked', parts, MINUTE, ({ revocations }) => revocations),
+      toSeries('refreshed', parts, MINUTE, ({ tokens }) => tokens.get('refresh') ?? 0),
+    ],
+    format: formatNumber,
+    start,
+    empty: EMPTY,
+  });
+}
+
+const LATENCY = 'gatehouse_http_request_duration_seconds';
+
+function renderTiles({ history, now, checks, replicas }: Figures): Markup {
+  const { latest } = history;
+  const minute = history.total(now, MINUTE);
+  const failed = checks.filter(({ problem }) => problem !== undefined);
+  const requests = minute === undefined ? undefined : sumCounts(minute.decisions);
+  const refused = minute === undefined ? 0 : sumOf(minute, 'refused', 'failed');
+  const p95 = minute && quantileOf(minute, 0.95);
+  const p99 =
+    (minute && quantileOf(minute, 0.99)) ??
+    computeQuantile(readBuckets(latest, LATENCY), METRICS[LATENCY].buckets, 0.99);
+  const startedAt = readTotal(latest, 'process_start_time_seconds');
+  const lag = readTotal(latest, 'gatehouse_revocation_lag_seconds');
+  return html`<dl class="tiles">
+${renderTile(
+  'Status',
+  failed.length === 0 ? renderBadge('ready', 'good') : renderBadge('not ready', 'bad'),
+  failed.length === 0
+    ? `up for ${startedAt === undefined ? '–' : formatDuration(now - startedAt)}`
+    : failed.map(({ name, problem }) => `${name}: ${problem}`).join('; '),
+)}
+${renderTile('Requests', requests === undefined || minute === undefined ? '–' : formatNumber(requests / minute.seconds), 'per second, last minute')}
+${renderTile('Refused', requests === undefined || requests === 0 ? '–' : `${formatNumber((100 * refused) / requests)} %`, 'of requests, last minute')}
+${renderTile('Latency', p95 === undefined ? '–' : formatSeconds(p95), p99 === undefined ? '95% of requests' : `95% of requests; 99%: ${formatSeconds(p99)}`)}
+${renderTile('In progress', formatNumber(readTotal(latest, 'gatehouse_http_requests_in_flight') ?? 0), `requests, ${formatNumber(readTotal(latest, 'gatehouse_connections') ?? 0)} connections`)}
+${renderTile('Workers', formatNumber(readTotal(latest, 'gatehouse_workers') ?? 0), `event loop delay ${formatSeconds(readTotal(latest, 'gatehouse_event_loop_lag_seconds') ?? 0)}`)}
+${replicas !== undefined && renderTile('Revocation lag', lag === undefined ? '–' : formatSeconds(lag), 'since all were known')}
+</dl>`;
+}
+
+const renderTile = (name: string, value: Markup | string, note: string): Markup =>
+  html`<div><dt>${name}</dt><dd>${value}<small>${note}</small></dd></div>`;
+
+const renderTable = (
+  id: string,
+  title: string,
+  head: Markup,
+  rows: readonly Markup[],
+  empty: string,
+): Markup => html`<h2 id="${id}">${title}</h2>
+${
+  rows.length === 0
+    ? html`<p class="soft">${empty}</p>`
+    : html`<div class="card scroll" role="region" aria-labelledby="${id}" tabindex="0" id="${id}-table">
+<table>
+<thead><tr>${head}</tr></thead>
+<tbody>
+${rows}</tbody>
+</table>
+</div>`
+}
+`;
+
+function renderUpstreams({ history: { latest } }: Figures): Markup {
+  const targets = sumBy(latest, 'gatehouse_upstream_targets', 'upstream');
+  const ejected = sumBy(latest, 'gatehouse_upstream_ejected', 'upstream');
+  const pending = sumBy(latest, 'gatehouse_upstream_pending', 'upstream');
+  const errors = sumBy(latest, 'gatehouse_upstream_errors_total', 'upstream');
+  const serverErrors = new Map<string, number>();
+  const responses = new Map<string, number>();
+  for (const { labels, value } of readSamples(latest, 'gatehouse_upstream_requests_total')) {
+    const { upstream = '', code } = labels;
+    responses.set(upstream, (responses.get(upstream) ?? 0) + value);
+    if (code === '5xx') serverErrors.set(upstream, value);
+  }
+  const rows = [...targets].map(([name, count]) => {
+    const out = ejected.get(name) ?? 0;
+    const [text, tone]: [string, Tone] =
+      out === 0
+        ? ['healthy', 'good']
+        : out < count
+          ? [`${out} of ${count} ejected`, 'warn']
+          : ['all ejected', 'bad'];
+    return html`<tr><th scope="row">${renderText(name, 64)}</th><td>${renderBadge(text, tone)}</td><td class="number">${formatNumber(count)}</td><td class="number">${formatNumber(pending.get(name) ?? 0)}</td><td class="number">${formatNumber(responses.get(name) ?? 0)}</td><td class="number">${formatNumber(serverErrors.get(name) ?? 0)}</td><td class="number">${formatNumber(errors.get(name) ?? 0)}</td></tr>\n`;
+  });
+  const head = html`<th scope="col">Upstream</th><th scope="col">State</th><th scope="col" class="number">Targets</th><th scope="col" class="number">Active requests</th><th scope="col" class="number">Responses</th><th scope="col" class="number">5xx</th><th scope="col" class="number">No response</th>`;
+  return renderTable('upstreams', 'Upstreams', head, rows, 'No upstream is configured.');
+}
+
+interface Expiry {
+  readonly what: string;
+  readonly kind: 'certificate' | 'revocation list';
+  readonly until: number;
+}
+
+const DAY = 86_400;
+/** Seconds before the end from which it is shown as a warning, and as a problem. */
+const EXPIRY_LIMITS = {
+  certificate: { warn: 30 * DAY, bad: 7 * DAY },
+  'revocation list': { warn: DAY, bad: 0 },
+} as const;
+
+function renderExpiries({ history: { latest }, now }: Figures): Markup {
+  const expiries: Expiry[] = [
+    ...readSamples(latest, 'gatehouse_tls_cert_not_after_seconds').map(({ labels, value }) => ({
+      what: (labels['cert'] ?? '').replace(/^issuer:/, 'issuer '),
+      kind: 'certificate' as const,
+      until: value,
+    })),
+    ...readSamples(latest, 'gatehouse_crl_next_update_seconds').map(({ labels, value }) => ({
+      what: `issuer ${labels['issuer'] ?? ''}`,
+      kind: 'revocation list' as const,
+      until: value,
+    })),
+  ];
+  const rows = expiries
+    .toSorted((a, b) => a.until - b.until)
+    .map(({ what, kind, until }) => {
+      const left = until - now;
+      const { warn, bad } = EXPIRY_LIMITS[kind];
+      const tone = left <= bad ? 'bad' : left <= warn ? 'warn' : 'good';
+      const text = left <= 0 ? 'expired' : `${formatDuration(left)} left`;
+      return html`<tr><th scope="row">${renderText(what, 128)}</th><td>${kind}</td><td>${renderBadge(text, tone)}</td><td>${renderTime(until)}</td></tr>\n`;
+    });
+  const head = html`<th scope="col">Name</th><th scope="col">Kind</th><th scope="col">State</th><th scope="col">Until</th>`;
+  return renderTable('expiries', 'Certificates and revocation lists', head, rows, 'None is configured.');
+}
+
+/** A replica without a heartbeat for longer has lost its connection. */
+const REPLICA_WARN_SECONDS = 2;
+
+function renderReplicas({ replicas }: Figures): Markup {
+  const head = html`<th scope="col">Process</th><th scope="col">State</th><th scope="col" class="number">Last heartbeat</th><th scope="col" class="number">Revocation lag</th>`;
+  const title = 'Replicas';
+  if (replicas === undefined)
+    return renderTable('replicas', title, head, [], 'The embedded store is used by this gatehouse only.');
+  if (replicas === 'unavailable')
+    return renderTable('replicas', title, head, [], 'Redis is unreachable: replicas are not known.');
+  const rows = replicas
+    .toSorted((a, b) => a.name.localeCompare(b.name))
+    .map(({ name, isSelf, heartbeatAge, lag }) => {
+      const isLate = Math.max(heartbeatAge, lag) > REPLICA_WARN_SECONDS;
+      return html`<tr><th scope="row">${renderText(name, 128)}${isSelf && html` <span class="soft">(this process)</span>`}</th><td>${isLate ? renderBadge('behind', 'warn') : renderBadge('current', 'good')}</td><td class="number">${formatSeconds(heartbeatAge)} ago</td><td class="number">${formatSeconds(lag)}</td></tr>\n`;
+    });
+  return renderTable('replicas', title, head, rows, 'No process has registered yet.');
+}

@@ -1,0 +1,125 @@
+import { DEFAULT_ACCENT, renderColours } from '../../pages/views/style.ts';
+
+/** The stylesheet of the console, with the colours of the pages. */
+export const createStylesheet = (accent: string = DEFAULT_ACCENT): string =>
+  renderColours(accent) + SERIES_COLOURS + RULES;
+
+/** Lines of charts; 3:1 against cards in both schemes (WCAG 2.2, 1.4.11). */
+const SERIES_COLOURS = `:root{--s1:#1d5bb8;--s2:#b3261e;--s3:#1b7340;--s4:#8a4fbf;--s5:#a65e00;--s6:#52616f}
+@media (prefers-color-scheme:dark){:root{--s1:#7db0ff;--s2:#ff8a80;--s3:#7ddba0;--s4:#c9a2f2;--s5:#e0a93a;--s6:#aab4c0}}
+`;
+
+const RULES = `
+*{box-sizing:border-box}
+html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
+body{margin:0;min-height:100vh;background:var(--page);color:var(--text);font:.95rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif;overflow-wrap:anywhere}
+header{background:var(--card);border-bottom:1px solid var(--line)}
+.bar{display:flex;flex-wrap:wrap;align-items:center;gap:0 1.5rem;max-width:80rem;margin:0 auto;padding:.25rem 1rem}
+.brand{display:flex;align-items:center;gap:.5rem;min-height:3rem;font-weight:600;color:var(--soft)}
+.brand svg{width:1.4rem;height:1.4rem;flex:none;color:var(--main)}
+nav{display:flex;flex-wrap:wrap;gap:0 .25rem;order:3;width:100%}
+nav a{padding:.6rem .75rem;color:var(--text);text-decoration:none;border-bottom:3px solid transparent}
+nav a:hover{background:var(--tint)}
+nav a[aria-current]{color:var(--main);font-weight:600;border-color:var(--main)}
+.account{display:flex;flex-wrap:wrap;align-items:center;gap:0 1rem;margin-inline-start:auto;color:var(--soft);font-size:.9rem}
+main{display:block;max-width:80rem;margin:0 auto;padding:1.25rem 1rem 2rem}
+main:focus{outline:none}
+footer{max-width:80rem;margin:0 auto;padding:0 1rem 1.5rem;color:var(--soft);font-size:.85rem}
+.skip{position:absolute;left:-100rem;top:0;padding:.6rem 1rem;background:var(--card)}
+.skip:focus{left:0;z-index:1}
+h1{margin:0 0 .75rem;font-size:1.5rem;line-height:1.25}
+h2{margin:2rem 0 .75rem;font-size:1.1rem}
+p{margin:0 0 .75rem}
+a{color:var(--main);text-underline-offset:.2em}
+time{white-space:nowrap}
+code,pre,.mono{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;font-size:.9em}
+.soft,.hint{color:var(--soft);font-size:.9rem}
+.hint{margin:.35rem 0 0}
+.card{background:var(--card);border:1px solid var(--line);border-radius:.75rem;padding:1rem;box-shadow:0 1px 2px var(--shadow)}
+.narrow{max-width:30rem;margin:6vh auto 0;padding:1.5rem}
+.wide{max-width:50rem}
+label{display:block;font-weight:600;margin:0 0 .3rem}
+input[type=text],input[type=search],input[type=password],select{display:block;width:100%;min-height:2.75rem;padding:.4rem .7rem;font:inherit;color:inherit;background:var(--card);border:1px solid var(--field);border-radius:.5rem}
+input[type=checkbox]{width:1.15rem;height:1.15rem;margin:0 .5rem 0 0;vertical-align:-.2rem;accent-color:var(--main)}
+input[aria-invalid]{border-color:var(--bad-line);border-width:2px}
+.check{display:flex;align-items:center;min-height:2.75rem;font-weight:400;margin:0}
+button,.button{display:inline-block;min-height:2.75rem;padding:.5rem 1.1rem;font:inherit;font-weight:600;text-align:center;text-decoration:none;color:var(--on-main);background:var(--main);border:1px solid var(--main);border-radius:.5rem;cursor:pointer}
+button:hover,.button:hover{background:var(--main-hover);border-color:var(--main-hover)}
+.second{color:var(--text);background:transparent;border-color:var(--field)}
+.second:hover{background:var(--tint);border-color:var(--field)}
+.danger{color:var(--on-danger);background:var(--danger);border-color:var(--danger)}
+.danger:hover{background:var(--danger-hover);border-color:var(--danger-hover)}
+button.quiet{padding:.25rem 0;color:var(--main);background:none;border:0;font-weight:400;text-decoration:underline;text-underline-offset:.2em}
+button.quiet:hover{background:none;text-decoration-thickness:2px}
+.narrow button{display:block;width:100%;margin:1.25rem 0 0}
+.or{display:flex;align-items:center;gap:.75rem;margin:1.25rem 0;color:var(--soft);font-size:.9rem}
+.or::before,.or::after{content:"";flex:1;border-top:1px solid var(--line)}
+:focus-visible{outline:3px solid var(--focus);outline-offset:2px}
+.note{margin:0 0 1rem;padding:.7rem .9rem;border-left:4px solid var(--warn-line);border-radius:.35rem;background:var(--warn)}
+.note.bad{border-color:var(--bad-line);background:var(--bad)}
+.note.good{border-color:var(--good);background:var(--tint)}
+.title{display:flex;flex-wrap:wrap;align-items:baseline;justify-content:space-between;gap:0 1.5rem;margin:0 0 .75rem}
+.title h1{margin:0}
+.controls{display:flex;flex-wrap:wrap;align-items:center;gap:.25rem 1rem;color:var(--soft);font-size:.9rem}
+.controls a{padding:.4rem 0}
+.controls [aria-current]{color:var(--text);font-weight:600;text-decoration:none}
+.tiles{display:flex;flex-wrap:wrap;gap:.75rem;margin:0;border:0}
+.tiles div{display:flex;flex:1 1 8.5rem;flex-direction:column;gap:0;background:var(--card);border:1px solid var(--line);border-radius:.75rem;padding:.75rem 1rem}
+.tiles dt{min-width:0;color:var(--soft);font-size:.85rem}
+.tiles dd{margin:0;flex:none;font-size:1.35rem;font-weight:600;line-height:1.35;font-variant-numeric:tabular-nums}
+.tiles div:last-child{border-bottom:1px solid var(--line)}
+.tiles small{display:block;font-size:.8rem;font-weight:400;color:var(--soft)}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:.75rem;margin:.75rem 0 0}
+.chart{margin:0;min-width:0}
+figcaption{font-weight:600;margin:0 0 .5rem}
+.plot{display:grid;grid-template-columns:auto 1fr;gap:0 .5rem;color:var(--soft);font-size:.75rem;font-variant-numeric:tabular-nums}
+.axis{display:flex;flex-direction:column;justify-content:space-between;text-align:end;height:9rem;line-height:1}
+.plot svg{display:block;width:100%;height:9rem;overflow:visible}
+.times{grid-column:2;display:flex;justify-content:space-between;padding:.25rem 0 0}
+.grid{stroke:var(--line);stroke-width:1;fill:none;vector-effect:non-scaling-stroke}
+.line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round;vector-effect:non-scaling-stroke}
+.line.s1{stroke:var(--s1)}.line.s2{stroke:var(--s2)}.line.s3{stroke:var(--s3)}.line.s4{stroke:var(--s4)}.line.s5{stroke:var(--s5)}.line.s6{stroke:var(--s6)}
+.line.s3,.line.s6{stroke-dasharray:7 5}.line.s4{stroke-dasharray:2 4}
+.legend{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;margin:.5rem 0 0;padding:0;list-style:none;font-size:.85rem;font-variant-numeric:tabular-nums}
+.legend i{display:inline-block;width:1rem;height:0;margin:0 .35rem 0 0;vertical-align:.25rem;border-top:3px solid}
+.legend .s1{border-color:var(--s1)}.legend .s2{border-color:var(--s2)}.legend .s3{border-color:var(--s3);border-top-style:dashed}.legend .s4{border-color:var(--s4);border-top-style:dotted}.legend .s5{border-color:var(--s5)}.legend .s6{border-color:var(--s6);border-top-style:dashed}
+.empty{display:grid;place-items:center;min-height:10rem;margin:0;color:var(--soft)}
+.scroll{overflow-x:auto;padding:0}
+table{width:100%;border-collapse:collapse;font-variant-numeric:tabular-nums}
+th,td{padding:.55rem 1rem;text-align:start;vertical-align:top;border-bottom:1px solid var(--line);overflow-wrap:normal}
+tr:last-child>*{border-bottom:0}
+thead th{color:var(--soft);font-size:.85rem;font-weight:600;white-space:nowrap}
+tbody th{font-weight:400}
+td.number,th.number{text-align:end}
+.badge{display:inline-block;padding:0 .5rem;border:1px solid var(--line);border-radius:1rem;font-size:.8rem;line-height:1.5;color:var(--text);background:var(--tint);white-space:nowrap}
+.badge.good{border-color:var(--good);color:var(--good);background:transparent}
+.badge.warn{border-color:var(--warn-line);background:var(--warn)}
+.badge.bad{border-color:var(--bad-line);background:var(--bad)}
+.search{display:flex;flex-wrap:wrap;align-items:end;gap:.75rem;margin:0 0 1rem}
+.search>div{flex:1 1 12rem;min-width:0}
+.search>.small{flex:0 1 11rem}
+.rows{margin:0;padding:0;list-style:none}
+.rows>li{padding:.8rem 1rem;border-bottom:1px solid var(--line)}
+.rows>li:last-child{border-bottom:0}
+.rows h2{margin:0;font-size:1rem;font-weight:600}
+.rows p{margin:.1rem 0 0}
+.list{padding:0}
+.meta{display:flex;flex-wrap:wrap;gap:0 1rem;color:var(--soft);font-size:.9rem}
+.line-up{display:flex;flex-wrap:wrap;align-items:baseline;gap:.1rem .75rem}
+dl{margin:.5rem 0 0}
+dl div{display:flex;flex-wrap:wrap;gap:0 1rem;padding:.45rem 0;border-bottom:1px solid var(--line)}
+dl div:last-child{border-bottom:0}
+dt{color:var(--soft);flex:0 0 auto;min-width:9rem;max-width:100%}
+dd{margin:0;flex:1 1 14rem;min-width:0}
+.actions{display:flex;flex-wrap:wrap;gap:.75rem;margin:1.25rem 0 0}
+.settings dt{min-width:16rem}
+.settings dl{margin:0}
+details{margin:0 0 .75rem}
+summary{cursor:pointer;font-weight:600;min-height:2rem}
+.more{margin:1rem 0 0}
+@media (prefers-reduced-motion:no-preference){button,.button{transition:background-color .12s,border-color .12s}}
+@media (forced-colors:active){.line,.legend i{forced-color-adjust:none}}
+@media (max-width:40rem){.settings dt,dt{min-width:7rem}th,td{padding:.5rem .75rem}.account{margin-inline-start:0;width:100%;justify-content:space-between}nav{flex-wrap:nowrap;overflow-x:auto}nav a{white-space:nowrap}}
+@media (min-width:64rem){nav{order:0;width:auto}}
+@media print{header,.search,.actions,.controls{display:none}}
+`;

@@ -1,0 +1,85 @@
+import type { IncomingMessage } from 'node:http';
+import { TLSSocket } from 'node:tls';
+import { readCookieValues } from '../pages/cookies.ts';
+import { CONSOLE_PATH, type ConsolePath } from './context.ts';
+import { isCookieValue } from './sessions.ts';
+
+/** A request, and what it says about the browser. */
+export interface Visit {
+  readonly request: IncomingMessage;
+  readonly method: string;
+  /** Below `/console`; may be unknown. */
+  readonly path: ConsolePath;
+  readonly query: URLSearchParams;
+  /** Of the console, as the browser sees it. */
+  readonly origin: string;
+  readonly peer: string;
+  readonly isSecure: boolean;
+  readonly cookieName: string;
+  /** A well-formed cookie: of a session, or of a browser that has not signed in. */
+  readonly cookie: string | undefined;
+}
+
+export type VisitRefusal = 'host_invalid' | 'not_encrypted';
+
+export function readVisit(request: IncomingMessage): Visit | { readonly refused: VisitRefusal } {
+  const { socket, method = '', url = '', headers } = request;
+  const isSecure = socket instanceof TLSSocket;
+  const peer = socket.remoteAddress ?? '';
+  // The admin token would be readable on the network.
+  if (!isSecure && !isLoopback(peer)) return { refused: 'not_encrypted' };
+  const base = `${isSecure ? 'https' : 'http'}://${headers.host}`;
+  if (headers.host === undefined || !URL.canParse(base)) return { refused: 'host_invalid' };
+  const { origin, port } = new URL(base);
+  const at = url.indexOf('?');
+  const path = at < 0 ? url : url.slice(0, at);
+  // Browsers send the cookies of one port to all others of the host: another forwarded port may be another gatehouse.
+  const cookieName = `${isSecure ? '__Host-' : ''}gatehouse-console-${port || (isSecure ? '443' : '80')}`;
+  const [cookie, ...others] = readCookieValues(headers.cookie, cookieName);
+  return {
+    request,
+    method,
+    path: path.slice(CONSOLE_PATH.length).replace(/\/$/, '') as ConsolePath,
+    query: new URLSearchParams(at < 0 ? '' : url.slice(at + 1)),
+    origin,
+    peer,
+    isSecure,
+    cookieName,
+    // With two cookies of this name, one was set by another service on this host: neither can be trusted.
+    cookie: others.length === 0 && isCookieValue(cookie) ? cookie : undefined,
+  };
+}
+
+const isLoopback = (address: string): boolean => /^(?:::ffff:)?127\.|^::1$/.test(address);
+
+/** The value of `Set-Cookie`. An empty value with no lifetime removes the cookie. */
+export const formatCookie = ({ cookieName, isSecure }: Visit, value: string, maxAge: number): string =>
+  [
+    `${cookieName}=${value}`,
+    // `__Host-` requires the whole host.
+    `Path=${isSecure ? '/' : CONSOLE_PATH}`,
+    `Max-Age=${maxAge}`,
+    'HttpOnly',
+    'SameSite=Strict',
+    ...(isSecure ? ['Secure'] : []),
+  ].join('; ');
+
+/** Was it sent by a page of the console? Browsers send the header to loopback addresses and over TLS. */
+export function isFromConsole({ request: { headers } }: Visit): boolean {
+  const { 'sec-fetch-site': site } = headers;
+  return site === undefined || site === 'same-origin';
+}
+
+const MAX_RETURN_URL = 1_024;
+
+/** A URL of the console, or its first page. */
+export const parseReturnUrl = (url: string | undefined): string =>
+  url !== undefined && url.length <= MAX_RETURN_URL && /^\/console(?:[/?][!-[\]-~]*)?$/.test(url)
+    ? url
+    : CONSOLE_PATH;
+
+/** Where to go after signing in. */
+export function getReturnUrl({ path, query, request: { method, url } }: Visit): string {
+  if (path === '/sign-in') return parseReturnUrl(query.get('next') ?? undefined);
+  return parseReturnUrl(method === 'GET' ? url : undefined);
+}

@@ -1,0 +1,127 @@
+import { expect } from 'vitest';
+import type { Reply } from '../support/https-client.ts';
+import { until } from '../support/serve-process.ts';
+import { type Caller, type Fleet, isTemporary } from './fleet.ts';
+import { pick, runConcurrently } from './support.ts';
+
+/** The state of a client: its newest refresh token, and whether the revocation of its grant was acknowledged. */
+export interface ClientState {
+  refreshToken: string;
+  readonly accessToken: string;
+  state: 'valid' | 'revoked' | 'maybe revoked';
+}
+
+export interface WriteCounts {
+  grants: number;
+  rotations: number;
+  revocations: number;
+  /** Rejected as a temporary error. */
+  refused: number;
+}
+
+/** Clients that create, refresh and revoke grants continuously, and know what was acknowledged. */
+export interface AcknowledgedWrites {
+  readonly total: Readonly<WriteCounts>;
+  readonly lost: readonly string[];
+  /** Runs `disturb` while the clients work. Returns the grants made meanwhile. */
+  during(disturb: () => Promise<void>): Promise<readonly ClientState[]>;
+  /** Every acknowledged grant is as it was acknowledged, on every replica. */
+  check(states: readonly ClientState[], when: string): Promise<void>;
+  /** Grants revoked in any round are still revoked. */
+  checkRevoked(): Promise<void>;
+}
+
+export function createAcknowledgedWrites(
+  fleet: Fleet,
+  { clients, random }: { readonly clients: number; readonly random: () => number },
+): AcknowledgedWrites {
+  const total: WriteCounts = { grants: 0, rotations: 0, revocations: 0, refused: 0 };
+  const wronglyRefused: string[] = [];
+  const lost: string[] = [];
+  const all: ClientState[] = [];
+  const pickCaller = (): Caller => pick(random, fleet.replicas).caller;
+  const recordRefusal = (what: string, response: Reply): void => {
+    total.refused += 1;
+    if (!isTemporary(response))
+      wronglyRefused.push(`${what}: ${response.status} ${JSON.stringify(response.json)}`);
+  };
+
+  /** One client: obtains a grant, refreshes it twice, and revokes it with a probability of 0.5. */
+  const runClient = async (states: ClientState[]): Promise<void> => {
+    const created = await pickCaller().post('/Authorize/Certificate', {
+      client_id: 'report-runner',
+      scope: 'files:read',
+    });
+    if (created.status !== 200) return recordRefusal('grant', created);
+    const state: ClientState = {
+      refreshToken: String(created.json['refresh_token']),
+      accessToken: String(created.json['access_token']),
+      state: 'valid',
+    };
+    states.push(state);
+    total.grants += 1;
+    for (let attempt = 0; attempt < 2; attempt += 1) {
+      const response = await pickCaller().refresh(state.refreshToken);
+      if (response.status !== 200) return recordRefusal('refresh', response);
+      state.refreshToken = String(response.json['refresh_token']);
+      total.rotations += 1;
+    }
+    if (random() < 0.5) return;
+    state.state = 'maybe revoked';
+    const response = await pickCaller().revoke(state.accessToken);
+    if (response.status !== 200) return recordRefusal('revocation', response);
+    state.state = 'revoked';
+    total.revocations += 1;
+  };
+
+  return {
+    total,
+    lost,
+    async during(disturb) {
+      const states: ClientState[] = [];
+      const halt = new AbortController();
+      const load = Array.from({ length: clients }, async () => {
+        while (!halt.signal.aborted) await runClient(states);
+      });
+      try {
+        await disturb();
+      } finally {
+        halt.abort();
+        await Promise.all(load);
+      }
+      all.push(...states);
+      return states;
+    },
+    async check(states, when) {
+      await runConcurrently(states, 8, async (state) => {
+        const statuses = await Promise.all(
+          fleet.replicas.map((replica) => replica.caller.call(state.accessToken)),
+        );
+        const response = await until('the response is not temporary', async () => {
+          const found = await pickCaller().refresh(state.refreshToken);
+          return !isTemporary(found) && found;
+        });
+        const seen = `${when}, ${state.state}: ${statuses.join(' ')}, refresh ${response.status}`;
+        if (state.state === 'valid' && (statuses.some((status) => status !== 200) || response.status !== 200))
+          lost.push(seen);
+        if (
+          state.state === 'revoked' &&
+          (statuses.some((status) => status !== 401) || response.status !== 400)
+        )
+          lost.push(seen);
+        if (response.status === 200) state.refreshToken = String(response.json['refresh_token']);
+      });
+      expect(lost).toEqual([]);
+      expect(wronglyRefused).toEqual([]);
+    },
+    async checkRevoked() {
+      await runConcurrently(all, 8, async ({ state, accessToken }) => {
+        if (state !== 'revoked') return;
+        for (const { caller } of fleet.replicas)
+          if ((await caller.call(accessToken)) !== 401) lost.push('a revoked grant is accepted again');
+      });
+      expect(lost).toEqual([]);
+      expect(fleet.countAudits('refresh_reuse')).toBe(0);
+    },
+  };
+}

@@ -1,0 +1,76 @@
+import { expect, test } from 'vitest';
+import { formatProblems } from '../../src/config/load.ts';
+import { loadProblems, loadText, MINIMAL_CONFIG } from '../support/configuration.ts';
+
+const withIntegration = (more: string): string =>
+  `${MINIMAL_CONFIG}integrations:\n  - { clientId: a, ${more} }\n`;
+const withRoute = (more: string): string =>
+  `${MINIMAL_CONFIG}upstreams: { default: { url: "http://127.0.0.1:9" } }\nroutes:\n  - { path: /a, ${more} }\n`;
+
+test.each([
+  ['listen: { behindTls: yes }', 'listen.behindTls', 'write true'],
+  ['listen: { behindTls: off }', 'listen.behindTls', 'write false'],
+  [withRoute('public: on'), 'routes[0].public', 'write true'],
+  [withRoute('public: no, requires: any-token'), 'routes[0].public', 'remove the line'],
+  [`${MINIMAL_CONFIG}tokens: { accessLifetime: 3600 }`, 'tokens.accessLifetime', 'write 3600s for seconds'],
+  [`${MINIMAL_CONFIG}tokens: { accessLifetime: 1 hour }`, 'tokens.accessLifetime', 'write 1h'],
+  [`${MINIMAL_CONFIG}tokens: { accessLifetime: 30 s }`, 'tokens.accessLifetime', 'write 30s'],
+  ['listen:\n  - behindTls: true', 'listen', 'remove the dashes'],
+  ['listen: behindTls:true', 'listen', 'there is no space after the colon of `behindTls`'],
+  ['listen: on', 'listen', 'write its settings in the lines below'],
+  ['listen: { behindTls: true, port: "8443" }', 'listen.port', 'without quotes'],
+  [`${MINIMAL_CONFIG}routes:\n  path: /a\n  public: true`, 'routes', 'begin each entry with a dash'],
+  [withRoute('public: true, methods: GET'), 'routes[0].methods', 'write a list: [GET]'],
+  [withRoute('public: true, methods: "GET, HEAD"'), 'routes[0].methods', 'write a list: [GET, HEAD]'],
+  [
+    `${MINIMAL_CONFIG}directories: { a: { label: a, users: [{ name: 12 }] } }`,
+    'directories.a.users[0].name',
+    'put it in quotes: "12"',
+  ],
+  [
+    `${MINIMAL_CONFIG}directories: { a: { label: a, users: [{ name: x, id: {5f0c} }] } }`,
+    'directories.a.users[0].id',
+    'begins with {, put it in quotes',
+  ],
+  [
+    withIntegration('scope: "files:read, reports:read,write"'),
+    'integrations[0].scope',
+    'separate resources with ; and permissions with , (no spaces): files:read;reports:read,write',
+  ],
+  [withIntegration('scope: files:read reports:read'), 'integrations[0].scope', ': files:read;reports:read'],
+  [withIntegration('scope: "files:read | reports"'), 'integrations[0].scope', 'separate resources with ;'],
+  [withIntegration('scope: "files:READ"'), 'integrations[0].scope', ': files:read'],
+  [withIntegration('scope: [files:read, mail:send]'), 'integrations[0].scope', 'separate resources with ;'],
+  [withRoute('requires: "files:read, mail:send"'), 'routes[0].requires', ': files:read;mail:send'],
+])('%s', (text, path, remedy) => {
+  const problem = loadProblems(text).find((one) => one.path === path);
+  expect(problem?.message).toContain(remedy);
+  expect(problem?.excerpt).toBeDefined();
+});
+
+test('the line is shown with a mark below the value', () => {
+  const result = loadText('listen:\n  behindTls: true\ntokens:\n  accessLifetime: 3600\n');
+  expect(result.ok).toBe(false);
+  if (result.ok) return;
+  expect(formatProblems(result).split('\n').slice(2)).toEqual([
+    '      4 |   accessLifetime: 3600',
+    '        |                   ^',
+    '  not cross-checked yet: tokens',
+    '',
+  ]);
+});
+
+test('a remedy does not repeat a value from a variable or a secret', () => {
+  const [problem] = loadProblems(withIntegration('scope: "${S}"'), { env: { S: 'hunter2 hunter3' } });
+  expect(JSON.stringify(problem)).not.toMatch(/hunter/);
+});
+
+test('lines are wrapped at the width of a terminal', () => {
+  const result = loadText(
+    `${MINIMAL_CONFIG}integrations:\n  - { clientId: a, scope: "files:read, reports:read", access: [{ identities: [bob] }] }\n`,
+  );
+  if (result.ok) throw new Error('expected problems');
+  const wrapped = formatProblems({ ...result, name: 'gatehouse.yaml' }, { columns: 80 }).split('\n');
+  expect(wrapped.filter((line) => line.length > 80)).toEqual([]);
+  expect(wrapped.length).toBeGreaterThan(formatProblems(result).split('\n').length);
+});

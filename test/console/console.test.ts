@@ -1,0 +1,270 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { type ConsoleHarness, readGrantId, startConsole } from '../support/console-harness.ts';
+import type { FormBrowser } from '../support/form-browser.ts';
+import { ALICE } from '../support/test-gateway.ts';
+
+let harness: ConsoleHarness;
+let operator: FormBrowser;
+beforeAll(async () => {
+  harness = await startConsole((settings) => ({
+    ...settings,
+    log: { ...settings.log, access: { pseudonymKey: 'a-pseudonym-key-of-thirty-two-chars' } },
+    routes: [...(settings.routes ?? []), { path: '/trial/**', requires: 'reports:read', reportOnly: true }],
+  }));
+});
+afterAll(() => harness?.close());
+beforeEach(async () => {
+  operator = await harness.signedIn();
+});
+
+test('every page of the console needs a session and leads to the sign-in page', async () => {
+  const browser = harness.browser();
+  for (const path of ['', '/grants', '/grant?id=a', '/refusals', '/explain', '/configuration', '/audit']) {
+    const { status, headers } = await browser.get(`/console${path}`);
+    expect([path, status, headers.location]).toEqual([
+      path,
+      303,
+      `/console/sign-in?${new URLSearchParams({ next: `/console${path}` }).toString()}`,
+    ]);
+  }
+  expect((await browser.get('/console/figures')).status).toBe(401);
+  expect((await browser.get('/console/nowhere')).status).toBe(404);
+});
+
+test('after signing in, the requested page is opened; signing out ends the session everywhere', async () => {
+  const browser = harness.browser();
+  await browser.open('/console/audit?q=grant');
+  const page = await browser.submit('/console/sign-in', { token: harness.token });
+  expect(page.url).toBe(`${harness.url}/console/audit?q=grant`);
+  expect(harness.gateway.auditEvents('admin_action').at(-1)).toMatchObject({
+    act: 'console_sign_in',
+    by: 'admin token',
+    role: 'operator',
+  });
+  const copy = harness.browser();
+  copy.cookie = browser.cookie;
+  expect((await copy.get('/console')).status).toBe(200);
+  await browser.submit('/console/sign-out');
+  expect((await copy.get('/console')).status).toBe(303);
+});
+
+test('the console is not served on the public listener, nor when it is off', async () => {
+  expect((await harness.gateway.request({ path: '/console' })).status).toBe(401);
+  const other = await startConsole((settings) => ({
+    ...settings,
+    admin: { ...settings.admin, console: { enabled: false } },
+  }));
+  try {
+    expect((await other.browser().get('/console')).status).toBe(404);
+  } finally {
+    await other.close();
+  }
+});
+
+test('the overview shows figures of requests, upstreams and certificates', async () => {
+  const { gateway } = harness;
+  await operator.get('/console');
+  const { access_token: token } = await gateway.grant();
+  for (let count = 0; count < 5; count += 1) await gateway.api('/files/a', token);
+  await gateway.api('/files/a');
+  gateway.clock.advance(5);
+  const { text } = await operator.get('/console/figures?range=1h', {
+    'sec-fetch-mode': 'cors',
+    'sec-fetch-dest': 'empty',
+    'sec-fetch-site': 'same-origin',
+  });
+  expect(text).toMatch(/Requests per second, by decision/);
+  expect(text).toMatch(/forwarded <b>[\d.]+<\/b>/);
+  expect(text).toMatch(/token missing <b>/);
+  expect(text).toMatch(/issued <b>/);
+  expect(text).toMatch(/<bdi>default<\/bdi><\/th><td><span class="badge good">healthy/);
+  expect(text).toMatch(/<bdi>listener<\/bdi><\/th><td>certificate/);
+  expect(text).toContain('The embedded store is used by this gatehouse only.');
+  expect(text).not.toContain('<html');
+});
+
+test('grants are found by person, client and certificate', async () => {
+  const { gateway } = harness;
+  const id = readGrantId((await gateway.grant()).access_token);
+  const bobs = readGrantId((await gateway.grant({ user: 'bob' })).access_token);
+  const detail = await operator.get(`/console/grant?id=${id}`);
+  const serial = /Certificate serial<\/dt><dd><bdi>([^<]+)/.exec(detail.text)?.[1] ?? '';
+  const fingerprint = /Fingerprint<\/dt><dd><bdi>([^<]+)/.exec(detail.text)?.[1] ?? '';
+  const searches = {
+    name: 'alice',
+    email: 'alice@example.test',
+    identity: ALICE,
+    client: 'report-runner',
+    serial,
+    fingerprint,
+  };
+  for (const [by, text] of Object.entries(searches)) {
+    const page = await operator.get(`/console/grants?${new URLSearchParams({ by, q: text }).toString()}`);
+    expect([by, page.status, page.text.includes(`id=${id}`), page.text.includes(`id=${bobs}`)]).toEqual([
+      by,
+      200,
+      true,
+      by === 'client',
+    ]);
+  }
+  expect((await operator.get('/console/grants?by=name&q=nobody')).text).toContain('No live grant matches.');
+  expect((await operator.get('/console/grants?by=serial&q=xyz')).text).toContain(
+    'serial must be hexadecimal.',
+  );
+});
+
+test('a grant is revoked only after the confirmation, and its state is shown', async () => {
+  const { gateway } = harness;
+  const { access_token: token } = await gateway.grant();
+  const id = readGrantId(token);
+  await operator.get(`/console/grant?id=${id}`);
+  await operator.get(`/console/revoke?by=grant&q=${id}`);
+  expect((await gateway.api('/files/a', token)).status).toBe(200);
+  const page = await operator.submit('/console/revoke');
+  expect(page.url).toBe(`${harness.url}/console/grant?id=${id}`);
+  expect(page.text).toContain('revoked');
+  expect(page.text).not.toContain('Revoke…');
+  expect((await gateway.api('/files/a', token)).status).toBe(401);
+  expect(gateway.auditEvents('admin_action').at(-1)).toMatchObject({
+    act: 'revoke_grant',
+    by: 'admin token',
+    grant: id,
+  });
+});
+
+test.each([
+  ['name', 'bob'],
+  ['client', 'other-app'],
+])('all grants of a %s are revoked at once', async (by, text) => {
+  const { gateway } = harness;
+  const { access_token: token } = await (by === 'name'
+    ? gateway.grant({ user: 'bob' })
+    : gateway.grant({ clientId: 'other-app' }));
+  const kept = await gateway.grant();
+  expect((await operator.get(`/console/revoke?by=${by}&q=${text}`)).text).toMatch(/\d+ live grants?\./);
+  const { status } = await operator.submit('/console/revoke');
+  expect(status).toBe(200);
+  expect((await gateway.api('/whoami', token)).status).toBe(401);
+  expect((await gateway.api('/whoami', kept.access_token)).status).toBe(200);
+  gateway.clock.advance(2);
+});
+
+test('a refusal is found by its request id, with its rule, what that requires and what the grant allows', async () => {
+  const { gateway } = harness;
+  const { access_token: token } = await gateway.grant({ scope: 'files:read' });
+  const { headers, status } = await gateway.api('/reports/q3?secret=1', token, { method: 'POST' });
+  expect(status).toBe(403);
+  const id = String(headers['x-request-id']);
+  const list = await operator.get(`/console/refusals?q=${id}`);
+  expect(list.text.match(/<li>/g)).toHaveLength(1);
+  const { text } = await operator.get(`/console/refusal?id=${id}`);
+  expect(text).toContain('insufficient_scope');
+  expect(text).toContain('routes[2] /reports/**');
+  expect(text).toMatch(/The rule requires<\/dt><dd><code><bdi>reports:write/);
+  expect(text).toMatch(/The grant allows<\/dt><dd><code><bdi>files:read/);
+  expect(text).toContain('the token lacks reports:write');
+  expect(text).toContain(
+    'href="/console/explain?method=POST&amp;path=%2Freports%2Fq3&amp;client=report-runner',
+  );
+  expect(text).not.toContain('secret=1');
+  expect(text).not.toContain(token);
+  expect((await operator.get('/console/refusal?id=unknown')).status).toBe(404);
+});
+
+test('requests that a report-only rule forwards are shown as such; forwarded ones are not recorded', async () => {
+  const { gateway } = harness;
+  const trial = await gateway.api(
+    '/trial/a',
+    (await gateway.grant({ user: 'bob', scope: 'files:read' })).access_token,
+  );
+  expect(trial.status).toBe(200);
+  const page = await operator.get(`/console/refusals?q=${String(trial.headers['x-request-id'])}`);
+  expect(page.text).toContain('forwarded: report-only');
+  const forwarded = await gateway.api('/health');
+  const none = await operator.get(`/console/refusals?q=${String(forwarded.headers['x-request-id'])}`);
+  expect(none.text).toContain('None of the recent refusals matches.');
+});
+
+test('fields that the access log excludes or pseudonymises are not kept for the console', async () => {
+  const { gateway } = harness;
+  const { access_token: token } = await gateway.grant({ scope: 'files:read' });
+  await gateway.reload((settings) => ({
+    ...settings,
+    log: {
+      ...settings.log,
+      access: { ...settings.log?.access, exclude: ['path'], pseudonymise: ['identity', 'from'] },
+    },
+  }));
+  const { headers } = await gateway.api('/reports/q3', token);
+  await gateway.reload((settings) => ({
+    ...settings,
+    log: { ...settings.log, access: { pseudonymKey: 'a-pseudonym-key-of-thirty-two-chars' } },
+  }));
+  const { text } = await operator.get(`/console/refusal?id=${String(headers['x-request-id'])}`);
+  expect(text).toContain('(path hidden)');
+  expect(text).not.toContain('/reports/q3');
+  expect(text).not.toContain('127.0.0.1</');
+  expect(text).not.toContain('<bdi>alice');
+  expect(text).not.toContain(ALICE);
+});
+
+test('a request is explained with the configuration in use, also after a reload', async () => {
+  const { gateway } = harness;
+  const explain = async (query: Record<string, string>): Promise<string> =>
+    (await operator.get(`/console/explain?${new URLSearchParams(query).toString()}`)).text;
+  expect(await explain({ method: 'GET', path: '/files/1' })).toContain('needs a token (401 without)');
+  expect(await explain({ method: 'GET', path: '/files/1', client: 'report-runner' })).toContain(
+    'the token gives files:read',
+  );
+  expect(await explain({ method: 'POST', path: '/reports/1', scope: 'files:read' })).toContain(
+    'rejected (403)',
+  );
+  expect(await explain({ method: 'GET', path: '/added' })).toContain('denied (404)');
+  await gateway.reload((settings) => ({
+    ...settings,
+    routes: [...(settings.routes ?? []), { path: '/added', public: true }],
+  }));
+  expect(await explain({ method: 'GET', path: '/added' })).toContain('forwarded without a token');
+  expect(await explain({ method: 'GET', path: '/a', scope: '::' })).toContain('This is not a scope.');
+  expect(await explain({ method: 'GET', path: '/a', client: 'x' })).toContain(
+    'No integration has this client id.',
+  );
+  expect(await explain({ method: 'get', path: '/a' })).toContain('Write the method in capitals');
+});
+
+test('the configuration is shown with defaults and without secrets', async () => {
+  const { text } = await operator.get('/console/configuration');
+  expect(text).toMatch(/<bdi>tokens\.accessLifetime<\/bdi><\/dt><dd class="mono"><bdi>1h<\/bdi>/);
+  expect(text).toMatch(/<bdi>routes\[1\]\.requires<\/bdi>/);
+  expect(text).toMatch(/users\[0\]\.passwordHash<\/bdi><\/dt><dd class="mono"><span class="soft">hidden/);
+  expect(text).not.toContain('argon2id');
+  expect(text).not.toContain('a-pseudonym-key');
+});
+
+test('the audit tail shows recent events of all kinds', async () => {
+  await harness.gateway.grant();
+  const { text } = await operator.get('/console/audit');
+  expect(text).toContain('<h2>grant issued</h2>');
+  expect(text).toContain('<h2>admin action</h2>');
+  expect((await operator.get('/console/audit?q=console_sign_in')).text).not.toContain(
+    '<h2>grant issued</h2>',
+  );
+});
+
+test('a session ends after an hour without a click, and after its lifetime even if it is used', async () => {
+  const { clock } = harness.gateway;
+  clock.advance(3_000);
+  expect((await operator.get('/console')).status).toBe(200);
+  clock.advance(3_000);
+  expect((await operator.get('/console/figures')).status).toBe(200);
+  clock.advance(700);
+  // Refreshing figures is not a click.
+  expect((await operator.get('/console')).status).toBe(303);
+  operator = await harness.signedIn();
+  for (let hours = 0; hours < 8; hours += 1) {
+    expect((await operator.get('/console')).status).toBe(200);
+    clock.advance(3_599);
+  }
+  clock.advance(8);
+  expect((await operator.get('/console')).status).toBe(303);
+});

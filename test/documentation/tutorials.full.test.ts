@@ -1,0 +1,93 @@
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { expect, onTestFinished, type TestContext, test } from 'vitest';
+import { installPythonTools } from '../clients/python.ts';
+import { needs } from '../set-up/programs.ts';
+import { createAgent, FormBrowser } from '../support/form-browser.ts';
+import { waitForPort } from '../support/ports.ts';
+import { tempFolder } from '../support/temp-folder.ts';
+import { followTutorial, type Reader } from './tutorial.ts';
+
+needs('curl', 'nginx', 'redis-server');
+
+const run = promisify(execFile);
+const NPM_CACHE = join(import.meta.dirname, '../../node_modules/.cache/npm');
+
+/** For `npm install` in a tutorial: the registry of this machine, and a cache for all runs. */
+const NPM: Readonly<Record<string, string>> = {
+  npm_config_userconfig: process.env['npm_config_userconfig'] ?? join(homedir(), '.npmrc'),
+  npm_config_cache: NPM_CACHE,
+  npm_config_prefer_offline: 'true',
+  npm_config_audit: 'false',
+  npm_config_fund: 'false',
+  npm_config_update_notifier: 'false',
+  ...(process.env['NODE_EXTRA_CA_CERTS'] !== undefined && {
+    NODE_EXTRA_CA_CERTS: process.env['NODE_EXTRA_CA_CERTS'],
+  }),
+};
+
+/** Installs a package into npm's cache; skips the test without a registry. */
+async function requirePackage(context: TestContext, name: string): Promise<void> {
+  const folder = tempFolder('npm');
+  try {
+    await run('npm', ['install', '--prefix', folder.path, name], {
+      env: { ...process.env, ...NPM },
+      timeout: 240_000,
+    });
+  } catch (error) {
+    context.skip(`npm cannot install ${name} (is a registry reachable?): ${(error as Error).message}`);
+  } finally {
+    folder.remove();
+  }
+}
+
+/** Opens the URL that was printed last, signs in as alice if asked to, and approves. */
+async function confirmInBrowser({ folder, screen, toTest }: Reader): Promise<void> {
+  const [, password = ''] = /The password of alice is (\S+)\. /.exec(screen()) ?? [];
+  const url =
+    screen()
+      .match(/https:\S+user_code=[^"\s]+/g)
+      ?.at(-1) ?? '';
+  const agent = createAgent({ ca: readFileSync(join(folder, 'pki/ca.pem'), 'utf8') });
+  onTestFinished(() => agent.destroy());
+  const browser = new FormBrowser({ agent });
+  await browser.open(toTest(url));
+  expect((await browser.submit('/device')).text).toContain('current-password');
+  expect((await browser.submit('/sign-in', { user_name: 'alice', password })).text).toContain('my-cli');
+  expect((await browser.submit('/approve')).text).toContain('return to your device');
+}
+
+test('certificate login for a service', () => followTutorial('docs/tutorials/certificate-login.md'));
+
+test('device login for a command-line program', () =>
+  followTutorial('docs/tutorials/device-login.md', {
+    actions: { 'confirm in the browser': confirmInBrowser },
+  }));
+
+test('in front of an Express API', async (context) => {
+  await requirePackage(context, 'express@5');
+  await followTutorial('docs/tutorials/express.md', { env: NPM });
+});
+
+test('in front of a Flask API', async () => {
+  await followTutorial('docs/tutorials/flask.md', { path: [await installPythonTools()] });
+});
+
+test('accept tokens of your identity provider', async (context) => {
+  await requirePackage(context, 'oidc-provider@9');
+  await followTutorial('docs/tutorials/identity-provider.md', { env: NPM });
+});
+
+test('two replicas on Redis', () => followTutorial('docs/tutorials/two-replicas.md'));
+
+test('behind nginx', () =>
+  followTutorial('docs/tutorials/nginx.md', {
+    actions: {
+      'wait for nginx': async ({ toTest, isRunning }) => {
+        await waitForPort(Number(toTest('127.0.0.1:8080').split(':')[1]), isRunning);
+      },
+    },
+  }));
