@@ -137,7 +137,7 @@ export async function buildRuntimeConfig(
       proofs: createTokenRequestProofs(settings, proxy.policy, processState),
       findAudiences: (resource) => proxy.resourceMetadata?.findAudiences(resource),
     },
-    pages: createConfirmationPages(context, service, providers),
+    pages: createConfirmationPages(context, service, providers, proxy),
     pagesOrigin: getPagesOrigin(settings),
     forwardAuth: createForwardAuthEndpoint(context, proxy),
     proxy,
@@ -269,7 +269,9 @@ function createConfirmationPages(
   { settings, processState, certificates, grantDeps, rateLimits }: BuildContext,
   service: TokenApiService,
   providers: readonly OpenIdProvider[],
+  proxy: ReverseProxy,
 ): ReturnType<typeof createPages> {
+  const issuerPaths = new Set(settings.service.paths.map((path) => path.toLowerCase()));
   return createPages({
     grantDeps,
     theme: withStartError(() => createTheme(settings.pages)),
@@ -282,6 +284,11 @@ function createConfirmationPages(
     getCertificate: (context) => certificates.get(context)?.der,
     isCertificateAmbiguous: certificates.isAmbiguous,
     rateLimits,
+    authorization: {
+      publicUrl: settings.publicUrl,
+      findAudiences: (resource) => proxy.resourceMetadata?.findAudiences(resource),
+      isIssuerPath: (path) => issuerPaths.has(path.toLowerCase()),
+    },
   });
 }
 

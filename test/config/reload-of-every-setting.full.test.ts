@@ -246,6 +246,10 @@ const TOGETHER: Readonly<
       { issuer: 'https://other.example.test', audience: 'files', jwksFile: 'jwks.json' },
     ],
   ],
+  'integrations.*.redirectUris': () => [
+    [['integrations', 1, 'redirectUris'], ['https://app.example.test/callback']],
+    [['integrations', 1, 'grants'], ['code']],
+  ],
   'integrations.*.jwksUri': () => [[['integrations', 0, 'jwksUri'], 'https://127.0.0.1:1/keys']],
   'integrations.*.jwksCa': () => [
     [['integrations', 0, 'jwksCa'], 'ca.pem'],

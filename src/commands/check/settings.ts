@@ -82,7 +82,8 @@ export const checkTokenSources: Check = (settings) => {
       (grants.includes('exchange') && exchange.length > 0) ||
       (access.length > 0 &&
         ((grants.includes('certificate') && hasCertificates) ||
-          (grants.includes('device') && hasSignIn && settings.device.enabled))),
+          (grants.includes('device') && hasSignIn && settings.device.enabled) ||
+          (grants.includes('code') && hasSignIn))),
   );
   if (isUsable) return {};
   return {

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { GRANT_TYPES, TOKEN_FORMATS } from '../../domain/integration.ts';
+import { findRedirectUriProblem } from '../../domain/redirect-uri.ts';
 import { findExcess, formatScope } from '../../domain/scope.ts';
 import { parseSubjectPattern } from '../../domain/subject-pattern.ts';
 import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
@@ -25,6 +26,16 @@ function isIdentity(text: string): boolean {
 }
 
 const grantType = z.enum(GRANT_TYPES);
+
+const redirectUri = z
+  .string()
+  .min(1)
+  .max(512)
+  .meta({ title: 'redirect URI' })
+  .superRefine((text, context) => {
+    const problem = findRedirectUriProblem(text);
+    if (problem !== undefined) context.addIssue({ code: 'custom', message: problem });
+  });
 
 /** Exact, or with `*`. */
 const subjectPattern = z
@@ -86,7 +97,7 @@ const accessEntry = () =>
     directory: z.string().exactOptional().describe('All of this directory.'),
     scope: scope.exactOptional().describe('Only this part of the scope of the integration.'),
     grants: z
-      .array(z.enum(['certificate', 'device']))
+      .array(z.enum(['certificate', 'device', 'code']))
       .min(1)
       .exactOptional()
       .describe('Only these grant types.'),
@@ -108,8 +119,19 @@ export const integrationSection = (path: PathSchema) =>
       .min(1)
       .default(['certificate', 'device', 'exchange'])
       .describe(
-        'Allowed grant types: a client certificate, device authorization, a token of a trusted issuer (`exchange`), and the client itself with its secret or key (`client`).',
+        'Allowed grant types: a client certificate, device authorization, a token of a trusted issuer (`exchange`), the client itself with its secret or key (`client`), and the authorization code with PKCE (`code`, needs `redirectUris`).',
       ),
+    redirectUris: z
+      .array(redirectUri)
+      .max(32)
+      .default([])
+      .meta({
+        description:
+          'Where users return to after they have approved or denied the app, with `grants: [code]`: `https` URLs, loopback URLs (any port), or private-use schemes with a dot. Compared exactly.',
+        examples: [
+          ['https://app.example.test/callback', 'http://127.0.0.1/callback', 'com.example.app:/callback'],
+        ],
+      }),
     access: z
       .array(accessEntry())
       .default([])
@@ -266,7 +288,7 @@ export const integrationRules = [
   crossCheck(['integrations'], ({ integrations }, report) => {
     integrations.forEach((integration, index) => {
       if (!integration) return;
-      const { grants, clientSecretHashes, jwks, jwksUri, jwksCa } = integration;
+      const { grants, redirectUris, clientSecretHashes, jwks, jwksUri, jwksCa } = integration;
       const path = ['integrations', index];
       const hasKeys = jwks !== undefined || jwksUri !== undefined;
       if (jwks !== undefined && jwksUri !== undefined)
@@ -275,6 +297,10 @@ export const integrationRules = [
         report([...path, 'jwksCa'], 'has no effect without jwksUri');
       if (grants.includes('client') && clientSecretHashes.length === 0 && !hasKeys)
         report([...path, 'grants'], 'client needs clientSecretHashes, jwks, jwksFile or jwksUri');
+      if (grants.includes('code') && redirectUris.length === 0)
+        report([...path, 'grants'], 'code needs redirectUris');
+      if (!grants.includes('code') && redirectUris.length > 0)
+        report([...path, 'redirectUris'], 'has no effect: grants does not include code');
     });
   }),
   crossCheck(['integrations', 'dpop'], ({ integrations, dpop }, report) => {
