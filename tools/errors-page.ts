@@ -19,6 +19,7 @@ const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } 
   client_id_missing: {},
   too_many_requests: { retryAfter: 1 },
   client_unknown: { clientId: '' },
+  client_document_invalid: { clientId: '', detail: '' },
   client_mismatch: { grantId: '' },
   device_flow_disabled: {},
   grant_type_not_allowed: { grantType: 'certificate' },
@@ -303,6 +304,7 @@ export const OAUTH_ENDPOINTS = [
     reasons: [
       ...OAUTH_REQUEST_REASONS,
       'grant_type_not_allowed',
+      'client_document_invalid',
       'redirect_uri_invalid',
       'response_type_unsupported',
       'interaction_required',

@@ -24,6 +24,10 @@ export interface Integration {
   readonly access: readonly AccessEntry[];
   /** Where authorization responses may be sent; none if omitted. */
   readonly redirectUris?: readonly string[];
+  /** Clients whose ids are URLs on these hosts have its settings; none if omitted. */
+  readonly documentHosts?: readonly string[];
+  /** It is such a client, with the settings of this one: its redirect URIs are in the document at its client id. */
+  readonly templateId?: string;
   readonly accessLifetime: number;
   readonly grantLifetime: number;
   /** Overrides the defaults for its device codes. */

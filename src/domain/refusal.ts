@@ -9,6 +9,8 @@ export type Refusal =
   | { readonly reason: 'too_many_requests'; readonly retryAfter: number }
   // client
   | { readonly reason: 'client_unknown'; readonly clientId: string }
+  /** `detail`: for operators only. */
+  | { readonly reason: 'client_document_invalid'; readonly clientId: string; readonly detail: string }
   | { readonly reason: 'client_mismatch'; readonly grantId: string }
   | { readonly reason: 'device_flow_disabled' }
   | { readonly reason: 'grant_type_not_allowed'; readonly grantType: string }

@@ -24,6 +24,8 @@ export const AuthorizationRequest = z.strictObject({
   audience: z.string().exactOptional(),
   /** RFC 9449 §10: the thumbprint of the DPoP key. */
   proofKey: z.string().length(43).exactOptional(),
+  /** What a client that is not registered calls itself. */
+  claimedName: z.string().exactOptional(),
   /** A sign-in before this time does not suffice. */
   signedInSince: z.number().exactOptional(),
   askedAt: z.number(),
@@ -61,8 +63,13 @@ type ClientDeps = Pick<GrantDeps, 'integrations'>;
 
 const malformed = (detail: string): Outcome<never> => refused({ reason: 'request_malformed', detail });
 
-export const hasCodeGrant = ({ grants, redirectUris = [] }: Integration): boolean =>
-  grants.has('code') && redirectUris.length > 0;
+export const hasCodeGrant = ({
+  grants,
+  redirectUris = [],
+  documentHosts = [],
+  templateId,
+}: Integration): boolean =>
+  grants.has('code') && (templateId !== undefined || redirectUris.length > 0 || documentHosts.length > 0);
 
 export function getCodeIntegration({ integrations }: ClientDeps, clientId: string): Outcome<Integration> {
   const integration = integrations.get(clientId);
@@ -75,21 +82,45 @@ export function getCodeIntegration({ integrations }: ClientDeps, clientId: strin
 export interface ClientRedirect {
   readonly integration: Integration;
   readonly redirectUri: string;
+  readonly claimedName?: string;
 }
 
 /** Nothing may be sent to a redirect URI before this has succeeded. */
-export function findClientRedirect(deps: ClientDeps, parameters: Parameters): Outcome<ClientRedirect> {
+export async function findClientRedirect(
+  deps: Pick<GrantDeps, 'integrations' | 'clientDocuments'>,
+  parameters: Parameters,
+): Promise<Outcome<ClientRedirect>> {
   const clientId = parameters.get('client_id');
   if (clientId === undefined) return refused({ reason: 'client_id_missing' });
   const found = getCodeIntegration(deps, clientId);
   if (!found.ok) return found;
+  const client = await readClient(deps, found.value);
+  if (!client.ok) return client;
+  const { redirectUris, claimedName } = client.value;
   const redirectUri = parameters.get('redirect_uri');
   const isRegistered =
     redirectUri !== undefined &&
-    found.value.redirectUris?.some((registered) => matchesRedirectUri(registered, redirectUri)) === true;
+    redirectUris.some((registered) => matchesRedirectUri(registered, redirectUri));
   return isRegistered
-    ? ok({ integration: found.value, redirectUri })
+    ? ok({ integration: found.value, redirectUri, ...(claimedName !== undefined && { claimedName }) })
     : refused({ reason: 'redirect_uri_invalid' });
+}
+
+const MAX_NAME_LENGTH = 60;
+
+async function readClient(
+  { clientDocuments }: Pick<GrantDeps, 'clientDocuments'>,
+  { clientId, redirectUris = [], templateId }: Integration,
+): Promise<Outcome<{ readonly redirectUris: readonly string[]; readonly claimedName?: string }>> {
+  if (templateId === undefined) return ok({ redirectUris });
+  const document = await clientDocuments?.read(clientId, templateId);
+  if (document === undefined || 'problem' in document)
+    return refused({ reason: 'client_document_invalid', clientId, detail: document?.problem ?? '' });
+  const { name } = document;
+  return ok({
+    redirectUris: document.redirectUris,
+    ...(name !== undefined && { claimedName: name.slice(0, MAX_NAME_LENGTH) }),
+  });
 }
 
 const STATE = /^[\x20-\x7e]+$/;
@@ -99,7 +130,7 @@ const PROMPTS: ReadonlySet<string> = new Set(['none', 'login', 'consent', 'selec
 /** RFC 6749 §4.1.1, RFC 7636 §4.3, RFC 8707 §2; the parameters that OpenID Connect adds as far as they make sense here. */
 export function readAuthorizationRequest(
   deps: Pick<GrantDeps, 'store' | 'now'>,
-  { integration, redirectUri }: ClientRedirect,
+  { integration, redirectUri, claimedName }: ClientRedirect,
   parameters: Parameters,
   targetContext: TargetContext,
 ): Outcome<AuthorizationRequest> {
@@ -139,6 +170,7 @@ export function readAuthorizationRequest(
     challenge,
     askedAt: Math.floor(now),
     expires: Math.floor(now) + REQUEST_LIFETIME,
+    ...(claimedName !== undefined && { claimedName }),
     ...(state !== undefined && { state }),
     ...(requestedScope.value !== undefined && { scope: requestedScope.value }),
     ...(audience.value !== undefined && { audience: audience.value }),
@@ -215,6 +247,7 @@ export function isStillRegistered(
   return (
     integration !== undefined &&
     hasCodeGrant(integration) &&
-    integration.redirectUris?.some((registered) => matchesRedirectUri(registered, redirectUri)) === true
+    (integration.templateId !== undefined ||
+      integration.redirectUris?.some((registered) => matchesRedirectUri(registered, redirectUri)) === true)
   );
 }

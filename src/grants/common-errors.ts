@@ -73,6 +73,10 @@ export const CODE_ERRORS = {
     INVALID_REQUEST,
     'redirect_uri is missing, or is not a redirect URI of the API integration.',
   ),
+  client_document_invalid: describe(
+    { status: 400, code: 'invalid_client' },
+    'The metadata document at client_id cannot be used.',
+  ),
   response_type_unsupported: describe(INVALID_REQUEST, 'response_type must be code.'),
   interaction_required: describe(
     INVALID_REQUEST,

@@ -1,3 +1,4 @@
+import { isAllowedHost } from '../domain/client-document.ts';
 import type { Integration } from '../domain/integration.ts';
 import { isLoopback, matchesRedirectUri } from '../domain/redirect-uri.ts';
 import { hasCodeGrant } from '../grants/authorization-request.ts';
@@ -14,8 +15,8 @@ function getAppOrigin(redirectUri: string): string | undefined {
 }
 
 /**
- * Lets single-page apps call the OAuth endpoints and read metadata: scripts on the origins of registered redirect URIs. Never with
- * credentials: apps send what they have in the request itself.
+ * Lets single-page apps call the OAuth endpoints and read metadata: scripts on the origins of registered redirect URIs and on the
+ * hosts of client documents. Never with credentials: apps send what they have in the request itself.
  */
 export function createCorsCheck(
   integrations: ReadonlyMap<string, Integration>,
@@ -27,13 +28,19 @@ export function createCorsCheck(
       .flatMap(({ redirectUris = [] }) => redirectUris.map(getAppOrigin))
       .filter((origin) => origin !== undefined),
   );
+  const documentHosts = [...integrations.values()].flatMap((integration) => integration.documentHosts ?? []);
   const isAppOrigin = (origin: string): boolean =>
-    origins.has(origin) || origins.values().some((known) => matchesRedirectUri(known, origin));
+    origins.has(origin) ||
+    origins.values().some((known) => matchesRedirectUri(known, origin)) ||
+    (documentHosts.length > 0 &&
+      /^https:\/\/[a-z0-9.:-]+$/.test(origin) &&
+      URL.canParse(origin) &&
+      isAllowedHost(documentHosts, new URL(origin)));
 
   /** Sets the fields of the response. True: it was a preflight, and is answered. */
   return (context, methods) => {
     const { request, response } = context;
-    if (origins.size === 0) return false;
+    if (origins.size === 0 && documentHosts.length === 0) return false;
     const origin = getSingleHeader(request.rawHeaders, 'origin');
     response.setHeader('vary', 'Origin');
     if (origin === undefined || !isAppOrigin(origin)) return false;

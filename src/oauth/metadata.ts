@@ -23,6 +23,9 @@ export function createMetadata(service: OAuthService, issuerPath: string): z.out
   const certificateAuthMethods = service.acceptsCertificates ? ['tls_client_auth'] : [];
   const hasSecrets = grantDeps.integrations.values().some(({ secretHashes = [] }) => secretHashes.length > 0);
   const hasKeys = grantDeps.integrations.values().some((integration) => integration.hasKeys === true);
+  const hasDocuments = grantDeps.integrations
+    .values()
+    .some(({ documentHosts = [] }) => documentHosts.length > 0);
   const hasCode = grantDeps.integrations.values().some(hasCodeGrant);
   const clientAuthMethods = [
     ...(hasSecrets ? ['client_secret_basic', 'client_secret_post'] : []),
@@ -50,6 +53,7 @@ export function createMetadata(service: OAuthService, issuerPath: string): z.out
           response_modes_supported: ['query'],
           code_challenge_methods_supported: ['S256'],
           authorization_response_iss_parameter_supported: true,
+          ...(hasDocuments && { client_id_metadata_document_supported: true }),
         }
       : { response_types_supported: [] }),
     token_endpoint_auth_methods_supported: ['none', ...certificateAuthMethods, ...clientAuthMethods],

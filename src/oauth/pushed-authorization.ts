@@ -30,7 +30,7 @@ export const pushedAuthorization: OAuthEndpoint = {
       ...parameters,
       get: (name) => (name === 'client_id' ? client.value.clientId : parameters.get(name)),
     };
-    const redirect = findClientRedirect(service.grantDeps, named);
+    const redirect = await findClientRedirect(service.grantDeps, named);
     if (!redirect.ok) return redirect;
     const request = readAuthorizationRequest(service.grantDeps, redirect.value, named, service);
     if (!request.ok) return request;

@@ -43,12 +43,9 @@ export const SUBJECT_TOKEN_TYPE_URNS: ReadonlyMap<string, SubjectTokenType> = ne
 );
 
 export const TokenRequest = z.looseObject({
-  grant_type: z
-    .enum(GRANT_TYPES)
-    .meta({
-      description:
-        'RFC 8628 §3.4, RFC 6749 §6, RFC 6749 §4.4, RFC 8693 §2.1, RFC 7523 §2.1, RFC 6749 §4.1.3.',
-    }),
+  grant_type: z.enum(GRANT_TYPES).meta({
+    description: 'RFC 8628 §3.4, RFC 6749 §6, RFC 6749 §4.4, RFC 8693 §2.1, RFC 7523 §2.1, RFC 6749 §4.1.3.',
+  }),
   client_id: optionalClientId,
   ...clientAuthentication,
   device_code: nonEmptyField('With the device grant.').exactOptional(),
@@ -224,6 +221,7 @@ export const Metadata = z.object({
   response_modes_supported: z.array(z.string()).exactOptional(),
   code_challenge_methods_supported: z.array(z.string()).exactOptional(),
   authorization_response_iss_parameter_supported: z.boolean().exactOptional(),
+  client_id_metadata_document_supported: z.boolean().exactOptional(),
   token_endpoint_auth_methods_supported: z.array(z.string()),
   token_endpoint_auth_signing_alg_values_supported: z.array(z.string()).exactOptional(),
   revocation_endpoint_auth_methods_supported: z.array(z.string()),

@@ -11,6 +11,7 @@ import { StartError } from '../lib/start-error.ts';
 import { createPages } from '../pages/router.ts';
 import { sessionCookieName } from '../pages/session.ts';
 import { createTheme } from '../pages/views/theme.ts';
+import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
 import type { FastPathConfig } from '../proxy/downstream/fast-path-config.ts';
 import type { PolicyContext } from '../proxy/policy/authorize.ts';
 import { ForwardAuth } from '../proxy/policy/forward-auth.ts';
@@ -41,6 +42,7 @@ import {
   listCertificateFiles,
 } from './build-from-settings.ts';
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
+import { openClientDocuments } from './client-documents.ts';
 import { createAssertionVerifier, openClientKeys } from './client-keys.ts';
 import { type FetchedCrls, openFetchedCrls } from './crl-fetchers.ts';
 import { buildProofVerifier, createTokenRequestProofs } from './dpop.ts';
@@ -112,11 +114,20 @@ export async function buildRuntimeConfig(
   resources.defer(() => trusted.release());
   const clientKeys = await openClientKeys(settings, processState.issuerKeys);
   resources.defer(() => clientKeys.release());
+  const clientDocuments = withStartError(() => openClientDocuments(settings, now));
   const rules = buildRules(settings);
   const quotas = processState.quotas.acquire(rules, settings.limits);
   resources.defer(() => quotas.release());
   const context: BuildContext = {
-    ...createBuildContext(settings, processState, files, ocsp.byIssuer, keyring, trusted.issuers),
+    ...createBuildContext(
+      settings,
+      processState,
+      files,
+      ocsp.byIssuer,
+      keyring,
+      trusted.issuers,
+      clientDocuments,
+    ),
     rules,
     quotas: quotas.quotas,
   };
@@ -154,6 +165,7 @@ export async function buildRuntimeConfig(
     return Promise.all([
       proxy.close(0),
       context.grantDeps.users.close(),
+      clientDocuments.close(),
       ...providers.map((provider) => provider.close()),
     ]);
   });
@@ -195,6 +207,7 @@ function createBuildContext(
   ocsp: OcspResponders['byIssuer'],
   keyring: Keyring,
   trustedIssuers: TrustedIssuers | undefined,
+  clientDocuments: ClientDocumentReader,
 ): Omit<BuildContext, 'rules' | 'quotas'> {
   const { store, log, now } = processState;
   const { issuers, crls } = files;
@@ -228,6 +241,7 @@ function createBuildContext(
       grants: store.grants,
     }),
     ...(trustedIssuers !== undefined && { subjectTokens: createSubjectTokenReader(trustedIssuers) }),
+    clientDocuments,
     sealer,
     integrations: buildIntegrations(settings, issuers),
     policy: buildGrantPolicy(settings),

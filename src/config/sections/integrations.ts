@@ -27,6 +27,8 @@ function isIdentity(text: string): boolean {
 
 const grantType = z.enum(GRANT_TYPES);
 
+const DOCUMENT_HOST = /^(?:\*\.)?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[1-9][0-9]{0,4})?$/;
+
 const redirectUri = z
   .string()
   .min(1)
@@ -140,6 +142,36 @@ export const integrationSection = (path: PathSchema) =>
       .exactOptional()
       .describe(
         'The APIs that its access tokens can be for (`aud`), the default first; a client chooses with `resource` or `audience` (RFC 8707). If omitted, `publicUrl`.',
+      ),
+    clientDocuments: z
+      .strictObject({
+        hosts: z
+          .array(
+            z
+              .string()
+              .regex(
+                DOCUMENT_HOST,
+                'must be a host such as app.example.test, *.example.test or app.example.test:8443',
+              ),
+          )
+          .max(64)
+          .default([])
+          .meta({
+            description:
+              'Hosts, optionally with a port; `*.example.test` is every host below it. If empty, none.',
+            examples: [['claude.ai', '*.example.test']],
+          }),
+        privateAddresses: z
+          .boolean()
+          .default(false)
+          .describe(
+            'Also read documents of hosts with private addresses, such as those of your own network.',
+          ),
+        ca: path.exactOptional().describe('CA certificates for these hosts, PEM.'),
+      })
+      .prefault({})
+      .describe(
+        'Accept clients that are not registered and whose client id is an https URL on one of these hosts, with the settings of this integration and `grants: [code]`. Their redirect URIs are in the JSON document at this URL (client ID metadata document).',
       ),
     clientSecretHashes: z
       .array(
@@ -288,7 +320,8 @@ export const integrationRules = [
   crossCheck(['integrations'], ({ integrations }, report) => {
     integrations.forEach((integration, index) => {
       if (!integration) return;
-      const { grants, redirectUris, clientSecretHashes, jwks, jwksUri, jwksCa } = integration;
+      const { grants, redirectUris, clientDocuments, clientSecretHashes, jwks, jwksUri, jwksCa } =
+        integration;
       const path = ['integrations', index];
       const hasKeys = jwks !== undefined || jwksUri !== undefined;
       if (jwks !== undefined && jwksUri !== undefined)
@@ -297,8 +330,11 @@ export const integrationRules = [
         report([...path, 'jwksCa'], 'has no effect without jwksUri');
       if (grants.includes('client') && clientSecretHashes.length === 0 && !hasKeys)
         report([...path, 'grants'], 'client needs clientSecretHashes, jwks, jwksFile or jwksUri');
-      if (grants.includes('code') && redirectUris.length === 0)
+      const hasDocuments = clientDocuments.hosts.length > 0;
+      if (grants.includes('code') && redirectUris.length === 0 && !hasDocuments)
         report([...path, 'grants'], 'code needs redirectUris');
+      if (!grants.includes('code') && hasDocuments)
+        report([...path, 'clientDocuments', 'hosts'], 'has no effect: grants does not include code');
       if (!grants.includes('code') && redirectUris.length > 0)
         report([...path, 'redirectUris'], 'has no effect: grants does not include code');
     });

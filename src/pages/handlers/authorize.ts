@@ -86,7 +86,7 @@ export async function startAuthorization(
     return continueOnPages(deps, context, pushed, issuer);
   }
 
-  const found = findClientRedirect(deps.grantDeps, query);
+  const found = await findClientRedirect(deps.grantDeps, query);
   if (!found.ok) return invalidRequest(deps, context, found.refusal);
   const { redirectUri, integration } = found.value;
   context.note({ clientId: integration.clientId });
@@ -115,12 +115,20 @@ const describeRepetition = ({ repeated }: Query): Refusal =>
 const PAGE_DETAILS: Partial<Record<Refusal['reason'], string>> = {
   client_id_missing: 'client_id is missing, or occurs twice.',
   client_unknown: 'client_id does not match an API integration.',
+  client_document_invalid: 'The metadata document at client_id cannot be used.',
   grant_type_not_allowed: 'The API integration does not allow authorization codes.',
   redirect_uri_invalid: 'redirect_uri is missing, occurs twice, or is not registered for this client_id.',
 };
 
-function invalidRequest(deps: PageDeps, context: RequestContext, { reason }: Refusal): PageResponse {
+function invalidRequest(deps: PageDeps, context: RequestContext, refusal: Refusal): PageResponse {
+  const { reason } = refusal;
   context.note({ decision: 'refused', reason });
+  if (reason === 'client_document_invalid')
+    deps.grantDeps.log.warn('client_document_refused', {
+      request_id: context.id,
+      client: refusal.clientId,
+      reason: refusal.detail,
+    });
   return { page: authorizationNotice(deps, 'invalid', 400, PAGE_DETAILS[reason]) };
 }
 
@@ -190,6 +198,7 @@ function renderAuthorization(
   const page = authorizationPage(deps, session, {
     transaction,
     integrationName: getIntegrationName(deps.grantDeps, request.clientId),
+    isRegistered: deps.grantDeps.integrations.get(request.clientId)?.templateId === undefined,
     displayName: session.shownAs ?? user.displayName,
     approvable: approvable.ok ? approvable.value : { refusal: approvable.refusal },
     status,

@@ -12,7 +12,9 @@ import { describeScope } from './scope-text.ts';
 
 interface AuthorizationView {
   readonly transaction: Transaction;
+  /** Of an app that is not registered: the host of its address, never only what it calls itself. */
   readonly integrationName: string;
+  readonly isRegistered: boolean;
   readonly displayName: string;
   /** What the user would approve, or why they cannot. */
   readonly approvable: { readonly scope: Scope; readonly text: string } | { readonly refusal: Refusal };
@@ -33,9 +35,11 @@ export function authorizationPage(deps: PageDeps, session: Session, view: Author
     formAction: getFormActionSource(redirectUri),
     body: html`<h1>${title}</h1>
 <p>${renderName(view.integrationName)}${review.requestsAccess}</p>
+${view.isRegistered ? undefined : renderUnregistered(deps, view)}
 ${refusalText !== undefined && renderAlert(refusalText)}
 ${'scope' in approvable && renderScope(deps, approvable.scope)}
 <dl>
+${!view.isRegistered && html`<div><dt>${messages.authorization.address}</dt><dd><bdi>${sanitizeText(transaction.request.clientId, 256)}</bdi></dd></div>`}
 <div><dt>${messages.authorization.returnsTo}</dt><dd><bdi>${describeReturn(messages, redirectUri)}</bdi></dd></div>
 </dl>
 ${refusalText === undefined && html`<p class="note">${messages.authorization.warning}</p>`}
@@ -45,6 +49,15 @@ ${renderForm(deps, session, '/deny', html`<button class="second" type="submit">$
 </div>
 ${renderSignOut(deps, session, view.displayName, review.notYou)}`,
   };
+}
+
+function renderUnregistered(
+  { messages: { authorization } }: PageDeps,
+  { integrationName, transaction }: AuthorizationView,
+): Markup {
+  const claimedName = sanitizeText(transaction.request.claimedName ?? '', 60);
+  const text = claimedName === '' ? authorization.unregistered : authorization.formatClaimedName(claimedName);
+  return html`<p class="note">${renderName(integrationName)} ${text}</p>`;
 }
 
 const renderScope = (

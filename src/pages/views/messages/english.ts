@@ -72,6 +72,10 @@ export const englishMessages = {
   authorization: {
     redirecting: { title: 'Redirecting…', lead: 'You are being redirected to sign in.' },
     returnsTo: 'Returns to',
+    /** Of an app that the administrator has not registered. */
+    address: 'Address of the app',
+    formatClaimedName: (name: string): string => `calls itself “${name}” and is not registered here.`,
+    unregistered: 'is not registered here.',
     loopback: 'an app on this computer',
     formatApp: (scheme: string): string => `the app ${scheme} on this device`,
     warning:

@@ -73,6 +73,9 @@ export const germanMessages: Messages = {
   authorization: {
     redirecting: { title: 'Weiterleitung …', lead: 'Sie werden zur Anmeldung weitergeleitet.' },
     returnsTo: 'Zurück zu',
+    address: 'Adresse der Anwendung',
+    formatClaimedName: (name) => `nennt sich „${name}“ und ist hier nicht registriert.`,
+    unregistered: 'ist hier nicht registriert.',
     loopback: 'einer Anwendung auf diesem Computer',
     formatApp: (scheme) => `der Anwendung ${scheme} auf diesem Gerät`,
     warning:
