@@ -262,7 +262,6 @@ const authorize: ZodOpenApiOperationObject = {
         [
           [400, 'Client or redirect URI are not valid: nothing is sent to the redirect URI.'],
           [403, 'Not a navigation.'],
-          [404, 'No integration allows authorization codes.'],
           [429, STATUS_DESCRIPTIONS[429]],
         ] as const
       ).map(([status, description]) => [

@@ -1,6 +1,5 @@
 import { formatUserCode } from '../domain/device-request.ts';
 import type { Language } from '../domain/language.ts';
-import { hasCodeGrant } from '../grants/authorization-request.ts';
 import { forRequest } from '../grants/deps.ts';
 import { getQuery } from '../http/query.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -200,7 +199,12 @@ export function createPages(options: PagesOptions) {
     },
     /** The authorization endpoint (RFC 6749 §3.1), on the host of the pages. */
     async handleAuthorization(context: RequestContext): Promise<void> {
-      const deps = selectDeps(context);
+      const { url: requestUrl = '' } = context.request;
+      const deps: PageDeps = {
+        ...selectDeps(context, readRequestedLanguage(context)),
+        // To try again is to send the same request.
+        urlFor: (path) => (path === '' ? requestUrl : baseDeps.urlFor(path)),
+      };
       try {
         const response = await dispatchAuthorization(deps, options, context);
         respond(context, deps, response, '', response.cookies ?? []);
@@ -258,8 +262,6 @@ async function dispatchAuthorization(
 ): Promise<PageResponse> {
   const rejected = await checkRequest(deps, options, context);
   if (rejected !== undefined) return rejected;
-  if (!deps.grantDeps.integrations.values().some(hasCodeGrant))
-    return { page: noticePage(deps, 'notFound', { link: undefined }) };
   const { method } = context.request;
   return method === 'GET' || method === 'HEAD'
     ? startAuthorization(deps, context, options.authorization)
@@ -287,7 +289,7 @@ async function dispatch(
   const { get, post, isEntryPage } = PAGE_ROUTES[target];
   if (get !== undefined && (method === 'GET' || method === 'HEAD')) {
     if (session !== undefined) return get(deps, { context, session, clientKey });
-    const startsHere = isEntryPage === true || (deps.transaction !== undefined && target === '/sign-in');
+    const startsHere = isEntryPage === true || deps.transaction !== undefined;
     if (!startsHere) return { page: noticePage(deps, 'expired') };
     const created = withLanguage(sessions.create(), language);
     return { session: created, ...(await get(deps, { context, session: created, clientKey })) };
@@ -300,7 +302,8 @@ async function dispatch(
   const form = await readForm(context.request, new URL(url).origin, bodyTimeout);
   if (form.kind === 'rejected') return { page: noticePage(deps, 'rejected') };
   if (form.kind === 'unreadable') return { page: noticePage(deps, 'badRequest', { status: form.status }) };
-  if (session === undefined) return { page: noticePage(deps, 'expired') };
+  if (session === undefined)
+    return deps.transaction === undefined ? { page: noticePage(deps, 'expired') } : { redirect: '/sign-in' };
   const token = form.fields.get(FORM_TOKEN) ?? '';
   if (!sessions.isValidFormToken(token, session, target, getFormSubject(deps, session, target, form.fields)))
     // Another tab has signed in, or has begun the session anew.

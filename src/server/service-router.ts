@@ -3,6 +3,7 @@ import type { TokenApiService } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
 import { parseTarget } from '../domain/request-target.ts';
 import { normalizeHost } from '../domain/rule-matcher.ts';
+import { hasCodeGrant } from '../grants/authorization-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { createCorsCheck } from '../oauth/cors.ts';
 import { handleJwks, JWKS_PATH } from '../oauth/jwks.ts';
@@ -45,10 +46,6 @@ const isBelow = (prefix: string, path: string): boolean => path === prefix || pa
 /** The endpoints that apps in browsers call. */
 const APP_ENDPOINTS: ReadonlySet<string> = new Set(['/oauth2/token', '/oauth2/par', '/oauth2/revoke']);
 
-/** Authorization requests are answered by the pages. */
-const isPagesPath = (servicePath: string | undefined): boolean =>
-  servicePath !== undefined && (isBelow(PAGES_PATH, servicePath) || servicePath === AUTHORIZATION_PATH);
-
 /** Dispatches to the token API, the OAuth endpoints, the pages and forward-auth; everything else goes to the proxy. */
 export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
   const { settings, service, oauth, pages, pagesOrigin, forwardAuth, proxy, keyring, now } = deps;
@@ -64,6 +61,10 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
       : pages.handleOtherHost(context, pagePath, host === publicHost);
   };
 
+  const hasCode = oauth.grantDeps.integrations.values().some(hasCodeGrant);
+  const isAuthorizationPath = (path: string): boolean => hasCode && path === AUTHORIZATION_PATH;
+  const isPagesPath = (path: string | undefined): boolean =>
+    path !== undefined && (isBelow(PAGES_PATH, path) || isAuthorizationPath(path));
   const handleAuthorization = (context: RequestContext, path: string, host: string): Handled => {
     context.note({ rule: 'oauth2:authorize' });
     return pagesOrigin.host === undefined || host === pagesOrigin.host
@@ -86,7 +87,7 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
       handle: (context) => (isPreflight(context, 'GET') ? undefined : handleJwks(keyring, context, now())),
     },
     { matches: (path) => path === OPENAPI_PATH, handle: (context) => handleOpenApi(openApi, context) },
-    { matches: (path) => path === AUTHORIZATION_PATH, handle: handleAuthorization },
+    { matches: isAuthorizationPath, handle: handleAuthorization },
     {
       matches: (path) => isBelow(OAUTH_PATH, path),
       handle: handleOAuthEndpoint,

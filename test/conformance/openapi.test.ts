@@ -131,16 +131,6 @@ const AUTHORIZATION = {
 };
 const push = (changes: Readonly<Record<string, string>> = {}): Promise<Reply> =>
   oauth.post('par', { ...AUTHORIZATION, ...changes });
-const withoutCode = (run: () => Promise<Reply>): Promise<Reply> =>
-  withSettings(
-    gateway,
-    (settings) => ({
-      ...settings,
-      integrations: settings.integrations?.filter(({ grants }) => !grants?.includes('code')),
-    }),
-    run,
-  );
-
 const SEED_TOKEN = 'POST /authsvc/Authorize/Token';
 const CERTIFICATE = 'POST /authsvc/Authorize/Certificate';
 const DEVICE = 'POST /authsvc/Authorize/Device';
@@ -292,7 +282,6 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
         [`${method} ${path} 303`, () => authorize({ prompt: 'none' })],
         [`${method} ${path} 400`, () => authorize({ client_id: 'nobody' })],
         [`${method} ${path} 403`, () => authorize({}, { headers: { 'sec-purpose': 'prefetch' } })],
-        [`${method} ${path} 404`, () => withoutCode(() => authorize())],
         [`${method} ${path} 429`, () => exceedLimit('page', () => authorize())],
       ] as const;
     }),

@@ -306,7 +306,9 @@ describe('nothing is sent to a redirect URI that is not registered for the clien
     const page = await flow.authorize(typeof changes === 'function' ? changes(flow) : changes);
     expect([page.status, page.redirectTo, page.headers['set-cookie']]).toEqual([400, undefined, undefined]);
     expect(page.text).toContain('Invalid request');
-    expect(page.text).not.toContain('evil');
+    // The other languages of the same page.
+    for (const [, href = ''] of page.text.matchAll(/href="([^"]*)"/g))
+      expect(href).toMatch(/^\/authsvc\/oauth2\/authorize\?/);
   });
 });
 
@@ -526,11 +528,26 @@ describe('a transaction', () => {
         )
       ).status,
     ).toBe(403);
-    const stranger = start();
-    await stranger.browser.follow(await stranger.authorize());
-    expect((await stranger.browser.send('POST', url, `form_token=${form_token}`)).status).toBe(403);
+    const attacker = start();
+    await attacker.browser.follow(await attacker.authorize());
+    expect((await attacker.browser.send('POST', url, `form_token=${form_token}`)).status).toBe(403);
     expect(gateway.auditEvents('authorization_approved')).toEqual([]);
     expect((await send({ form_token, scope: 'files:read' })).status).toBe(303);
+  });
+
+  test('continues with a sign-in after the session has ended', async () => {
+    const flow = start();
+    const review = await flow.reachReview();
+    flow.browser.cookie = flow.browser.cookie
+      .split('; ')
+      .filter((cookie) => cookie.startsWith('__Host-gatehouse-browser='))
+      .join('; ');
+    const posted = await flow.browser.post('/authsvc/device/approve');
+    expect(posted.redirectTo).toContain('/authsvc/device/sign-in?request=');
+    const page = await flow.browser.open(review.url);
+    expect(page.text).toContain('name="password"');
+    await flow.signIn();
+    expect((await flow.decide('approve')).searchParams.has('code')).toBe(true);
   });
 
   test.each<[string, Fields]>([

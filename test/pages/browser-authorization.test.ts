@@ -4,7 +4,7 @@ import { createServer, type Server } from 'node:https';
 import { createRequire } from 'node:module';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { type BrowserWindow, openChromium, openWindow } from '../support/chromium.ts';
+import { axeViolations, type BrowserWindow, openChromium, openWindow } from '../support/chromium.ts';
 import { APP, createPkce } from '../support/code-client.ts';
 import { createOAuthClient } from '../support/oauth-client.ts';
 import { clickButton, getHeading } from '../support/page-states.ts';
@@ -208,6 +208,7 @@ test('two tabs at once: each app gets its own response, and signing in twice is 
   await startFrom(page, authorizeUrl({ state: 'first' }));
   await startFrom(other, authorizeUrl({ state: 'second' }));
   await signIn(page);
+  expect(await axeViolations(page)).toEqual([]);
   // Its form is of the session before the sign-in.
   await other.getByLabel('Username').fill('alice');
   await other.getByLabel('Password').fill(PASSWORD);
@@ -237,6 +238,7 @@ test('the back button shows that the request was answered, and approves nothing'
   await page.goBack();
   await page.waitForURL(/\/review\?request=/);
   expect(await getHeading(page)).toBe('Already answered');
+  expect(await axeViolations(page)).toEqual([]);
   expect(gateway.auditEvents('authorization_approved')).toHaveLength(approvals);
 });
 

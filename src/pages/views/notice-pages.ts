@@ -84,7 +84,7 @@ export const authorizationNotice = (
 
 /** `signInUrl`: where signing in lifts the limit. */
 export function tooManyAttemptsPage(
-  { messages, urlFor }: NoticeDeps,
+  { messages, urlFor, transaction }: NoticeDeps,
   seconds: number,
   signInUrl?: string,
 ): Page {
@@ -97,7 +97,7 @@ export function tooManyAttemptsPage(
       retryAfter: seconds,
       link:
         signInUrl === undefined
-          ? { href: urlFor(''), text: messages.tryAgain }
+          ? { href: urlFor(transaction === undefined ? '' : '/sign-in'), text: messages.tryAgain }
           : { href: signInUrl, text: messages.signIn.title },
     },
   );
