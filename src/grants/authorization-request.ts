@@ -3,7 +3,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { matchesRedirectUri } from '../domain/redirect-uri.ts';
-import { findExcess, formatScope, parseScope } from '../domain/scope.ts';
+import { findExcess, formatOAuthScope, formatScope, intersectScopes, parseScope } from '../domain/scope.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { GrantDeps } from './deps.ts';
 import { getIssueTime, randomGrantId } from './issue.ts';
@@ -187,6 +187,10 @@ function checkScope(integration: Integration, requested: string | undefined): Ou
   const scope = parseScope(requested, { allowSpaces: true });
   if (!scope.ok) return scope;
   const excess = findExcess(scope.value, integration.scope);
+  // A client that is not registered asks for what the metadata of the API lists (RFC 6749 §3.3: it may get less).
+  const narrowed =
+    integration.templateId === undefined ? undefined : intersectScopes(scope.value, integration.scope);
+  if (excess && narrowed !== undefined && narrowed.size > 0) return ok(formatOAuthScope(narrowed));
   return excess
     ? refused({ reason: 'scope_exceeds_integration', excess: formatScope(excess) })
     : ok(requested);

@@ -135,6 +135,18 @@ test('a document is cached as long as it says, within limits, and read once for 
   expect(requests).toHaveLength(2);
 });
 
+test('a client that asks for all scopes of the API gets those that the integration and the user allow', async () => {
+  const review = await flow.reachReview(
+    { ...client(), scope: 'openid files:read,delete reports:read admin:manage' },
+    'bob',
+  );
+  expect(review.text).toContain('<code>files:read</code>');
+  const code = (await flow.decide('approve')).searchParams.get('code') ?? '';
+  expect((await flow.exchange(code, client())).json).toMatchObject({ scope: 'files:read' });
+  const none = await flow.authorize({ ...client(), scope: 'admin:manage' });
+  expect(none.redirectTo).toContain('error=invalid_scope');
+});
+
 test('a pushed request of such a client is accepted', async () => {
   const reply = await createOAuthClient(gateway).post('par', flow.parameters(client()));
   expect(reply.status, reply.text).toBe(201);
