@@ -71,5 +71,5 @@ export function getFormActionSource(uri: string): string {
 /** RFC 6749 §4.1.2: parameters are added to a query that the redirect URI has. */
 export function addResponseParameters(uri: string, parameters: Readonly<Record<string, string>>): string {
   const separator = uri.includes('?') ? '&' : '?';
-  return `${uri}${separator}${new URLSearchParams(parameters)}`;
+  return `${uri}${separator}${new URLSearchParams(parameters).toString()}`;
 }

@@ -276,7 +276,10 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
     ['GET', 'HEAD'].flatMap((method) => {
       const path = '/authsvc/oauth2/authorize';
       const authorize = (changes: Readonly<Record<string, string>> = {}, more: Partial<TestRequest> = {}) =>
-        get(`${path}?${new URLSearchParams({ ...AUTHORIZATION, ...changes })}`, { method, ...more });
+        get(`${path}?${new URLSearchParams({ ...AUTHORIZATION, ...changes }).toString()}`, {
+          method,
+          ...more,
+        });
       return [
         [`${method} ${path} 200`, () => authorize()],
         [`${method} ${path} 303`, () => authorize({ prompt: 'none' })],

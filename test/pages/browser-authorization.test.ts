@@ -116,7 +116,7 @@ const authorizeUrl = (changes: Readonly<Record<string, string>> = {}): string =>
     code_challenge: pkce.challenge,
     code_challenge_method: 'S256',
     ...changes,
-  })}`;
+  }).toString()}`;
 const exchange = (code: string | null, redirectUri = callback) =>
   createOAuthClient(gateway).post('token', {
     grant_type: 'authorization_code',

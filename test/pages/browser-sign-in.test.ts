@@ -115,7 +115,7 @@ test('OpenID Connect during an authorization: the request returns to the review 
       scope: 'files:read',
       state,
     };
-    await page.goto(`${url}/authsvc/oauth2/authorize?${new URLSearchParams(parameters)}`);
+    await page.goto(`${url}/authsvc/oauth2/authorize?${new URLSearchParams(parameters).toString()}`);
     await page.getByRole('button', { name: 'Sign in with Example Login' }).click();
     await page.locator('input[name=login]').fill('alice');
     await page.locator('input[name=password]').fill('any');

@@ -88,7 +88,8 @@ export function createCodeFlow(gateway: TestGateway, pkce = createPkce()): CodeF
         ...changes,
       }),
     authorize(changes = {}, headers = {}) {
-      const query = typeof changes === 'string' ? changes : new URLSearchParams(flow.parameters(changes));
+      const query =
+        typeof changes === 'string' ? changes : new URLSearchParams(flow.parameters(changes)).toString();
       return browser.get(`/authsvc/oauth2/authorize?${query}`, {
         'sec-fetch-site': 'cross-site',
         ...headers,
