@@ -55,7 +55,7 @@ export const AUTHORIZATION_PARAMETERS = [
 /** Seconds in which the user can decide. */
 export const REQUEST_LIFETIME = 600;
 /** Seconds from a pushed request to the redirect (RFC 9126 §2.2). */
-const PUSHED_LIFETIME = 90;
+export const PUSHED_LIFETIME = 90;
 /** As JSON: it must fit into a URL and, during an OpenID sign-in, into a cookie. */
 const MAX_LENGTH = 1_900;
 

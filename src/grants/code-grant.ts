@@ -10,7 +10,7 @@ import type { PresentedCertificate } from '../domain/verified-token.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import type { MaybePromise } from '../lib/rate-limiter.ts';
 import { MAX_SKEW_SECONDS, TRANSIENT_NOTE_PREFIX } from '../ports/store.ts';
-import { type AuthorizationRequest, getCodeIntegration } from './authorization-request.ts';
+import { type AuthorizationRequest, getCodeIntegration, PUSHED_LIFETIME } from './authorization-request.ts';
 import type { GrantDeps } from './deps.ts';
 import { requireAuthentication } from './device-grant.ts';
 import { requireCertificateBinding } from './exchange-grant.ts';
@@ -52,9 +52,12 @@ type AuthorizationDecision =
 
 const getNoteId = (requestId: string): string => `${TRANSIENT_NOTE_PREFIX}authorization-${requestId}`;
 
-/** Must stay as long as the request could be decided at a replica whose clock is behind. */
+/**
+ * Must stay as long as the request could be decided: at a replica whose clock is behind, or because its `request_uri` was opened
+ * again later.
+ */
 const getNoteExpiry = ({ expires }: AuthorizationRequest): Epoch =>
-  Math.ceil(expires) + CODE_LIFETIME + 2 * MAX_SKEW_SECONDS;
+  Math.ceil(expires) + PUSHED_LIFETIME + CODE_LIFETIME + 2 * MAX_SKEW_SECONDS;
 
 const hashCode = (code: string): string => hash('sha256', code, 'base64url');
 
@@ -206,7 +209,6 @@ export async function exchangeCode(
   deps: GrantDeps,
   params: CodeTokenRequest,
 ): Promise<Outcome<IssuedTokens>> {
-  assertAuditAvailable(deps);
   const integration = getCodeIntegration(deps, params.clientId);
   if (!integration.ok) return integration;
   const authentication = requireAuthentication(integration.value, params);
@@ -219,6 +221,8 @@ export async function exchangeCode(
   const id = deriveGrantId(params.code);
   const replayed = await revokeIfSpent(deps, id, params.clientId);
   if (replayed !== undefined) return replayed;
+  // After the revocation, which is always possible.
+  assertAuditAvailable(deps);
   const found = await readDecision(deps, requestId);
   if (found?.decision.state !== 'approved') return refused({ reason: 'code_unknown' });
   const { decision, now } = found;

@@ -9,13 +9,13 @@ import type { GrantPolicy } from '../grants/deps.ts';
 import { normalizeIdentity } from '../identity/user-id.ts';
 import type { ApprovedIssuer } from '../x509/approved-issuer.ts';
 import type { CertificateFilePaths } from '../x509/certificate-files.ts';
-import { IntegrationMap } from './integration-map.ts';
+import { createIntegrationMap } from './integration-map.ts';
 
 export function buildIntegrations(
   settings: Settings,
   issuers: readonly ApprovedIssuer[],
 ): ReadonlyMap<string, Integration> {
-  return new IntegrationMap(
+  return createIntegrationMap(
     settings.integrations.map(({ issuers: issuerNames, clientSecretHashes, clientDocuments, ...rest }) => {
       const { jwks, jwksFile: _file, jwksUri, jwksCa: _ca, dpop, ...integration } = rest;
       return [

@@ -8,7 +8,7 @@ const MAX_CACHED = 10_000;
  * The integrations by client id. A URL whose host an integration lists in `clientDocuments.hosts` is a client of its own with the
  * settings of this integration; its redirect URIs are in the document at the URL.
  */
-export class IntegrationMap extends Map<string, Integration> {
+class IntegrationMap extends Map<string, Integration> {
   readonly #templates: readonly Integration[];
   readonly #derived = createBoundedCache<string, Integration>(MAX_CACHED);
 
@@ -51,3 +51,11 @@ export class IntegrationMap extends Map<string, Integration> {
     return integration;
   }
 }
+
+/** Without `clientDocuments`, a plain map: it is read with every request to the API. */
+export const createIntegrationMap = (
+  entries: readonly (readonly [string, Integration])[],
+): ReadonlyMap<string, Integration> =>
+  entries.some(([, { documentHosts = [] }]) => documentHosts.length > 0)
+    ? new IntegrationMap(entries)
+    : new Map(entries);

@@ -76,13 +76,16 @@ export async function startAuthorization(
   authorization: AuthorizationContext,
 ): Promise<PageResponse> {
   const query = readQuery(context);
-  if (query === undefined) return invalidRequest(deps, context, { reason: 'request_malformed', detail: '' });
+  if (query === undefined) return invalidRequest(deps, context, MALFORMED_QUERY);
   const issuerPath = query.get(ISSUER_PATH_PARAMETER) ?? '';
   const issuer = `${authorization.publicUrl}${authorization.isIssuerPath(issuerPath) ? issuerPath : ''}`;
   const requestUri = query.get('request_uri');
   if (requestUri !== undefined || query.repeated.has('request_uri')) {
     const pushed = openPushedRequest(deps.grantDeps, requestUri ?? '', query.get('client_id'));
-    if (pushed === undefined) return { page: authorizationNotice(deps, 'expired', 400) };
+    if (pushed === undefined) {
+      context.note({ decision: 'refused', reason: 'request_malformed' });
+      return { page: authorizationNotice(deps, 'expired', 400) };
+    }
     return continueOnPages(deps, context, pushed, issuer);
   }
 
@@ -95,6 +98,8 @@ export async function startAuthorization(
     ? { ok: false as const, refusal: describeRepetition(query) }
     : readAuthorizationRequest(deps.grantDeps, found.value, query, authorization);
   if (read.ok) return continueOnPages(deps, context, read.value, issuer);
+  // RFC 9700 §4.11.2: without the user, nothing is sent to a client that no one has registered.
+  if (integration.templateId !== undefined) return invalidRequest(deps, context, read.refusal);
   context.note({ decision: 'refused', reason: read.refusal.reason });
   const state = query.get('state');
   return {
@@ -111,6 +116,8 @@ const describeRepetition = ({ repeated }: Query): Refusal =>
   repeated.has('resource')
     ? { reason: 'target_invalid', target: 'several resources at once' }
     : { reason: 'request_malformed', detail: 'A parameter occurs twice.' };
+
+const MALFORMED_QUERY: Refusal = { reason: 'request_malformed', detail: 'The query is not form-encoded.' };
 
 const PAGE_DETAILS: Partial<Record<Refusal['reason'], string>> = {
   client_id_missing: 'client_id is missing, or occurs twice.',
@@ -129,7 +136,8 @@ function invalidRequest(deps: PageDeps, context: RequestContext, refusal: Refusa
       client: refusal.clientId,
       reason: refusal.detail,
     });
-  return { page: authorizationNotice(deps, 'invalid', 400, PAGE_DETAILS[reason]) };
+  const detail = PAGE_DETAILS[reason] ?? describeAuthorizationError(refusal).error_description;
+  return { page: authorizationNotice(deps, 'invalid', 400, detail) };
 }
 
 function continueOnPages(

@@ -91,7 +91,7 @@ export const submitPassword: FormHandler = async (deps, pageRequest, fields) => 
 
     context.note({ reason: 'sign_in_failed', ...(request && { clientId: request.clientId }) });
     grantDeps.log.audit('sign_in_failed', {
-      ...(session.goal === undefined && describeRequest(deps, session)),
+      ...((deps.transaction !== undefined || session.goal === undefined) && describeRequest(deps, session)),
       from: context.clientAddress,
       ...(user !== undefined && { identity: user.identity, reason: 'identity_disabled' }),
     });
@@ -184,8 +184,8 @@ export const submitCertificate: FormHandler = async (deps, pageRequest) => {
     return { redirect: getNextPath(deps, signedIn), session: signedIn };
   }
   const { refusal } = identified;
-  const { request } = session;
-  context.note({ reason: refusal.reason, ...(request && { clientId: request.clientId }) });
+  const { clientId } = deps.transaction?.request ?? session.request ?? {};
+  context.note({ reason: refusal.reason, ...(clientId !== undefined && { clientId }) });
   grantDeps.log.audit('sign_in_failed', {
     ...describeRequest(deps, session),
     from: context.clientAddress,
