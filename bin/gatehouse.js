@@ -24,7 +24,7 @@ if (Number(process.versions.node.split('.')[0]) >= 26) {
     process.exit(70);
   }
   const child = spawn(node, [entry, ...process.argv.slice(2)], { stdio: 'inherit' });
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'])
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2', 'SIGPWR'])
     process.on(signal, () => child.kill(signal));
   child.on('exit', (code, signal) => process.exit(code ?? (signal ? 128 : 70)));
 }

@@ -110,6 +110,7 @@ Other events:
 | event | level | meaning |
 | --- | --- | --- |
 | \`ready\`, \`draining\` | info | gatehouse is serving; it is shutting down and lets active requests complete. |
+| \`shutdown_announced\` | info | \`gatehouse drain\` or SIGPWR: not ready, and every response closes its connection for \`preStopSeconds\`, until SIGTERM. |
 | \`reloaded\` | info | A changed configuration or file has been applied. |
 | \`reload_rejected\` | error | A changed configuration was rejected: \`problems\`. The previous one stays in use. |
 | \`reload_failed\` | error | A changed configuration could not be applied: \`error\`. The previous one stays in use. With \`retry_in_seconds\`, a dependency such as the store was unavailable, and the reload is tried again. |

@@ -19,6 +19,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       demo: () => import('./demo.ts'),
       serve: () => import('./serve.ts'),
       health: () => import('./health.ts'),
+      drain: () => import('./drain.ts'),
       sleep: () => import('./sleep.ts'),
     },
   },

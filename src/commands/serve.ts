@@ -16,7 +16,7 @@ import { getRuntime, selfCheck } from './self-check.ts';
 import { createServiceManager, type ServiceManager } from './service-manager.ts';
 import { loadCommandSettings, readConfig } from './settings.ts';
 import { reportStartFailure } from './start-failure.ts';
-import { onStopSignal } from './stop-signals.ts';
+import { DRAIN_SIGNAL, onStopSignal } from './stop-signals.ts';
 
 export const command: Command = {
   name: 'serve',
@@ -26,6 +26,7 @@ export const command: Command = {
   notes: [
     'The configuration and the files it names are reloaded when they change, and on SIGHUP. Settings that need a restart are logged as restart_needed.',
     'SIGTERM drains and exits; a second one exits at once.',
+    'SIGPWR announces the shutdown without exiting, as `gatehouse drain` does.',
     'SIGUSR2 replaces the workers one by one (listen.workers above 1) without dropping requests.',
   ],
   async run(context) {
@@ -90,6 +91,8 @@ async function serve(context: CommandContext, loaded: LoadedConfig): Promise<num
   const count = settings.listen.workers === 'auto' ? availableParallelism() : settings.listen.workers;
   // Without a listener, Node opens its debugger on this signal, which would expose keys and tokens.
   process.on('SIGUSR1', () => log.warn('debugger_refused'));
+  // Until the gateway is open: the default action ends the process.
+  process.on(DRAIN_SIGNAL, () => {});
   const setStop = exitOnFatalError(log, () => sink.flush());
   if (!cluster.isWorker) logDeprecations(loaded, log);
   try {
@@ -161,6 +164,7 @@ async function runSingleProcess(serveContext: ServeContext): Promise<void> {
       note: 'gatehouse runs as a single process without workers; set listen.workers above 1',
     }),
   );
+  process.on(DRAIN_SIGNAL, () => gateway.announceShutdown());
   stopOnSignal(serveContext, stop);
 }
 
@@ -190,13 +194,15 @@ async function runSupervisor(serveContext: ServeContext, workers: number): Promi
     manager.ready(status);
   });
   process.on('SIGUSR2', () => void supervisor.restartWorkers('SIGUSR2'));
+  process.on(DRAIN_SIGNAL, () => supervisor.announceShutdown());
   stopOnSignal(serveContext, (options) => supervisor.drain(options));
 }
 
 async function runWorker(serveContext: ServeContext, workers: number): Promise<void> {
   const { metrics, end, setStop } = serveContext;
   // The supervisor decides when to stop; a terminal sends its signals to the workers as well.
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const) process.on(signal, () => {});
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2', DRAIN_SIGNAL] as const)
+    process.on(signal, () => {});
   const limits = createRateLimitClient(sendToSupervisor, workers);
   const { gateway, reloader, stop } = await openReloadingGateway(
     serveContext,
@@ -229,6 +235,7 @@ async function runWorker(serveContext: ServeContext, workers: number): Promise<v
         id: message.id,
         events: gateway.findRecentEvents(message.query),
       });
+    if (message.kind === 'announce_shutdown') gateway.announceShutdown();
     if (message.kind === 'drain') void drainAndEnd(message);
     if (message.kind !== 'reload') return;
     gateway.reopenFiles();

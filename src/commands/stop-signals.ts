@@ -1,3 +1,8 @@
+/**
+ * Announces the shutdown. The kernel decides who may send it, and unlike SIGWINCH and SIGQUIT, terminals do not send it. Linux only.
+ */
+export const DRAIN_SIGNAL = 'SIGPWR';
+
 /** A terminal and a wrapper such as npm may deliver one signal twice within this time. */
 const SAME_SIGNAL_MS = 250;
 

@@ -36,7 +36,8 @@ export interface InterceptedConnection extends ClientConnection {
 
 /** An intercepted connection, as the listener sees it. */
 export interface InterceptedSession {
-  isBusy(): boolean;
-  /** Closes the connection after the current request; unless `immediately`, also after one that is being received. */
-  drain(immediately: boolean): void;
+  /** The next response is the last one. */
+  announceClose(): void;
+  /** Closes the connection now if it is idle, and otherwise after the current request. */
+  close(): void;
 }

@@ -6,7 +6,7 @@ import type { TLSSocket } from 'node:tls';
 import type { InterceptedSession } from './connection-interceptor.ts';
 import { closeUnassignedResponse } from './node-quirks/http1.ts';
 
-/** How long idle connections stay open when draining starts: a request may be in flight, and is served as the last one. */
+/** How long idle connections stay open without a pre-stop time: a request may be in flight, and is served as the last one. */
 const GRACE_SECONDS = 1;
 const NONE: readonly ServerResponse[] = [];
 /**
@@ -24,6 +24,14 @@ const IGNORED = Symbol('ignored requests');
 type TrackedSocket = Duplex & { [RESPONSES]?: ServerResponse[]; [IGNORED]?: number };
 const getResponses = (socket: TrackedSocket): readonly ServerResponse[] => socket[RESPONSES] ?? NONE;
 
+/** An HTTP/2 connection, as the tracker sees it. */
+export interface Http2Session {
+  /** Asks the client with the next response to use another connection, and serves what it still sends (RFC 9113 §6.8). */
+  announceClose(): void;
+  /** Closes the connection after its active streams. */
+  close(): void;
+}
+
 /**
  * Open connections and their pending responses, for graceful shutdown: `server.close()` alone leaves a connection open whose
  * response already announced `keep-alive`.
@@ -34,10 +42,10 @@ export class ConnectionTracker {
   readonly #sockets = new Set<Socket>();
   /** The sockets that HTTP/1.1 runs on: TCP sockets, or the TLS sockets above them. */
   readonly #httpSockets = new Set<Socket>();
-  readonly #http2Sessions = new Map<TLSSocket, () => void>();
+  readonly #http2Sessions = new Map<TLSSocket, Http2Session>();
   readonly #intercepted = new Map<Socket, InterceptedSession>();
-  /** `grace`: draining, idle connections are still open. `drain`: they are closed. */
-  #phase: 'open' | 'grace' | 'drain' = 'open';
+  /** `announced`: each response closes its connection, idle connections are still open. `closing`: they are closed. */
+  #phase: 'open' | 'announced' | 'closing' = 'open';
   #onEmpty: (() => void) | undefined;
 
   constructor(isTls: boolean) {
@@ -59,17 +67,18 @@ export class ConnectionTracker {
     socket.once('close', () => this.#httpSockets.delete(socket));
   }
 
-  /** `close` sends GOAWAY and lets active streams end. */
-  addHttp2(socket: TLSSocket, close: () => void): void {
-    this.#http2Sessions.set(socket, close);
+  addHttp2(socket: TLSSocket, session: Http2Session): void {
+    this.#http2Sessions.set(socket, session);
     socket.once('close', () => this.#http2Sessions.delete(socket));
-    if (this.#phase !== 'open') close();
+    if (this.#phase === 'open') return;
+    session.announceClose();
+    if (this.#phase === 'closing') setTimeout(() => session.close(), GRACE_SECONDS * 1_000).unref();
   }
 
   markIntercepted(socket: Socket, session: InterceptedSession): void {
     this.#intercepted.set(socket, session);
     socket.once('close', () => this.#intercepted.delete(socket));
-    if (this.#phase !== 'open') session.drain(this.#phase === 'drain');
+    if (this.#phase !== 'open') session.announceClose();
   }
 
   markReleased(socket: Socket): void {
@@ -82,8 +91,8 @@ export class ConnectionTracker {
    */
   beginRequest(socket: Socket & TrackedSocket, response: ServerResponse): number | undefined {
     const responses = (socket[RESPONSES] ??= []);
-    // RFC 9112 §9.6: requests after a response with `Connection: close` are ignored.
-    const isIgnored = isClosing(responses);
+    // RFC 9112 §9.6: requests after a response with `Connection: close`, or after our FIN, get no response, and are not processed.
+    const isIgnored = isClosing(responses) || socket.writableEnded;
     if (isIgnored) socket[IGNORED] = (socket[IGNORED] ?? 0) + 1;
     if (responses.length + (socket[IGNORED] ?? 0) >= MAX_PIPELINED) socket.destroy();
     if (isIgnored || socket.destroyed) return undefined;
@@ -97,7 +106,7 @@ export class ConnectionTracker {
     if (responses === undefined || at < 0) return;
     responses.splice(at, 1);
     if (responses.length > 0 || this.#phase === 'open') return;
-    if (this.#phase === 'drain' || !response.shouldKeepAlive) socket.end();
+    if (this.#phase === 'closing' || !response.shouldKeepAlive) socket.end();
   }
 
   /** Node's HTTP server has released a connection with pending responses (`upgrade`, `connect`). */
@@ -127,34 +136,45 @@ export class ConnectionTracker {
     return this.#sockets.size;
   }
 
-  /** Returns whether all connections ended in time; the others are destroyed. */
-  async drain(seconds: number): Promise<boolean> {
-    this.#phase = 'grace';
+  /** From now on each response closes its connection (RFC 9112 §9.6), and HTTP/2 clients are told to use another one. */
+  announceClose(): void {
+    if (this.#phase !== 'open') return;
+    this.#phase = 'announced';
     for (const socket of this.#httpSockets)
       for (const response of getResponses(socket))
         if (!response.headersSent) response.shouldKeepAlive = false;
-    for (const close of this.#http2Sessions.values()) close();
-    for (const session of this.#intercepted.values()) session.drain(false);
+    for (const session of this.#http2Sessions.values()) session.announceClose();
+    for (const session of this.#intercepted.values()) session.announceClose();
+  }
+
+  /** Closes the connections without requests, and the others after their requests. */
+  closeIdle(): void {
+    this.announceClose();
+    this.#phase = 'closing';
+    for (const session of this.#http2Sessions.values()) session.close();
+    for (const session of this.#intercepted.values()) session.close();
+    for (const socket of this.#httpSockets)
+      if (!this.#intercepted.has(socket) && getResponses(socket).length === 0) socket.end();
+  }
+
+  /** Returns whether all connections ended in time; the others are destroyed. */
+  async drain(seconds: number): Promise<boolean> {
+    const wasAnnounced = this.#phase !== 'open';
+    this.announceClose();
     if (seconds > 0) {
       const ended = new Promise<void>((resolve) => {
         this.#onEmpty = resolve;
         if (this.#sockets.size === 0) resolve();
       });
       const limit = sleep(seconds * 1_000, undefined, { ref: false });
-      await Promise.race([ended, sleep(Math.min(GRACE_SECONDS, seconds / 2) * 1_000)]);
-      this.#phase = 'drain';
-      for (const session of this.#intercepted.values()) session.drain(true);
-      for (const socket of this.#httpSockets) if (this.#isIdle(socket)) socket.end();
+      if (!wasAnnounced) await Promise.race([ended, sleep(Math.min(GRACE_SECONDS, seconds / 2) * 1_000)]);
+      this.closeIdle();
       await Promise.race([ended, limit]);
     }
     const graceful = this.#sockets.size === 0;
     for (const socket of [...this.#httpSockets, ...this.#http2Sessions.keys(), ...this.#sockets])
       socket.destroy();
     return graceful;
-  }
-
-  #isIdle(socket: Socket): boolean {
-    return getResponses(socket).length === 0 && this.#intercepted.get(socket)?.isBusy() !== true;
   }
 }
 

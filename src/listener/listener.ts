@@ -19,7 +19,7 @@ import { normalizeServerName } from './client-hello.ts';
 import type { ClientConnection } from './connection-interceptor.ts';
 import { createPrereadServer } from './connection-preread.ts';
 import { ConnectionRegistry, getPeerCertificate } from './connection-registry.ts';
-import { ConnectionTracker } from './connection-tracker.ts';
+import { ConnectionTracker, type Http2Session } from './connection-tracker.ts';
 import { expectsContinue, includesHost } from './early-responses.ts';
 import { createHttp1Server } from './http1-server.ts';
 import { createHttp2Server } from './http2/server.ts';
@@ -122,6 +122,16 @@ export class PublicListener {
 
   countConnections(): number {
     return this.#tracker.count();
+  }
+
+  /** Serves all requests and connections as before, but every response closes its connection. */
+  announceClose(): void {
+    this.#tracker.announceClose();
+  }
+
+  /** Closes connections without requests. New ones are still accepted, for one request each. */
+  closeIdle(): void {
+    this.#tracker.closeIdle();
   }
 
   /** Stops accepting connections, waits for active requests, then destroys the rest. Returns whether all ended in time. */
@@ -231,7 +241,7 @@ export class PublicListener {
         this.#receiver.receive(certificateRequested, request, response, {
           awaitsContinue: expectsContinue(request),
         }),
-      onConnection: (socket: TLSSocket, close: () => void) => this.#tracker.addHttp2(socket, close),
+      onConnection: (socket: TLSSocket, session: Http2Session) => this.#tracker.addHttp2(socket, session),
       onAbuse: (socket: TLSSocket, reason: string) => {
         const { peer } = this.#registry.get(socket, certificateRequested);
         log.warn('http2_connection_closed', { peer, why: `too many ${reason}` });

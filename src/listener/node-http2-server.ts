@@ -1,6 +1,7 @@
 import { constants, createServer, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
 import { destroyAfter } from './client-error.ts';
+import type { Http2Session } from './connection-tracker.ts';
 import { type FloodGuard, FloodGuards } from './http2-flood-guard.ts';
 import { Http2Request, parseRequestHead } from './http2-request.ts';
 import { Http2Response } from './http2-response.ts';
@@ -14,8 +15,7 @@ interface Http2ServerOptions {
   /** Seconds after which a response is reset if the client reads nothing of it. */
   readonly stalledSeconds: number;
   readonly onRequest: (request: Http2Request, response: Http2Response) => void;
-  /** `close` sends GOAWAY and lets active streams end. */
-  readonly onConnection: (socket: TLSSocket, close: () => void) => void;
+  readonly onConnection: (socket: TLSSocket, session: Http2Session) => void;
   /** A connection was closed because its client exceeded a limit. */
   readonly onAbuse: (socket: TLSSocket, reason: string) => void;
 }
@@ -65,7 +65,7 @@ export function createNodeHttp2Server(options: Http2ServerOptions): (socket: TLS
   };
 }
 
-class Http2Connection {
+class Http2Connection implements Http2Session {
   readonly #session: ServerHttp2Session;
   readonly #socket: TLSSocket;
   readonly #options: Http2ServerOptions;
@@ -74,6 +74,7 @@ class Http2Connection {
   #idleTimer: NodeJS.Timeout;
   #activeStreams = 0;
   #isClosedForAbuse = false;
+  #isCloseAnnounced = false;
 
   constructor(
     session: ServerHttp2Session,
@@ -91,7 +92,7 @@ class Http2Connection {
       streamWindow: STREAM_WINDOW,
       onFlood: () => this.#closeForAbuse('unproductive frames'),
     });
-    this.#idleTimer = setTimeout(this.#close, options.limits.headerTimeout * 1_000);
+    this.#idleTimer = setTimeout(() => this.close(), options.limits.headerTimeout * 1_000);
     const pings = createAllowance(PINGS.burst, PINGS.perSecond);
     const settings = createAllowance(SETTINGS.burst, SETTINGS.perSecond);
     session.setLocalWindowSize(CONNECTION_WINDOW);
@@ -114,7 +115,7 @@ class Http2Connection {
         if (stream.closed || stream.destroyed) this.#countReset();
         else this.#serve(stream, rawHeaders);
       });
-    options.onConnection(socket, this.#close);
+    options.onConnection(socket, this);
   }
 
   #serve(stream: ServerHttp2Stream, rawHeaders: readonly string[]): void {
@@ -130,6 +131,8 @@ class Http2Connection {
       if (response.writableEnded || stream.writableLength > 0) response.destroy();
     });
     stream.once('close', () => this.#end(request, response));
+    // Requests that have arrived together with this one are served, too.
+    if (this.#isCloseAnnounced) setImmediate(() => this.close());
     onRequest(request, response);
   }
 
@@ -137,7 +140,7 @@ class Http2Connection {
     this.#activeStreams -= 1;
     if (this.#activeStreams === 0 && !this.#session.destroyed) {
       clearTimeout(this.#idleTimer);
-      this.#idleTimer = setTimeout(this.#close, this.#options.idleSeconds * 1_000);
+      this.#idleTimer = setTimeout(() => this.close(), this.#options.idleSeconds * 1_000);
     }
     if (response.writableFinished) {
       if (!request.complete) this.#floodGuard.countTruncatedBody();
@@ -160,11 +163,19 @@ class Http2Connection {
     }, GOAWAY_MS);
   }
 
-  readonly #close = (): void => {
+  /**
+   * Node can only send one GOAWAY, after which new streams are ignored. A client that waits for a response sends no other
+   * request meanwhile, so it is sent with the next request; see `#serve`.
+   */
+  announceClose(): void {
+    this.#isCloseAnnounced = true;
+  }
+
+  close(): void {
     if (this.#session.closed || this.#session.destroyed) return;
     this.#session.close();
     if (this.#activeStreams === 0) destroyAfter(LINGER_MS, this.#socket, this.#socket);
-  };
+  }
 }
 
 /** A token bucket: returns whether one more event is allowed. */

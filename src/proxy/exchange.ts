@@ -287,7 +287,7 @@ export class Exchange
     if (this.#isRetry || isHead || (body !== undefined && !METHODS_WITH_BODY.has(method)))
       connection.closeAfterResponse();
     this.#connection = connection;
-    connection.assign(this, isHead);
+    connection.assign(this, isHead, this.#startedAt);
     if (connection.isConnected) return this.#write(connection);
     this.#stage = 'connecting';
     this.#wait(this.#upstream.timeouts.connect);

@@ -54,6 +54,9 @@ export interface GatewayOptions {
   readonly commandTimeout?: number | undefined;
 }
 
+/** How long before the end of the pre-stop time connections without requests are closed. */
+const IDLE_CLOSE_SECONDS = 1;
+
 /** Seconds; the defaults are those of `shutdown`. */
 export interface DrainOptions {
   readonly preStop?: number | undefined;
@@ -79,7 +82,6 @@ interface Foundation extends Pick<Observability, 'log' | 'audit' | 'tracer'> {
 interface ActiveConfig {
   config: RuntimeConfig;
   recordRequest: RequestRecorder;
-  isDraining: boolean;
 }
 
 const systemClock = (): number => Date.now() / 1_000;
@@ -213,7 +215,7 @@ async function activateFirstConfig(
       })
     : build());
   const recordRequest = createRequestRecorder(settings, { log, metrics, tracer, recentEvents });
-  const active: ActiveConfig = { config, recordRequest, isDraining: false };
+  const active: ActiveConfig = { config, recordRequest };
   resources.defer(() => active.config.close());
   authenticator.setKeyring(config.keyring);
   revalidateStreams(processState, config);
@@ -261,7 +263,6 @@ function openListener(
     },
     onRequest(context) {
       const { config } = active;
-      if (active.isDraining) context.response.setHeader('connection', 'close');
       if (tracer !== undefined) {
         const traceparent = getSingleHeader(context.request.rawHeaders, 'traceparent');
         const isTrusted =
@@ -299,6 +300,8 @@ export class Gateway {
   readonly store: OpenedStore;
   readonly metrics: Metrics;
   readonly #parts: GatewayParts;
+  /** Resolves after the pre-stop time; undefined until the shutdown is announced. */
+  #preStop: Promise<void> | undefined;
 
   constructor(parts: GatewayParts) {
     this.#parts = parts;
@@ -359,15 +362,42 @@ export class Gateway {
     }
   }
 
-  /** Reports "not ready", serves for the pre-stop time, lets requests end and closes. False: some were cut off. */
+  /**
+   * Reports "not ready", and serves every request and connection as before, but asks clients to use other connections. Connections
+   * without requests are closed shortly before the end of the pre-stop time, when the upstream may stop as well.
+   */
+  announceShutdown(): void {
+    // Without a pre-stop time, requests may still be in flight on idle connections.
+    const seconds = Math.max(this.settings().shutdown.preStop, 2 * IDLE_CLOSE_SECONDS);
+    if (this.#preStop === undefined)
+      this.#parts.foundation.log.info('shutdown_announced', { preStopSeconds: seconds });
+    this.#announceShutdown(seconds);
+  }
+
+  #announceShutdown(seconds: number): void {
+    const { foundation, listener } = this.#parts;
+    foundation.admin.isDraining = true;
+    if (this.#preStop !== undefined) return;
+    listener.announceClose();
+    const lastSeconds = Math.min(IDLE_CLOSE_SECONDS, seconds / 2);
+    setTimeout(() => listener.closeIdle(), (seconds - lastSeconds) * 1_000).unref();
+    this.#preStop = pause(seconds * 1_000, undefined, { ref: false });
+  }
+
+  /**
+   * Announces the shutdown, unless it is announced already, serves for the pre-stop time, lets requests end and closes. False:
+   * some were cut off.
+   */
   async drain(options: DrainOptions = {}): Promise<boolean> {
     const { foundation, active, processState, listener } = this.#parts;
     foundation.admin.isDraining = true;
     const { shutdown } = active.config.settings;
     const { preStop = shutdown.preStop, drain = shutdown.drain } = options;
     foundation.log.info('draining', { pre_stop_seconds: preStop, drain_seconds: drain });
-    await pause(preStop * 1_000);
-    active.isDraining = true;
+    if (preStop > 0) {
+      this.#announceShutdown(preStop);
+      await Promise.race([this.#preStop, pause(preStop * 1_000, undefined, { ref: false })]);
+    }
     processState.streams.endUpgraded();
     const isClean = await listener.drain(drain);
     await this.close();

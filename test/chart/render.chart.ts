@@ -96,13 +96,37 @@ test('A13 helm-unittest', () => {
   });
 });
 
-test('before Kubernetes 1.30, gatehouse itself sleeps in the preStop hook', () => {
-  const { stdout } = templateWith(valuesFile('embedded'), {}, ['--kube-version', '1.29.4']);
-  expect(findGatehouse(readManifests(stdout)).lifecycle).toEqual({
-    preStop: { exec: { command: ['/usr/local/bin/gatehouse', 'sleep', '5'] } },
+test('A8 the pre-stop time begins at once: with SIGTERM, or with the hook of a native sidecar', () => {
+  const readLifecycle = (name: string, version = '1.36.0'): unknown => {
+    const { stdout } = templateWith(valuesFile(name), {}, ['--kube-version', version]);
+    return findGatehouse(readManifests(stdout)).lifecycle;
+  };
+  const execute = (command: string) => ({
+    preStop: { exec: { command: ['/usr/local/bin/gatehouse', command, '5'] } },
   });
+  expect(readLifecycle('embedded')).toBeUndefined();
+  expect(readLifecycle('sidecar-plain')).toBeUndefined();
+  expect(readLifecycle('sidecar')).toEqual(execute('drain'));
+  // The configuration may have no pre-stop time.
+  expect(readLifecycle('existing-configmap')).toEqual({ preStop: { sleep: { seconds: 5 } } });
+  expect(readLifecycle('existing-configmap', '1.29.4')).toEqual(execute('sleep'));
   const { status, stderr } = templateWith(valuesFile('embedded'), {}, ['--kube-version', '1.28.9']);
   expect([status, stderr]).toEqual([1, expect.stringContaining('incompatible with Kubernetes')]);
+});
+
+test.each([
+  ['sidecar', ['orders']],
+  ['sidecar-plain', ['gatehouse', 'orders']],
+])('A8 the patch of %s gives the named application the preStop hook that it needs', (name, containers) => {
+  const values = { sidecar: { applicationContainer: 'orders' } };
+  const readPatch = (version: string) => {
+    const { stdout } = templateWith(valuesFile(name), values, ['--kube-version', version]);
+    return only(podSpecs(readManifests(stdout))).spec.containers ?? [];
+  };
+  const patched = readPatch('1.30.0');
+  expect(patched.map((container) => container.name)).toEqual(containers);
+  expect(patched.at(-1)).toEqual({ name: 'orders', lifecycle: { preStop: { sleep: { seconds: 5 } } } });
+  expect(readPatch('1.29.4').some((container) => container.name === 'orders')).toBe(false);
 });
 
 test('the password of the evaluation Valkey is long, random, and in a Secret only', () => {

@@ -175,6 +175,8 @@ describe('a usage error is one line on standard error and exit code 64', () => {
     ],
     [['sleep', 'long'], /^gatehouse sleep: N must be a number of seconds/],
     [['sleep', '3601'], /^gatehouse sleep: N must be a number of seconds/],
+    [['drain', '3601'], /^gatehouse drain: N must be a number of seconds/],
+    [['drain', '0', '--pid', '0'], /^gatehouse drain: --pid must be a process id/],
     [['health', '--url', 'nowhere'], /^gatehouse health: --url must be an http or https URL/],
     [['hash-password'], /^gatehouse hash-password: the password is empty/],
     [

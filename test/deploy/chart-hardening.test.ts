@@ -132,9 +132,10 @@ describe('A6 one container for gateway and sidecar', () => {
     plain: findGatehouse(golden('sidecar-plain')),
   };
 
-  test('the container body is the same, except for the restart policy of a native sidecar', () => {
-    const { restartPolicy, ...native } = bodies.native;
+  test('the container body is the same, except for the restart policy and the preStop hook of a native sidecar', () => {
+    const { restartPolicy, lifecycle, ...native } = bodies.native;
     expect(restartPolicy).toBe('Always');
+    expect(lifecycle).toEqual({ preStop: { exec: { command: ['/usr/local/bin/gatehouse', 'drain', '5'] } } });
     expect(native).toEqual(bodies.gateway);
     expect(bodies.plain).toEqual(bodies.gateway);
   });

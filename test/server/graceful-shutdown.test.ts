@@ -1,17 +1,39 @@
+import { once } from 'node:events';
+import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { runGatehouse } from '../support/command-line.ts';
 import { expireTimers, holdTimers } from '../support/held-timers.ts';
 import { hasLogged, http2Client, startHeldGateway } from '../support/holding-upstream.ts';
-import { connect, readiness, startServe, until } from '../support/serve-process.ts';
+import type { ClientRequestInit } from '../support/https-client.ts';
+import {
+  connect,
+  readiness,
+  type ServeFolder,
+  type ServeProcess,
+  startServe,
+  until,
+} from '../support/serve-process.ts';
 import { chooseVariants } from '../support/variants.ts';
 
 /** The pre-stop time ends when the test calls `expireTimers`. */
 const HELD_PRE_STOP = [{ preStop: '45s', drain: '20s' }, holdTimers(45_000)] as const;
 
+/** A connection on which nothing is sent. */
+async function connectClient({ ca }: ServeFolder, { port }: ServeProcess): Promise<TLSSocket> {
+  const socket = connectTls({ host: '127.0.0.1', port, servername: 'localhost', ca: ca.pem });
+  onTestFinished(() => void socket.destroy());
+  socket.resume();
+  await once(socket, 'secureConnect');
+  return socket;
+}
+
 describe('graceful shutdown', () => {
-  test('O01 SIGTERM: not ready at once, serves during the pre-stop time, then closes idle connections, sends GOAWAY and completes running requests', async () => {
+  test('O01 SIGTERM: not ready at once, serves the last request of each connection during the pre-stop time, then closes idle connections and completes running requests', async () => {
     const { server, folder, held, client } = await startHeldGateway(1, ...HELD_PRE_STOP);
     const old = Array.from({ length: 20 }, () => client());
     const streams = http2Client(folder, server);
+    const idleStreams = http2Client(folder, server);
+    expect((await idleStreams.get('/health')).status).toBe(200);
     const running = [
       ...old.map((connected) =>
         connected.request({ path: '/held' }).then(({ status, text }) => ({ status, body: text })),
@@ -25,22 +47,80 @@ describe('graceful shutdown', () => {
     server.signal('SIGTERM');
     await until('the process is draining', () => hasLogged(server, 'draining'));
     expect(await readiness(server)).toBe(503);
+    expect([connection.closed, idleStreams.goneAway()]).toEqual([false, false]);
     // Load balancers may still send new clients.
-    const late = client();
-    const reply = await late.request({ path: '/health' });
-    expect([reply.status, reply.headers.connection]).toEqual([200, 'keep-alive']);
-    expect((await idle.request({ path: '/health' })).status).toBe(200);
-    expect([connection.closed, streams.goneAway()]).toEqual([false, false]);
+    for (const connected of [idle, client(), client()]) {
+      const reply = await connected.request({ path: '/health' });
+      expect([reply.status, reply.headers.connection]).toEqual([200, 'close']);
+    }
+    for (const late of [streams, http2Client(folder, server)]) {
+      expect((await late.get('/health')).status).toBe(200);
+      expect(late.goneAway()).toBe(true);
+    }
+    const unused = await connectClient(folder, server);
 
     expireTimers(server);
-    await until('GOAWAY is sent', () => streams.goneAway());
-    await until('idle connections are closed', () => connection.closed);
+    await until('idle connections are closed', () => unused.closed && idleStreams.goneAway());
     for (const response of held) response.end('late, but here');
     for (const { status, body } of await Promise.all(running))
       expect([status, body]).toEqual([200, 'late, but here']);
     expect(await server.ended).toEqual({ code: 0, signal: null });
     expect(server.errors()).toBe('');
   });
+
+  test('O01 every kind of response closes its connection during the pre-stop time', async () => {
+    const { server, held, client } = await startHeldGateway(1, ...HELD_PRE_STOP);
+    const { access_token: token } = await client().grant();
+    const early = client().request({ path: '/held' });
+    await until('the request has reached the upstream', () => held.length === 1);
+    server.signal('SIGTERM');
+    await until('the process is draining', () => hasLogged(server, 'draining'));
+    held[0]?.end('late');
+    const authorization = { authorization: `Bearer ${token}` };
+    const requests: readonly ClientRequestInit[] = [
+      { path: '/health' },
+      { path: '/files/1', headers: authorization },
+      // The full path: a body that arrives in parts.
+      { path: '/reports/1', method: 'POST', headers: { 'transfer-encoding': 'chunked' }, body: 'a' },
+      { path: '/files/1' },
+      { path: '/unknown' },
+      { path: '/health?%' },
+      { path: '/authsvc/Authorize/Verify', headers: authorization },
+      { path: '/authsvc/oauth2/unknown', method: 'POST' },
+      { path: '/authsvc/openapi.json' },
+      { path: '/authsvc/device' },
+      { path: '/authsvc/forward-auth', headers: authorization },
+    ];
+    const replies = await Promise.all([early, ...requests.map((request) => client().request(request))]);
+    expect(replies.map(({ headers }) => headers.connection)).toEqual(replies.map(() => 'close'));
+    expect(replies.filter(({ status }) => status === 200).length).toBeGreaterThan(3);
+    expireTimers(server);
+    expect((await server.ended).code).toBe(0);
+  });
+
+  for (const workers of [1, 2])
+    test(`O01 \`gatehouse drain\` announces the shutdown, and SIGTERM ends the process (${workers} workers)`, async () => {
+      const shutdown = { preStop: '45s', drain: '20s' };
+      const { server, client } = await startHeldGateway(workers, shutdown, holdTimers(45_000));
+      const open = client();
+      expect((await open.request({ path: '/health' })).headers.connection).toBe('keep-alive');
+      const result = await runGatehouse(['drain', '0.1', '--pid', String(server.pid)]);
+      expect(result).toMatchObject({ code: 0, stderr: '' });
+      await until(
+        'each process has announced it',
+        () => server.log.filter(({ event }) => event === 'shutdown_announced').length === workers,
+      );
+      expect(await readiness(server)).toBe(503);
+      for (const connected of [open, client()]) {
+        const { status, headers } = await connected.request({ path: '/health' });
+        expect([status, headers.connection]).toEqual([200, 'close']);
+      }
+      // Hooks may run more than once.
+      expect((await runGatehouse(['drain', '0', '--pid', String(server.pid)])).code).toBe(0);
+      expireTimers(server);
+      // The pre-stop time has passed.
+      expect(await server.stop()).toBe(0);
+    });
 
   test('O01 a response that begins after the pre-stop time has Connection: close', async () => {
     const { server, folder, held, client } = await startHeldGateway(1, { preStop: '0s', drain: '20s' });

@@ -204,6 +204,7 @@ export const chartValues = {
     native: z.boolean(),
     podSelector: strings,
     upstreamPort: port,
+    applicationContainer: name,
     singleReplica: z.boolean(),
   }),
   service: z.strictObject({

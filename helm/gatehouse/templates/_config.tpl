@@ -55,8 +55,7 @@ store:
   path: /var/lib/gatehouse/store
   {{- end }}
 shutdown:
-  # The kubelet waits before it sends SIGTERM, so gatehouse does not need to wait again.
-  preStop: 0s
+  preStop: {{ $values.lifecycle.preStopSleepSeconds }}s
   drain: {{ $values.lifecycle.drainSeconds }}s
 {{- end -}}
 

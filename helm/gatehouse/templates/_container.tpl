@@ -42,7 +42,7 @@ livenessProbe:
 readinessProbe:
   httpGet: { path: /readyz, port: gh-admin, scheme: {{ include "gatehouse.adminScheme" $root }} }
   {{- toYaml $values.probes.readiness | nindent 2 }}
-{{- include "gatehouse.preStop" $root }}
+{{- include "gatehouse.preStop" . }}
 securityContext:
   {{- include "gatehouse.securityContext" $root | nindent 2 }}
 resources:
@@ -60,13 +60,22 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
-{{/* Kubernetes 1.30 has a sleep action; before that, `gatehouse sleep` waits, because the image has no shell. */}}
+{{/*
+Gateways and plain containers get SIGTERM at once and serve for `shutdown.preStop`. A native sidecar gets it only after the application
+has ended, so its hook, which runs at once, announces the shutdown. A configuration that the chart does not manage may have no
+`shutdown.preStop`: the kubelet waits there. Kubernetes 1.30 has a sleep action; before that, `gatehouse sleep` waits, because the
+image has no shell.
+dict "root" $ "kind" as above
+*/}}
 {{- define "gatehouse.preStop" -}}
-{{- $seconds := int .Values.lifecycle.preStopSleepSeconds -}}
-{{- if gt $seconds 0 }}
+{{- $values := .root.Values -}}
+{{- $seconds := int $values.lifecycle.preStopSleepSeconds -}}
+{{- if and (gt $seconds 0) (or (eq .kind "native") $values.existingConfigMap) }}
 lifecycle:
   preStop:
-    {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}
+    {{- if eq .kind "native" }}
+    exec: { command: [/usr/local/bin/gatehouse, drain, {{ $seconds | quote }}] }
+    {{- else if semverCompare ">=1.30.0-0" .root.Capabilities.KubeVersion.Version }}
     sleep: { seconds: {{ $seconds }} }
     {{- else }}
     exec: { command: [/usr/local/bin/gatehouse, sleep, {{ $seconds | quote }}] }

@@ -104,6 +104,8 @@ export const shutdownSection = () =>
   z.strictObject({
     preStop: duration
       .prefault('5s')
-      .describe('After SIGTERM: report not ready, but continue to serve, for this long.'),
+      .describe(
+        'After SIGTERM: report not ready, but continue to serve, for this long. Every response closes its connection (HTTP/2: GOAWAY), so that clients reconnect elsewhere; connections without requests are closed in the last second. Also after `gatehouse drain`, which does not end the process.',
+      ),
     drain: duration.prefault('30s').describe('Then: how long active requests may take to complete.'),
   });

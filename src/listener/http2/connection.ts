@@ -3,7 +3,7 @@ import type { DeadlineEntry, Deadlines } from '../../lib/deadlines.ts';
 import { destroyAfter } from '../client-error.ts';
 import { MAX_FIELDS } from '../listener-options.ts';
 import { Allowance } from './allowance.ts';
-import { ByteQueue } from './byte-queue.ts';
+import { type FrameHandler, FrameReader, readUInt31 } from './frame-reader.ts';
 import { FrameWriter, type HeaderBlock } from './frame-writer.ts';
 import { HpackDecoder, TABLE_SIZE } from './hpack-decoder.ts';
 import { EMPTY_TABLE_UPDATE } from './hpack-encoder.ts';
@@ -11,12 +11,10 @@ import {
   DEFAULT_WINDOW,
   ErrorCode,
   Flag,
-  FRAME_HEADER_SIZE,
   FrameType,
   MAX_FRAME_SIZE,
   MAX_STREAM_ID,
   MAX_WINDOW,
-  PREFACE,
   Setting,
 } from './protocol.ts';
 import { type FieldLimits, RequestFields } from './request-fields.ts';
@@ -75,40 +73,20 @@ const MAX_CACHED_SECTION_LENGTH = 1_024;
 const MAX_CACHED_SECTION_SIZE = 4_096;
 /** An idle connection keeps no more: clients have one or two sections that they repeat. */
 const MAX_IDLE_CACHE_SIZE = 4_096;
-/** What one connection may have processed in an iteration of the event loop, before others have their turn. */
-const MAX_TURN_FRAMES = 1_000;
-const MAX_TURN_STREAMS = 100;
 /** New connections must be opened well before stream ids run out. */
 const LAST_ACCEPTED_STREAM_ID = 0x3fffffff;
 const LINGER_MS = 1_000;
 /** Since the client has sent something. */
 const DRAINED_LINGER_MS = 5_000;
-/** How long to wait for the acknowledgement of the PING that follows the announcement of a shutdown. */
+/** How long `close` waits for the acknowledgement of the PING that follows the announcement. */
 const SHUTDOWN_NOTICE_SECONDS = 1;
 const SHUTDOWN_PING = Buffer.from('shutdown', 'latin1');
 
 /**
- * - `open`; `announced`: the shutdown was announced; `draining`: later streams are not served.
+ * - `open`; `announced`: the end was announced, all streams are served; `draining`: later streams are not served.
  * - `closed`: GOAWAY was sent, or the socket is closed; what arrives is discarded.
  */
 type State = 'open' | 'announced' | 'draining' | 'closed';
-
-let iteration = 0;
-let isIterationObserved = false;
-
-/** A number that changes with each iteration of the event loop. */
-function getIteration(): number {
-  if (!isIterationObserved) {
-    isIterationObserved = true;
-    setImmediate(endIteration);
-  }
-  return iteration;
-}
-
-function endIteration(): void {
-  iteration += 1;
-  isIterationObserved = false;
-}
 
 /** A header section that continues in CONTINUATION frames. */
 interface PartialSection {
@@ -120,7 +98,7 @@ interface PartialSection {
 }
 
 /** The server side of an HTTP/2 connection (RFC 9113). An error of a stream ends that stream only. */
-export class Http2Connection implements DeadlineEntry {
+export class Http2Connection implements DeadlineEntry, FrameHandler {
   deadline: number;
   previous: DeadlineEntry | undefined = undefined;
   next: DeadlineEntry | undefined = undefined;
@@ -150,10 +128,11 @@ export class Http2Connection implements DeadlineEntry {
   readonly #unproductive = new Allowance(UNPRODUCTIVE_FRAMES.burst, UNPRODUCTIVE_FRAMES.perSecond);
   #windowUpdatesLeft: number = WINDOW_UPDATES.initial;
   #state: State = 'open';
-  #awaited: 'preface' | 'settings' | 'frame' = 'preface';
-  /** The beginning of a frame, and how many bytes it needs. */
-  readonly #partialFrame = new ByteQueue();
-  #neededBytes = 0;
+  #isAnnouncementDue = false;
+  #isNoticeAcknowledged = false;
+  /** The announcement is followed by the end as soon as it is acknowledged. */
+  #isClosing = false;
+  readonly #frames = new FrameReader(this);
   #partialSection: PartialSection | undefined = undefined;
   /** The last stream that was accepted, and the last that the client has begun. */
   #lastStreamId = 0;
@@ -166,12 +145,6 @@ export class Http2Connection implements DeadlineEntry {
   #unacknowledged = 0;
   #hasReplied = false;
   #isPaused = false;
-  /** The iteration of the event loop in which it was last read from, and what was processed in it. */
-  #turn = -1;
-  #turnFrames = 0;
-  #turnStreams = 0;
-  /** The rest of what has arrived is processed in the next iteration of the event loop. */
-  #isTurnAwaited = false;
   #mustUpdateTable = false;
   #hasUpdatedTable = false;
 
@@ -197,18 +170,43 @@ export class Http2Connection implements DeadlineEntry {
     this.writer.windowUpdate(0, CONNECTION_WINDOW - DEFAULT_WINDOW);
   }
 
+  /**
+   * Asks the client to use another connection (RFC 9113 §6.8), and serves all its streams until `close`. GOAWAY precedes the next
+   * response: clients that send a request when they have received a response then send none that they would have to repeat.
+   */
+  announceClose(): void {
+    if (this.#state === 'open') this.#isAnnouncementDue = true;
+  }
+
   /** Announces the end, and closes the connection after the streams that the client has begun by then (RFC 9113 §6.8). */
   close(): void {
-    if (this.#state !== 'open') return;
+    if (this.#state === 'open') this.#announce();
+    if (this.#state !== 'announced' || this.#isClosing) return;
+    this.#isClosing = true;
+    if (this.#isNoticeAcknowledged) this.#drain();
+    else this.deadline = performance.now() + SHUTDOWN_NOTICE_SECONDS * 1_000;
+  }
+
+  #announce(): void {
+    this.#isAnnouncementDue = false;
     this.#state = 'announced';
     this.writer.goaway(MAX_STREAM_ID, ErrorCode.noError);
     this.writer.ping(SHUTDOWN_PING, 0, false);
-    this.deadline = performance.now() + SHUTDOWN_NOTICE_SECONDS * 1_000;
+    this.deadline = this.deadlines.deadlineIn(this.#options.idleSeconds);
+  }
+
+  /** All streams that the client has begun before it received the announcement have arrived. */
+  #acknowledgeNotice(): void {
+    this.#isNoticeAcknowledged = true;
+    if (this.#isClosing) this.#drain();
   }
 
   #drain(): void {
     this.#state = 'draining';
-    this.deadline = Number.POSITIVE_INFINITY;
+    this.deadline =
+      this.#partialSection === undefined
+        ? Number.POSITIVE_INFINITY
+        : performance.now() + this.#options.limits.headerTimeout * 1_000;
     this.writer.goaway(this.#lastStreamId, ErrorCode.noError);
     this.#endIfDrained();
   }
@@ -265,7 +263,7 @@ export class Http2Connection implements DeadlineEntry {
   };
 
   readonly #onEnd = (): void => {
-    if (this.#isClosed) return;
+    if (this.isClosed) return;
     // Without the client's window updates and resets, streams cannot be served.
     this.#state = 'closed';
     this.#closeStreams();
@@ -278,12 +276,16 @@ export class Http2Connection implements DeadlineEntry {
     this.#closeStreams();
   };
 
-  get #isClosed(): boolean {
+  get isClosed(): boolean {
     return this.#state === 'closed';
   }
 
   #closeStreams(): void {
     for (const stream of this.#streams.values()) stream.closeByPeer();
+  }
+
+  onConnectionError(code: ErrorCode): void {
+    this.#fail(code);
   }
 
   /** An error of the connection (RFC 9113 §5.4.1). */
@@ -325,18 +327,7 @@ export class Http2Connection implements DeadlineEntry {
   }
 
   #read(part: Buffer): void {
-    if (this.#isClosed) return;
-    const bytes = this.#joinPartialFrame(part);
-    if (bytes === undefined) return;
-    const start = this.#awaited === 'preface' ? this.#readPreface(bytes) : 0;
-    if (start === undefined) return;
-    this.#beginTurn();
-    const end = this.#readFrames(bytes, start);
-    if (end === undefined) return;
-    if (end < bytes.length) {
-      this.#keepPartialFrame(end === 0 ? bytes : bytes.subarray(end));
-      if (this.#isTurnOver) this.#continueLater();
-    }
+    if (this.isClosed || !this.#frames.read(part)) return;
     if (this.#readEndWaiters.length > 0) this.#reportReadEnd();
     // Once for all window updates: many small frames would cost more than they send.
     if (this.#blocked.size > 0) this.#sendBlocked();
@@ -344,45 +335,13 @@ export class Http2Connection implements DeadlineEntry {
       this.#pause();
   }
 
-  /** Once for each iteration of the event loop, in which Node may read many TLS records. */
-  #beginTurn(): void {
-    const current = getIteration();
-    if (this.#turn === current) return;
-    this.#turn = current;
-    this.#turnFrames = 0;
-    this.#turnStreams = 0;
-  }
-
-  /** Other connections have their turn before the rest is processed. */
-  get #isTurnOver(): boolean {
-    return this.#turnFrames >= MAX_TURN_FRAMES || this.#turnStreams >= MAX_TURN_STREAMS;
-  }
-
-  #continueLater(): void {
-    this.#isTurnAwaited = true;
+  onTurnOver(): void {
     this.#pause();
     setImmediate(() => {
-      this.#isTurnAwaited = false;
-      const rest = this.#partialFrame.take();
+      const rest = this.#frames.takeRest();
       this.#guard(() => this.#read(rest));
       if (!this.writer.needsDrain) this.#resume();
     });
-  }
-
-  /** Undefined: the frame is still incomplete. Its parts are joined once, however many there are. */
-  #joinPartialFrame(part: Buffer): Buffer | undefined {
-    if (this.#partialFrame.length === 0) return part;
-    this.#partialFrame.add(part);
-    const isIncomplete = this.#partialFrame.length < this.#neededBytes || this.#isTurnAwaited;
-    return isIncomplete ? undefined : this.#partialFrame.take();
-  }
-
-  #keepPartialFrame(bytes: Buffer): void {
-    this.#partialFrame.add(bytes);
-    this.#neededBytes =
-      this.#awaited === 'preface'
-        ? PREFACE.length
-        : FRAME_HEADER_SIZE + (bytes.length < FRAME_HEADER_SIZE ? 0 : readUInt24(bytes, 0));
   }
 
   #reportReadEnd(): void {
@@ -408,54 +367,12 @@ export class Http2Connection implements DeadlineEntry {
   }
 
   #resume(): void {
-    if (!this.#isPaused || this.#isTurnAwaited) return;
+    if (!this.#isPaused || this.#frames.isTurnAwaited) return;
     this.#isPaused = false;
     this.socket.resume();
   }
 
-  /** Where it ends; undefined: it is incomplete or wrong. */
-  #readPreface(bytes: Buffer): number | undefined {
-    const length = Math.min(bytes.length, PREFACE.length);
-    if (bytes.compare(PREFACE, 0, length, 0, length) !== 0) {
-      this.#fail(ErrorCode.protocolError);
-      return undefined;
-    }
-    if (length < PREFACE.length) {
-      this.#keepPartialFrame(bytes);
-      return undefined;
-    }
-    this.#awaited = 'settings';
-    return PREFACE.length;
-  }
-
-  /** Where the first incomplete frame begins; undefined: the connection was closed. */
-  #readFrames(bytes: Buffer, start: number): number | undefined {
-    let at = start;
-    while (bytes.length - at >= FRAME_HEADER_SIZE && !this.#isTurnOver) {
-      this.#turnFrames += 1;
-      const length = readUInt24(bytes, at);
-      if (length > MAX_FRAME_SIZE) {
-        this.#fail(ErrorCode.frameSizeError);
-        return undefined;
-      }
-      const payload = at + FRAME_HEADER_SIZE;
-      if (payload + length > bytes.length) break;
-      const type = bytes[at + 3] as number;
-      const flags = bytes[at + 4] as number;
-      const streamId = readUInt31(bytes, at + 5);
-      at = payload + length;
-      this.#readFrame(type, flags, streamId, bytes, payload, at);
-      if (this.#isClosed) return undefined;
-    }
-    return at;
-  }
-
-  #readFrame(type: number, flags: number, id: number, bytes: Buffer, start: number, end: number): void {
-    if (this.#awaited === 'settings') {
-      // RFC 9113 §3.4.
-      if (type !== FrameType.settings || (flags & Flag.ack) !== 0) return this.#fail(ErrorCode.protocolError);
-      this.#awaited = 'frame';
-    }
+  onFrame(type: number, flags: number, id: number, bytes: Buffer, start: number, end: number): void {
     const section = this.#partialSection;
     if (section !== undefined && (type !== FrameType.continuation || id !== section.streamId))
       return this.#fail(ErrorCode.protocolError);
@@ -646,7 +563,7 @@ export class Http2Connection implements DeadlineEntry {
     const stream = new Http2Stream(this, id, fields, isEnd);
     this.#streams.set(id, stream);
     this.#hasServed = true;
-    this.#turnStreams += 1;
+    this.#frames.countStream();
     this.#windowUpdatesLeft += WINDOW_UPDATES.perStream;
     if (this.#state === 'open') this.deadline = Number.POSITIVE_INFINITY;
     try {
@@ -771,7 +688,8 @@ export class Http2Connection implements DeadlineEntry {
     if (id !== 0) return this.#fail(ErrorCode.protocolError);
     if (end - start !== 8) return this.#fail(ErrorCode.frameSizeError);
     if ((flags & Flag.ack) !== 0) {
-      if (this.#state === 'announced' && bytes.compare(SHUTDOWN_PING, 0, 8, start, end) === 0) this.#drain();
+      const isNotice = this.#state === 'announced' && !this.#isNoticeAcknowledged;
+      if (isNotice && bytes.compare(SHUTDOWN_PING, 0, 8, start, end) === 0) this.#acknowledgeNotice();
       else this.#countUnproductive();
       return;
     }
@@ -835,6 +753,7 @@ export class Http2Connection implements DeadlineEntry {
   writeHeaders(streamId: number, isEnd: boolean, block: HeaderBlock): void {
     // No window limits header sections.
     this.#hasReplied = true;
+    if (this.#isAnnouncementDue) this.#announce();
     if (!this.#mustUpdateTable) return this.writer.headers(streamId, isEnd, block);
     this.#mustUpdateTable = false;
     this.#hasUpdatedTable = true;
@@ -853,15 +772,6 @@ export class Http2Connection implements DeadlineEntry {
     this.writer.data(streamId, flags, bytes, start, end);
   }
 }
-
-const readUInt24 = (bytes: Buffer, at: number): number =>
-  ((bytes[at] as number) << 16) | ((bytes[at + 1] as number) << 8) | (bytes[at + 2] as number);
-
-const readUInt31 = (bytes: Buffer, at: number): number =>
-  (((bytes[at] as number) & 0x7f) << 24) |
-  ((bytes[at + 1] as number) << 16) |
-  ((bytes[at + 2] as number) << 8) |
-  (bytes[at + 3] as number);
 
 /** Undefined: it is longer than the frame (RFC 9113 §6.1). */
 function getPadding(flags: number, bytes: Buffer, start: number, end: number): number | undefined {

@@ -1,6 +1,7 @@
 import type { TLSSocket } from 'node:tls';
 import { createDeadlines } from '../../lib/deadlines.ts';
 import type { Http2StreamInterceptor } from '../connection-interceptor.ts';
+import type { Http2Session } from '../connection-tracker.ts';
 import { Http2Request } from '../http2-request.ts';
 import { Http2Response } from '../http2-response.ts';
 import { Http2Connection, type Http2ConnectionOptions } from './connection.ts';
@@ -13,8 +14,7 @@ interface Http2ServerOptions
   /** Serves streams in place of `onRequest`, unless it declines them. */
   readonly intercept: (socket: TLSSocket) => Http2StreamInterceptor | undefined;
   readonly onRequest: (request: Http2Request, response: Http2Response) => void;
-  /** `close` sends GOAWAY and lets active streams end. */
-  readonly onConnection: (socket: TLSSocket, close: () => void) => void;
+  readonly onConnection: (socket: TLSSocket, session: Http2Session) => void;
   /** A connection was closed because its client exceeded a limit. */
   readonly onAbuse: (socket: TLSSocket, reason: string) => void;
   readonly onInternalError: (error: unknown) => void;
@@ -44,7 +44,7 @@ export function createHttp2Server(options: Http2ServerOptions): (socket: TLSSock
       onAbuse: (_connection, reason) => options.onAbuse(socket, reason),
       onInternalError,
     });
-    options.onConnection(socket, () => connection.close());
+    options.onConnection(socket, connection);
   };
 }
 

@@ -65,7 +65,10 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
   /** The client has ended its side of the connection. */
   #isInputEnded = false;
   #isLastRequest = false;
-  #draining: 'no' | 'soon' | 'now' = 'no';
+  /** Every response from now on is the last one. */
+  #isCloseAnnounced = false;
+  /** Nor is another request awaited after a response that did not say so. */
+  #isClosing = false;
   #discarded = 0;
   #stopProbe: (() => void) | undefined = undefined;
 
@@ -83,12 +86,14 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
     this.socket.on('end', this.#onEnd).on('close', this.#onClose);
   }
 
-  isBusy(): boolean {
-    return this.#state !== 'idle' || this.#reader.bytes !== undefined;
+  announceClose(): void {
+    this.#isCloseAnnounced = true;
   }
 
-  drain(now: boolean): void {
-    this.#draining = now ? 'now' : 'soon';
+  close(): void {
+    this.#isCloseAnnounced = true;
+    this.#isClosing = true;
+    if (this.#state === 'idle' && this.#reader.bytes === undefined) this.#linger(() => this.socket.end());
   }
 
   get buffers(): BufferPool {
@@ -354,7 +359,7 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
   startResponse(status: number): boolean {
     this.#request.status = status;
     // The rest of an incomplete body may or may not arrive.
-    this.#isLastRequest ||= this.#draining !== 'no' || this.#bodyLeft > 0 || this.#response.endsByClose;
+    this.#isLastRequest ||= this.#isCloseAnnounced || this.#bodyLeft > 0 || this.#response.endsByClose;
     return this.#isLastRequest;
   }
 
@@ -376,7 +381,7 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
   #finish(): void {
     this.#request.finish(false);
     this.#stopProbe?.();
-    if (this.#isLastRequest || this.#draining === 'now') return this.#linger(() => this.socket.end());
+    if (this.#isLastRequest || this.#isClosing) return this.#linger(() => this.socket.end());
     this.#state = 'idle';
     this.deadline = this.#context.deadlines.deadlineIn(KEEP_ALIVE_SECONDS);
     if (this.#reader.bytes !== undefined && this.#isServing) return;

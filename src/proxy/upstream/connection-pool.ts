@@ -11,6 +11,11 @@ interface TargetTls {
 }
 
 const IDLE_CHECK_MS = 1_000;
+/**
+ * The upstream counts the idle time from the end of its response, which may have arrived while the event loop was blocked.
+ * Assuming this delay, or the duration of the exchange if that is shorter, costs nothing where responses are fast.
+ */
+const MAX_READ_DELAY_MS = 2_000;
 
 /** The connections to one target. The one that was used last is used next, so that others can be closed as idle. */
 export class ConnectionPool {
@@ -37,14 +42,26 @@ export class ConnectionPool {
 
   /** An idle connection, or a new one. `isFresh`: always a new one. */
   acquire(isFresh: boolean): UpstreamConnection {
-    const idle = this.#idle;
-    for (let one = isFresh ? undefined : idle.pop(); one !== undefined; one = idle.pop())
-      if (!one.isClosed) return one;
+    const reused = isFresh ? undefined : this.#takeIdle();
+    if (reused !== undefined) return reused;
     const connection = new UpstreamConnection(this.address, this.#onConnectionIdle, this.#onClosed);
     this.#all.add(connection);
     // Its exchange fails with the connection.
     if (this.#isDestroyed) connection.destroy();
     return connection;
+  }
+
+  /** Decided by the clock: the timer that closes idle connections is late when the event loop is. */
+  #takeIdle(): UpstreamConnection | undefined {
+    const idle = this.#idle;
+    if (idle.length === 0) return undefined;
+    const now = performance.now();
+    for (let one = idle.pop(); one !== undefined; one = idle.pop()) {
+      if (one.isClosed) continue;
+      if (!isIdleTooLong(one, now)) return one;
+      one.discard();
+    }
+    return undefined;
   }
 
   /** No connection is kept from now on. Resolves when the last one in use has ended. */
@@ -67,7 +84,8 @@ export class ConnectionPool {
       connection.discard();
       return false;
     }
-    connection.idleSince = performance.now();
+    const now = performance.now();
+    connection.idleSince = now - Math.min(now - connection.assignedAt, MAX_READ_DELAY_MS);
     this.#justEnded.push(connection);
     if (!this.#isPolling) setImmediate(this.#afterPoll);
     this.#isPolling = true;

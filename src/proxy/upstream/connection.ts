@@ -80,7 +80,9 @@ const readBuffer = Buffer.allocUnsafeSlow(65_536);
 export class UpstreamConnection {
   /** Responses it has delivered. */
   responses = 0;
-  /** When it became idle, and for how many seconds it may stay idle. */
+  /** When its last request was started. */
+  assignedAt = 0;
+  /** When it became idle at the earliest, and for how many seconds it may stay idle. */
   idleSince = 0;
   idleSeconds = 0;
   isConnected = false;
@@ -153,9 +155,10 @@ export class UpstreamConnection {
     return this.#socket.destroyed;
   }
 
-  /** From here on the connection belongs to this handler, until the response is complete. */
-  assign(handler: ResponseHandler, isHead: boolean): void {
+  /** From here on the connection belongs to this handler, until the response is complete. `startedAt`: by `performance.now()`. */
+  assign(handler: ResponseHandler, isHead: boolean, startedAt: number): void {
     this.#handler = handler;
+    this.assignedAt = startedAt;
     this.#isHead = isHead;
     this.#isRequestSent = false;
     this.#hasReceived = false;
@@ -356,7 +359,7 @@ export class UpstreamConnection {
     let isKept = false;
     const isInSync = isExact && this.#isRequestSent && !this.#isUsedUp;
     if (isInSync && !this.#socket.destroyed && head?.isReusable === true) {
-      // Less than the upstream says: idle connections are looked at once a second, and a request takes time to arrive.
+      // Less than the upstream says: a request takes time to arrive, and the upstream may be late to read it.
       this.idleSeconds =
         head.keepAlive === undefined ? DEFAULT_IDLE_SECONDS : Math.min(head.keepAlive - 2, MAX_IDLE_SECONDS);
       isKept = this.#onIdle(this);

@@ -20,6 +20,7 @@ export type WorkerMessage =
 
 export type SupervisorMessage =
   | { readonly kind: 'reload' }
+  | { readonly kind: 'announce_shutdown' }
   | ({ readonly kind: 'drain' } & DrainOptions)
   | { readonly kind: 'settings'; readonly text: string | undefined }
   | { readonly kind: 'snapshot_request' }

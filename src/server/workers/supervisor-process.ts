@@ -33,6 +33,8 @@ export interface Supervisor {
   reload(): void;
   /** Replaces the workers one by one, each by a successor that is ready. */
   restartWorkers(cause: string): Promise<void>;
+  /** Reports "not ready"; the workers serve, but ask clients to use other connections. */
+  announceShutdown(): void;
   /** Drains the workers, then closes the store. False: requests were cut off. */
   drain(options?: DrainOptions): Promise<boolean>;
 }
@@ -108,6 +110,10 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
       pool.broadcast({ kind: 'reload' });
     },
     restartWorkers: (cause) => pool.replaceAll(cause),
+    announceShutdown() {
+      admin.isDraining = true;
+      pool.announceShutdown();
+    },
     async drain(options = {}) {
       const { shutdown } = getSettings();
       const { preStop = shutdown.preStop, drain = shutdown.drain } = options;

@@ -49,6 +49,7 @@ export class WorkerPool {
   readonly #allReady = Promise.withResolvers<number>();
   readonly #limits;
   #phase: 'starting' | 'running' | 'closing' = 'starting';
+  #isShutdownAnnounced = false;
   #lastGoodConfig: string | undefined;
   /** Start-up fails when more workers than this exit before all are ready. */
   #earlyExitsLeft: number;
@@ -135,6 +136,12 @@ export class WorkerPool {
     return this.#rollingRestart;
   }
 
+  /** Also applies to workers that start later. */
+  announceShutdown(): void {
+    this.#isShutdownAnnounced = true;
+    this.broadcast({ kind: 'announce_shutdown' });
+  }
+
   /** Drains all workers, and kills those that still run afterwards. True: all requests ended. */
   async drain({ preStop, drain }: Settings['shutdown']): Promise<boolean> {
     this.#phase = 'closing';
@@ -188,6 +195,7 @@ export class WorkerPool {
     switch (message.kind) {
       case 'ready':
         entry.state = 'ready';
+        if (this.#isShutdownAnnounced) send(entry, { kind: 'announce_shutdown' });
         entry.started.resolve({ ok: true });
         if (this.countReady() >= count) this.#allReady.resolve(message.port);
         return;

@@ -459,6 +459,58 @@ describe('shutdown', () => {
     expect(await drained).toBe(true);
   });
 
+  const PRE_STOP: SettingsChange = (settings) => ({ ...settings, shutdown: { preStop: '1h', drain: '30s' } });
+  const NOTICE = { lastStream: 0x7fff_ffff, code: CODE.noError };
+
+  test('streams that a client begins after the announcement are served until the end of the pre-stop time', async () => {
+    const { gateway } = await setUp(PRE_STOP);
+    const client = await openClient(gateway);
+    expect(await client.waitForEnd(client.request(GET))).toEqual({ status: 200 });
+    gateway.server.announceShutdown();
+    expect(await client.waitForEnd(client.request(GET))).toEqual({ status: 200 });
+    await client.until(() => client.frames.some(isPing));
+    client.send(frame(FRAME.ping, FLAG.ack, 0, client.frames.find(isPing)?.payload));
+    for (let count = 0; count < 5; count += 1)
+      expect(await client.waitForEnd(client.request(GET))).toEqual({ status: 200 });
+    const last = client.request(GET);
+    expect(await client.waitForEnd(last)).toEqual({ status: 200 });
+    expect(client.goAways()).toEqual([NOTICE]);
+    const drained = gateway.server.drain({ preStop: 0, drain: 30 });
+    await client.until(() => client.closed());
+    expect(client.goAways()).toEqual([NOTICE, { lastStream: last, code: CODE.noError }]);
+    expect(await drained).toBe(true);
+  });
+
+  test('the announcement precedes the next response, also on connections that are opened later', async () => {
+    const { gateway, upstream } = await setUp(PRE_STOP);
+    const release = holdResponses(upstream);
+    const before = await openClient(gateway);
+    const running = before.request(HELD);
+    await until('the upstream has the request', () => upstream.requests.length === 1);
+    gateway.server.announceShutdown();
+    const after = await openClient(gateway);
+    const held = after.request(HELD);
+    await until('the upstream has both requests', () => upstream.requests.length === 2);
+    for (const client of [before, after]) {
+      await client.waitForPong();
+      expect(client.goAways()).toEqual([]);
+    }
+    release();
+    for (const [client, stream] of [
+      [before, running],
+      [after, held],
+    ] as const) {
+      expect(await client.waitForEnd(stream)).toEqual({ status: 200 });
+      const types = client.frames.map(({ type }) => type);
+      expect(types.indexOf(FRAME.goAway)).toBeLessThan(types.indexOf(FRAME.headers));
+      expect(client.goAways()).toEqual([NOTICE]);
+      expect(await client.waitForEnd(client.request(GET))).toEqual({ status: 200 });
+    }
+    const drained = gateway.server.drain({ preStop: 0, drain: 30 });
+    for (const client of [before, after]) await client.until(() => client.closed());
+    expect(await drained).toBe(true);
+  });
+
   test('a client that does not acknowledge the announcement is drained as well', async () => {
     const { gateway, upstream } = await setUp();
     const release = holdResponses(upstream);

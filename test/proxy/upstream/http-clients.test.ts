@@ -380,6 +380,7 @@ describe('an incomplete body', () => {
           onInternalError: failTest,
         },
         false,
+        performance.now(),
       );
       connection.sendHead(`POST / HTTP/1.1\r\nhost: a\r\n${body.framing}\r\n`);
       body.begin(connection);

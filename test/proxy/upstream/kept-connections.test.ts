@@ -59,7 +59,7 @@ async function send(connection: UpstreamConnection, more: Partial<ResponseHandle
     onInternalError: ended.reject,
     ...more,
   };
-  connection.assign(handler, false);
+  connection.assign(handler, false, performance.now());
   if (connection.isConnected) handler.onConnected();
   return ended.promise;
 }
@@ -76,6 +76,40 @@ test('a TLS connection whose reading was paused during the last read of a respon
     expect(await send(pool.acquire(false), { onData })).toBe(true);
     await until('the connection is free', () => freed() === index + 1);
   }
+});
+
+describe('an idle connection is reused by the clock, however late the timers are', () => {
+  const KEPT_5_SECONDS = 'HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5\r\nContent-Length: 2\r\n\r\nok';
+
+  /** Time passes without a timer of the process, as while its event loop is blocked. */
+  function holdClock(): (milliseconds: number) => void {
+    const real = performance.now.bind(performance);
+    let passed = 0;
+    const spy = vi.spyOn(performance, 'now').mockImplementation(() => real() + passed);
+    onTestFinished(() => spy.mockRestore());
+    return (milliseconds) => {
+      passed += milliseconds;
+    };
+  }
+
+  test.each([
+    // Two seconds less than the upstream says.
+    ['reused within its idle time', 0, 2_500, true],
+    ['not reused after it, although no timer has closed it', 0, 3_500, false],
+    ['not reused if its response may have waited to be read', 2_000, 1_500, false],
+    ['reused soon after a slow response', 2_000, 500, true],
+  ])('%s', async (_, responseMs, idleMs, isReused) => {
+    const pass = holdClock();
+    const { pool, freed } = await startTlsPool(KEPT_5_SECONDS);
+    const first = pool.acquire(false);
+    expect(await send(first, { onHead: () => pass(responseMs) })).toBe(true);
+    await until('the connection is free', () => freed() === 1);
+    pass(idleMs);
+    const next = pool.acquire(false);
+    expect(next === first).toBe(isReused);
+    expect(first.isClosed).toBe(!isReused);
+    expect(await send(next)).toBe(true);
+  });
 });
 
 describe('the TLS session of a target is resumed', () => {

@@ -1,0 +1,173 @@
+import { ByteQueue } from './byte-queue.ts';
+import { ErrorCode, Flag, FRAME_HEADER_SIZE, FrameType, MAX_FRAME_SIZE, PREFACE } from './protocol.ts';
+
+/** Receives the frames of a connection. */
+export interface FrameHandler {
+  /** What arrives is discarded. */
+  readonly isClosed: boolean;
+  /** The payload is in `bytes`, from `start` to `end`. */
+  onFrame(type: number, flags: number, streamId: number, bytes: Buffer, start: number, end: number): void;
+  /** RFC 9113 §5.4.1. */
+  onConnectionError(code: ErrorCode): void;
+  /** Enough was processed in this iteration of the event loop: read `takeRest` in the next one, and nothing until then. */
+  onTurnOver(): void;
+}
+
+/** What one connection may have processed in an iteration of the event loop, before others have their turn. */
+const MAX_TURN_FRAMES = 1_000;
+const MAX_TURN_STREAMS = 100;
+
+let iteration = 0;
+let isIterationObserved = false;
+
+/** A number that changes with each iteration of the event loop. */
+function getIteration(): number {
+  if (!isIterationObserved) {
+    isIterationObserved = true;
+    setImmediate(endIteration);
+  }
+  return iteration;
+}
+
+function endIteration(): void {
+  iteration += 1;
+  isIterationObserved = false;
+}
+
+/** Splits what a client sends into frames (RFC 9113 §4), after the connection preface (§3.4). */
+export class FrameReader {
+  readonly #handler: FrameHandler;
+  #awaited: 'preface' | 'settings' | 'frame' = 'preface';
+  /** The beginning of a frame, and how many bytes it needs. */
+  readonly #partialFrame = new ByteQueue();
+  #neededBytes = 0;
+  /** The iteration of the event loop in which it was last read from, and what was processed in it. */
+  #turn = -1;
+  #turnFrames = 0;
+  #turnStreams = 0;
+  /** The rest of what has arrived is processed in the next iteration of the event loop. */
+  #isTurnAwaited = false;
+
+  constructor(handler: FrameHandler) {
+    this.#handler = handler;
+  }
+
+  get isTurnAwaited(): boolean {
+    return this.#isTurnAwaited;
+  }
+
+  /** A stream was begun: it costs more than other frames. */
+  countStream(): void {
+    this.#turnStreams += 1;
+  }
+
+  /** True: frames may have been processed, and the connection is open. */
+  read(part: Buffer): boolean {
+    const bytes = this.#joinPartialFrame(part);
+    if (bytes === undefined) return false;
+    const start = this.#awaited === 'preface' ? this.#readPreface(bytes) : 0;
+    if (start === undefined) return false;
+    this.#beginTurn();
+    const end = this.#readFrames(bytes, start);
+    if (end === undefined) return false;
+    if (end < bytes.length) {
+      this.#keepPartialFrame(end === 0 ? bytes : bytes.subarray(end));
+      if (this.#isTurnOver) {
+        this.#isTurnAwaited = true;
+        this.#handler.onTurnOver();
+      }
+    }
+    return true;
+  }
+
+  /** For `read`, after `onTurnOver`. */
+  takeRest(): Buffer {
+    this.#isTurnAwaited = false;
+    return this.#partialFrame.take();
+  }
+
+  /** Once for each iteration of the event loop, in which Node may read many TLS records. */
+  #beginTurn(): void {
+    const current = getIteration();
+    if (this.#turn === current) return;
+    this.#turn = current;
+    this.#turnFrames = 0;
+    this.#turnStreams = 0;
+  }
+
+  get #isTurnOver(): boolean {
+    return this.#turnFrames >= MAX_TURN_FRAMES || this.#turnStreams >= MAX_TURN_STREAMS;
+  }
+
+  /** Undefined: the frame is still incomplete. Its parts are joined once, however many there are. */
+  #joinPartialFrame(part: Buffer): Buffer | undefined {
+    if (this.#partialFrame.length === 0) return part;
+    this.#partialFrame.add(part);
+    const isIncomplete = this.#partialFrame.length < this.#neededBytes || this.#isTurnAwaited;
+    return isIncomplete ? undefined : this.#partialFrame.take();
+  }
+
+  #keepPartialFrame(bytes: Buffer): void {
+    this.#partialFrame.add(bytes);
+    this.#neededBytes =
+      this.#awaited === 'preface'
+        ? PREFACE.length
+        : FRAME_HEADER_SIZE + (bytes.length < FRAME_HEADER_SIZE ? 0 : readUInt24(bytes, 0));
+  }
+
+  /** Where it ends; undefined: it is incomplete or wrong. */
+  #readPreface(bytes: Buffer): number | undefined {
+    const length = Math.min(bytes.length, PREFACE.length);
+    if (bytes.compare(PREFACE, 0, length, 0, length) !== 0) {
+      this.#handler.onConnectionError(ErrorCode.protocolError);
+      return undefined;
+    }
+    if (length < PREFACE.length) {
+      this.#keepPartialFrame(bytes);
+      return undefined;
+    }
+    this.#awaited = 'settings';
+    return PREFACE.length;
+  }
+
+  /** Where the first incomplete frame begins; undefined: the connection was closed. */
+  #readFrames(bytes: Buffer, start: number): number | undefined {
+    const handler = this.#handler;
+    let at = start;
+    while (bytes.length - at >= FRAME_HEADER_SIZE && !this.#isTurnOver) {
+      this.#turnFrames += 1;
+      const length = readUInt24(bytes, at);
+      if (length > MAX_FRAME_SIZE) {
+        handler.onConnectionError(ErrorCode.frameSizeError);
+        return undefined;
+      }
+      const payload = at + FRAME_HEADER_SIZE;
+      if (payload + length > bytes.length) break;
+      const type = bytes[at + 3] as number;
+      const flags = bytes[at + 4] as number;
+      const streamId = readUInt31(bytes, at + 5);
+      at = payload + length;
+      if (this.#awaited === 'settings' && !this.#isFirstFrame(type, flags)) return undefined;
+      handler.onFrame(type, flags, streamId, bytes, payload, at);
+      if (handler.isClosed) return undefined;
+    }
+    return at;
+  }
+
+  /** RFC 9113 §3.4: the preface ends with SETTINGS. */
+  #isFirstFrame(type: number, flags: number): boolean {
+    this.#awaited = 'frame';
+    if (type === FrameType.settings && (flags & Flag.ack) === 0) return true;
+    this.#handler.onConnectionError(ErrorCode.protocolError);
+    return false;
+  }
+}
+
+const readUInt24 = (bytes: Buffer, at: number): number =>
+  ((bytes[at] as number) << 16) | ((bytes[at + 1] as number) << 8) | (bytes[at + 2] as number);
+
+export const readUInt31 = (bytes: Buffer, at: number): number =>
+  (((bytes[at] as number) & 0x7f) << 24) |
+  ((bytes[at + 1] as number) << 16) |
+  ((bytes[at + 2] as number) << 8) |
+  (bytes[at + 3] as number);
