@@ -135,7 +135,7 @@ async function writeCertificates(write: Write): Promise<string> {
     'accounts.key': account.privateKey.export({ type: 'pkcs8', format: 'pem' }),
     'accounts.pub': account.publicKey.export({ type: 'spki', format: 'pem' }),
   };
-  for (const [name, content] of Object.entries(files)) write(name, String(content));
+  for (const [name, content] of Object.entries(files)) write(name, content);
   return ca.pem;
 }
 

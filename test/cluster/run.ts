@@ -61,16 +61,13 @@ async function runInNamespaces(
   args: readonly string[],
   env: Readonly<Record<string, string>>,
 ): Promise<number> {
+  // The namespaces end with this process.
+  const namespaces = 'unshare --mount --net --pid --fork --kill-child --mount-proc'.split(' ');
+  // Process 1 must reap orphans, which Node does not do.
+  const init = ['bash', '-c', '"$@"; exit $?', 'bash'];
   const vitest = ['vitest', 'run', '--config', CONFIG, ...args];
-  const command = [
-    // The namespaces end with this process.
-    ...['setpriv', '--pdeathsig', 'KILL'],
-    ...['unshare', '--mount', '--net', '--pid', '--fork', '--kill-child', '--mount-proc'],
-    // Process 1 must reap orphans, which Node does not do.
-    ...['bash', '-c', '"$@"; exit $?', 'bash', ...vitest],
-  ];
-  const [program = '', ...rest] = command;
-  const child = spawn(program, rest, { stdio: 'inherit', env: { ...process.env, ...env } });
+  const options = ['--pdeathsig', 'KILL', ...namespaces, ...init, ...vitest];
+  const child = spawn('setpriv', options, { stdio: 'inherit', env: { ...process.env, ...env } });
   const end = (): void => void child.kill('SIGKILL');
   process.once('SIGTERM', end).once('SIGHUP', end);
   // The terminal sends SIGINT to vitest as well, which then stops the cluster.
