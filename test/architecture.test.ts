@@ -98,7 +98,7 @@ test('test hooks are registered by test files, or by functions that they call', 
   // A worker loads a module once for all test files, so top-level hooks would run for the first file only.
   const test = new URL('.', import.meta.url);
   const early = readdirSync(test, { recursive: true, encoding: 'utf8' })
-    .filter((file) => file.endsWith('.ts') && !/\.(?:test|chart|apiserver|image)\.ts$/.test(file))
+    .filter((file) => file.endsWith('.ts') && !/\.(?:test|chart|apiserver|cluster|image)\.ts$/.test(file))
     .filter((file) => /^(?:before|after)(?:All|Each)\(/m.test(readFileSync(new URL(file, test), 'utf8')));
   expect(early).toEqual([]);
 });

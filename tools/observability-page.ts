@@ -142,6 +142,7 @@ Other events:
 | \`forward_auth_peer_not_trusted\` | warn | A peer that is not in \`trustedProxies\` used forward-auth, and was refused: \`peer\`. |
 | \`forward_auth_ambiguous\`, \`forward_auth_failed\` | warn, error | The headers of a proxy describe no single request: \`detail\`; a dependency failed during the check: \`error\`. |
 | \`groups_truncated\` | warn | A user is in more groups than are read; the others are ignored: \`directory\` or \`provider\`, \`groups\`. |
+| \`client_document_refused\` | warn | The metadata document of a client that is not registered was refused: \`client\`, \`reason\`. |
 | \`openid_refused\` | warn | A sign-in at an OpenID provider was refused: \`provider\`, \`reason\`. |
 | \`console_failed\` | error | A page of the console could not be shown, or its figures could not be collected: \`error\`. |
 | \`page_failed\` | error | A page could not be shown because of a dependency or a bug: \`request_id\`, \`error\`. |

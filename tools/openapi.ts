@@ -240,6 +240,53 @@ const verify = tokenApiGet(
   named('VerifyResponse', seed.VerifyResponse),
 );
 
+const authorize: ZodOpenApiOperationObject = {
+  operationId: 'oauthAuthorize',
+  summary: 'Starts an authorization in the browser of the user (RFC 6749 §4.1.1, RFC 7636, RFC 9126)',
+  description:
+    'For navigations only. Users sign in and decide on the pages; then the browser is redirected to `redirect_uri` with `code`, or `error` and `error_description`, and `state` and `iss`. Not served unless an integration has `grants: [code]`.',
+  tags: [OAUTH_TAG],
+  security: [],
+  requestParams: { query: standard.AuthorizationQuery },
+  responses: {
+    200: {
+      description: 'A page that continues with the sign-in.',
+      content: { 'text/html': { schema: z.string() } },
+    },
+    303: {
+      description: 'To the redirect URI, with an error; or to the host of the pages.',
+      headers: z.object({ Location: header('With `error`, `error_description`, `state` and `iss`.') }),
+    },
+    ...Object.fromEntries(
+      (
+        [
+          [400, 'Client or redirect URI are not valid: nothing is sent to the redirect URI.'],
+          [403, 'Not a navigation.'],
+          [429, STATUS_DESCRIPTIONS[429]],
+        ] as const
+      ).map(([status, description]) => [
+        status,
+        { description: description ?? '', content: { 'text/html': { schema: z.string() } } },
+      ]),
+    ),
+  },
+};
+const pushedResponses = oauthPost(
+  'oauthPar',
+  '/oauth2/par',
+  'Pushes an authorization request; returns a reference to it (RFC 9126)',
+  named('OAuthPushedAuthorizationRequest', standard.PushedAuthorizationRequest),
+  named('OAuthPushedAuthorizationResponse', standard.PushedAuthorizationResponse),
+);
+const pushAuthorization: ZodOpenApiOperationObject = {
+  ...pushedResponses,
+  responses: Object.fromEntries(
+    Object.entries(pushedResponses.responses).map(([status, response]) =>
+      status === '200' ? ['201', { ...response, description: 'Created' }] : [status, response],
+    ),
+  ),
+};
+
 /** Operation ids must be unique, so the same operation at another path or method gets a suffix. */
 const withIdSuffix = (operation: ZodOpenApiOperationObject, suffix: string): ZodOpenApiOperationObject => ({
   ...operation,
@@ -299,11 +346,15 @@ export const renderOpenApi = (): string =>
           post: oauthPost(
             'oauthToken',
             '/oauth2/token',
-            'A token, by device code, refresh token or client certificate (RFC 6749, 8628, 8705)',
+            'A token, by authorization code, device code, refresh token or client certificate (RFC 6749, 8628, 8705)',
             named('OAuthTokenRequest', standard.TokenRequest),
             named('OAuthTokenResponse', standard.TokenResponse),
             [{}, { certificate: [] }],
           ),
+        },
+        [`${SERVICE}/oauth2/authorize`]: { get: authorize, head: headOperation(authorize) },
+        [`${SERVICE}/oauth2/par`]: {
+          post: pushAuthorization,
         },
         [`${SERVICE}/oauth2/device_authorization`]: {
           post: oauthPost(

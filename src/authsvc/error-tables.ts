@@ -1,5 +1,6 @@
 import type { RefusalOf } from '../domain/refusal.ts';
 import {
+  CODE_ERRORS,
   createCertificateErrors,
   createCommonErrors,
   createIdentityErrors,
@@ -97,6 +98,7 @@ export const TOKEN_ERRORS: ErrorTable = {
     ...INVALID_REQUEST,
     description: 'Too many devices are waiting for confirmation. Temporary; retry later.',
   },
+  ...CODE_ERRORS,
   token_missing: { ...INVALID_REQUEST, description: 'A bearer token is required.' },
   token_invalid: { ...INVALID_REQUEST, description: 'The bearer token is not valid.' },
   token_scope_insufficient: {

@@ -229,13 +229,13 @@ async function runWorker(serveContext: ServeContext, workers: number): Promise<v
   process.on('message', (message: SupervisorMessage) => {
     if (message.kind === 'limit') limits.onResponse(message);
     if (message.kind === 'snapshot_request') void sendMetrics();
-    if (message.kind === 'announce_shutdown') gateway.announceShutdown();
     if (message.kind === 'recent_events_request')
       sendToSupervisor({
         kind: 'recent_events',
         id: message.id,
         events: gateway.findRecentEvents(message.query),
       });
+    if (message.kind === 'announce_shutdown') gateway.announceShutdown();
     if (message.kind === 'drain') void drainAndEnd(message);
     if (message.kind !== 'reload') return;
     gateway.reopenFiles();

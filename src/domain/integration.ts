@@ -4,10 +4,10 @@ import { matchesSubject, type SubjectPattern } from './subject-pattern.ts';
 import type { User } from './user.ts';
 
 /**
- * How a grant was obtained: by a user or workload with a certificate, by a user in a browser, with a token of a trusted issuer,
- * or by the client itself with its secret or key.
+ * How a grant was obtained: by a user or workload with a certificate, by a user who approved a device in a browser, with a token
+ * of a trusted issuer, by the client itself with its secret or key, or by a user whom the client redirected (authorization code).
  */
-export const GRANT_TYPES = ['certificate', 'device', 'exchange', 'client'] as const;
+export const GRANT_TYPES = ['certificate', 'device', 'exchange', 'client', 'code'] as const;
 export type GrantType = (typeof GRANT_TYPES)[number];
 
 /** Access tokens are self-contained (JWT), or opaque handles that are looked up. */
@@ -22,6 +22,12 @@ export interface Integration {
   readonly scope: Scope;
   readonly grants: ReadonlySet<GrantType>;
   readonly access: readonly AccessEntry[];
+  /** Where authorization responses may be sent; none if omitted. */
+  readonly redirectUris?: readonly string[];
+  /** Clients whose ids are URLs on these hosts have its settings; none if omitted. */
+  readonly documentHosts?: readonly string[];
+  /** It is such a client, with the settings of this one: its redirect URIs are in the document at its client id. */
+  readonly templateId?: string;
   readonly accessLifetime: number;
   readonly grantLifetime: number;
   /** Overrides the defaults for its device codes. */

@@ -9,6 +9,8 @@ export type Refusal =
   | { readonly reason: 'too_many_requests'; readonly retryAfter: number }
   // client
   | { readonly reason: 'client_unknown'; readonly clientId: string }
+  /** `detail`: for operators only. */
+  | { readonly reason: 'client_document_invalid'; readonly clientId: string; readonly detail: string }
   | { readonly reason: 'client_mismatch'; readonly grantId: string }
   | { readonly reason: 'device_flow_disabled' }
   | { readonly reason: 'grant_type_not_allowed'; readonly grantType: string }
@@ -80,6 +82,15 @@ export type Refusal =
   | { readonly reason: 'device_denied' }
   | { readonly reason: 'device_closed' }
   | { readonly reason: 'too_many_device_requests' }
+  // authorization requests and codes
+  | { readonly reason: 'redirect_uri_invalid' }
+  | { readonly reason: 'response_type_unsupported' }
+  /** The client asked that the user sees no page. */
+  | { readonly reason: 'interaction_required' }
+  | { readonly reason: 'code_unknown' }
+  | { readonly reason: 'code_used'; readonly grantId: string }
+  /** `parameter`: what differs from the authorization request. */
+  | { readonly reason: 'code_binding_mismatch'; readonly parameter: string }
   // bearer tokens
   | { readonly reason: 'token_missing' }
   | { readonly reason: 'token_invalid'; readonly fault: TokenFault }

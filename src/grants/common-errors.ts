@@ -66,6 +66,37 @@ export const createCommonErrors = (newGrantHint: string) =>
       `The refresh token was used before, so the whole grant was revoked. ${newGrantHint}`,
     ),
   }) satisfies Partial<ErrorTable>;
+
+/** Errors of authorization codes, and those of the authorization endpoint. */
+export const CODE_ERRORS = {
+  redirect_uri_invalid: describe(
+    INVALID_REQUEST,
+    'redirect_uri is missing, or is not a redirect URI of the API integration.',
+  ),
+  client_document_invalid: describe(
+    { status: 400, code: 'invalid_client' },
+    'The metadata document at client_id cannot be used.',
+  ),
+  response_type_unsupported: describe(INVALID_REQUEST, 'response_type must be code.'),
+  interaction_required: describe(
+    INVALID_REQUEST,
+    'The user must approve the request: prompt=none is not supported.',
+  ),
+  code_unknown: describe(INVALID_GRANT, 'The code is not valid, or has expired. Start a new authorization.'),
+  code_used: describe(
+    INVALID_GRANT,
+    'The code was already used, so the grant was revoked. Start a new authorization.',
+  ),
+  code_binding_mismatch: describe(
+    INVALID_GRANT,
+    ({ parameter }) => `${parameter} does not match the authorization request of this code.`,
+  ),
+} satisfies Partial<ErrorTable>;
+
+/** RFC 6749 §4.1.2.1 and §5.2: printable ASCII without quotes and backslashes. */
+export const formatErrorDescription = (text: string): string =>
+  text.replaceAll('"', "'").replace(/[^\x20-\x5b\x5d-\x7e]/g, '?');
+
 /** Errors of the client certificate itself. */
 export const createCertificateErrors = (error: ErrorCode) =>
   ({

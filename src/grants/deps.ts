@@ -3,6 +3,7 @@ import type { Integration } from '../domain/integration.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { CertificateValidator } from '../ports/certificate-validator.ts';
+import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
 import type { UserDirectory } from '../ports/directory.ts';
 import type { Sealer } from '../ports/sealer.ts';
 import type { Store } from '../ports/store.ts';
@@ -23,6 +24,8 @@ export interface GrantDeps {
   readonly tokenIssuer: TokenIssuer;
   /** Omitted: there are no trusted issuers. */
   readonly subjectTokens?: SubjectTokenReader;
+  /** Omitted: all clients are registered. */
+  readonly clientDocuments?: ClientDocumentReader;
   readonly sealer: Sealer;
   readonly integrations: ReadonlyMap<string, Integration>;
   readonly policy: GrantPolicy;

@@ -1,3 +1,4 @@
+import type { LookupFunction } from 'node:net';
 import type { Agent } from 'undici';
 import { checkKeyPair } from './key-pair.ts';
 
@@ -24,6 +25,8 @@ export interface HttpClientOptions {
   readonly certificate?: { readonly cert: string | Buffer; readonly key: string | Buffer } | undefined;
   /** False only where nothing is sent and only the status is used. */
   readonly verifyServer?: false;
+  /** Resolves host names. Omitted: as the operating system does. */
+  readonly lookup?: LookupFunction;
   /** Connections to one origin. Omitted: unlimited. */
   readonly maxConnections?: number;
 }
@@ -45,7 +48,7 @@ export interface HttpResponse {
 const MAX_HEADER_BYTES = 16 * 1_024;
 
 export function createHttpClient(options: HttpClientOptions): HttpClient {
-  const { timeoutMs, ca, certificate, verifyServer = true, maxConnections } = options;
+  const { timeoutMs, ca, certificate, verifyServer = true, maxConnections, lookup } = options;
   // undici is loaded with the first request: it takes 60 ms.
   const openAgent = async (): Promise<Agent> => {
     if (certificate !== undefined) checkKeyPair(certificate);
@@ -59,6 +62,7 @@ export function createHttpClient(options: HttpClientOptions): HttpClient {
         // Explicit, because NODE_TLS_REJECT_UNAUTHORIZED changes the default.
         rejectUnauthorized: verifyServer,
         ...(ca !== undefined && { ca }),
+        ...(lookup !== undefined && { lookup }),
         ...(certificate !== undefined && { cert: certificate.cert, key: certificate.key }),
       },
     });

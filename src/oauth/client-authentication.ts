@@ -31,6 +31,8 @@ const QUERY_SECRETS: ReadonlySet<string> = new Set([
   'actor_token',
   'refresh_token',
   'device_code',
+  'code',
+  'code_verifier',
 ]);
 
 export const hasSecretInQuery = ({ request }: RequestContext): boolean => {

@@ -1,5 +1,7 @@
 import type { RefusalOf } from '../domain/refusal.ts';
+import { AUTHORIZATION_ERRORS } from '../grants/authorization-errors.ts';
 import {
+  CODE_ERRORS,
   createCertificateErrors,
   createCommonErrors,
   createIdentityErrors,
@@ -134,6 +136,7 @@ export const TOKEN_ERRORS: ErrorTable = {
     code: 'temporarily_unavailable',
     description: 'Too many devices are waiting for confirmation; retry later.',
   },
+  ...CODE_ERRORS,
   token_missing: { ...INVALID_REQUEST, description: 'token is required.' },
   token_invalid: { ...INVALID_REQUEST, description: 'The token is not valid.' },
   token_scope_insufficient: {
@@ -166,6 +169,9 @@ export const DEVICE_AUTHORIZATION_ERRORS: ErrorTable = {
     description: 'No user may use this API integration with device authorization.',
   }),
 };
+
+/** POST oauth2/par (RFC 9126 §2.3): the errors of the authorization endpoint and of client authentication. */
+export const PUSHED_AUTHORIZATION_ERRORS: ErrorTable = { ...TOKEN_ERRORS, ...AUTHORIZATION_ERRORS };
 
 /** POST oauth2/revoke (RFC 7009 §2.2.1). */
 export const REVOCATION_ERRORS: ErrorTable = TOKEN_ERRORS;

@@ -1,11 +1,20 @@
 import type { z } from 'zod';
+import { hasCodeGrant } from '../grants/authorization-request.ts';
 import { deviceAuthorization } from './device-authorization.ts';
 import { introspect } from './introspect.ts';
 import { JWKS_PATH } from './jwks.ts';
+import { pushedAuthorization } from './pushed-authorization.ts';
 import { revoke } from './revoke.ts';
 import type { Metadata } from './schemas.ts';
 import type { OAuthService } from './service.ts';
 import { getSupportedGrantTypes, token } from './token.ts';
+
+/** Below the service path; served by the pages. */
+export const AUTHORIZATION_PATH = '/oauth2/authorize';
+
+/** RFC 9207 §2: `iss` in the response is the issuer whose metadata the client has read. */
+const formatAuthorizationEndpoint = (url: string, issuerPath: string): string =>
+  issuerPath === '' ? url : `${url}?issuer_path=${encodeURIComponent(issuerPath)}`;
 
 /** RFC 8414 §2. `issuerPath` is the path of the requested issuer (§3.1): clients compare `issuer` exactly (§3.3). */
 export function createMetadata(service: OAuthService, issuerPath: string): z.output<typeof Metadata> {
@@ -14,6 +23,10 @@ export function createMetadata(service: OAuthService, issuerPath: string): z.out
   const certificateAuthMethods = service.acceptsCertificates ? ['tls_client_auth'] : [];
   const hasSecrets = grantDeps.integrations.values().some(({ secretHashes = [] }) => secretHashes.length > 0);
   const hasKeys = grantDeps.integrations.values().some((integration) => integration.hasKeys === true);
+  const hasDocuments = grantDeps.integrations
+    .values()
+    .some(({ documentHosts = [] }) => documentHosts.length > 0);
+  const hasCode = grantDeps.integrations.values().some(hasCodeGrant);
   const clientAuthMethods = [
     ...(hasSecrets ? ['client_secret_basic', 'client_secret_post'] : []),
     ...(hasKeys ? ['private_key_jwt'] : []),
@@ -32,8 +45,17 @@ export function createMetadata(service: OAuthService, issuerPath: string): z.out
     ...(introspectionAuthMethods.length > 0 && { introspection_endpoint: endpointUrl(introspect.path) }),
     jwks_uri: endpointUrl(JWKS_PATH),
     grant_types_supported: getSupportedGrantTypes(service),
-    // There is no authorization endpoint.
-    response_types_supported: [],
+    ...(hasCode
+      ? {
+          authorization_endpoint: formatAuthorizationEndpoint(endpointUrl(AUTHORIZATION_PATH), issuerPath),
+          pushed_authorization_request_endpoint: endpointUrl(pushedAuthorization.path),
+          response_types_supported: ['code'],
+          response_modes_supported: ['query'],
+          code_challenge_methods_supported: ['S256'],
+          authorization_response_iss_parameter_supported: true,
+          ...(hasDocuments && { client_id_metadata_document_supported: true }),
+        }
+      : { response_types_supported: [] }),
     token_endpoint_auth_methods_supported: ['none', ...certificateAuthMethods, ...clientAuthMethods],
     revocation_endpoint_auth_methods_supported: ['none', ...clientAuthMethods],
     // RFC 8414 §2: required with private_key_jwt.

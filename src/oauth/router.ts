@@ -1,3 +1,4 @@
+import { formatErrorDescription } from '../grants/common-errors.ts';
 import { createErrorResponse, type EndpointSet, handleEndpoint } from '../grants/endpoint.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { sendResponse } from '../http/service-response.ts';
@@ -6,6 +7,7 @@ import { hasBasicCredentials, hasClientCredential, hasSecretInQuery } from './cl
 import { deviceAuthorization } from './device-authorization.ts';
 import { introspect } from './introspect.ts';
 import { createMetadata } from './metadata.ts';
+import { pushedAuthorization } from './pushed-authorization.ts';
 import { revoke } from './revoke.ts';
 import type { OAuthEndpoint, OAuthService } from './service.ts';
 import { token } from './token.ts';
@@ -13,10 +15,10 @@ import { token } from './token.ts';
 const REALM = 'realm="gatehouse"';
 
 const OAUTH_API: EndpointSet<OAuthEndpoint['name'], OAuthService> = {
-  endpoints: [token, deviceAuthorization, revoke, introspect],
+  endpoints: [token, deviceAuthorization, pushedAuthorization, revoke, introspect],
   getRule: (name) => `oauth2:${name}`,
   getAuditName: (name) => `oauth2:${name}`,
-  formatError: (error, description) => ({ error, error_description: formatDescription(description) }),
+  formatError: (error, description) => ({ error, error_description: formatErrorDescription(description) }),
   // RFC 6749 §5.2: the scheme that the client used. Certificates have none, but RFC 9110 §11.6.1 requires one.
   formatChallenge(name, code, context) {
     if (hasBasicCredentials(context)) return `Basic ${REALM}`;
@@ -43,10 +45,6 @@ const OAUTH_API_WITH_LOGOUT: typeof OAUTH_API = {
   ...OAUTH_API,
   endpoints: [...OAUTH_API.endpoints, backchannelLogout],
 };
-
-/** RFC 6749 §5.2: printable ASCII without quotes and backslashes. */
-const formatDescription = (text: string): string =>
-  text.replaceAll('"', "'").replace(/[^\x20-\x5b\x5d-\x7e]/g, '?');
 
 /** The path of all OAuth endpoints, below the service path. */
 export const OAUTH_PATH = '/oauth2';

@@ -32,6 +32,7 @@ export const GRANT_TYPES = [
   'client_credentials',
   'urn:ietf:params:oauth:grant-type:token-exchange',
   'urn:ietf:params:oauth:grant-type:jwt-bearer',
+  'authorization_code',
 ] as const;
 
 /** RFC 8693 §3. */
@@ -42,12 +43,17 @@ export const SUBJECT_TOKEN_TYPE_URNS: ReadonlyMap<string, SubjectTokenType> = ne
 );
 
 export const TokenRequest = z.looseObject({
-  grant_type: z
-    .enum(GRANT_TYPES)
-    .meta({ description: 'RFC 8628 §3.4, RFC 6749 §6, RFC 6749 §4.4, RFC 8693 §2.1, RFC 7523 §2.1.' }),
+  grant_type: z.enum(GRANT_TYPES).meta({
+    description: 'RFC 8628 §3.4, RFC 6749 §6, RFC 6749 §4.4, RFC 8693 §2.1, RFC 7523 §2.1, RFC 6749 §4.1.3.',
+  }),
   client_id: optionalClientId,
   ...clientAuthentication,
   device_code: nonEmptyField('With the device grant.').exactOptional(),
+  code: nonEmptyField(
+    'With authorization_code: from the authorization response; valid once.',
+  ).exactOptional(),
+  redirect_uri: nonEmptyField('With authorization_code: as in the authorization request.').exactOptional(),
+  code_verifier: nonEmptyField('With authorization_code: of the code_challenge (RFC 7636).').exactOptional(),
   refresh_token: nonEmptyField('With refresh_token: from the latest response.').exactOptional(),
   scope: scope.exactOptional().meta({
     description:
@@ -107,6 +113,47 @@ export const DeviceAuthorizationResponse = z.object({
   interval: integerField('Minimum seconds between polls; 5 more after each slow_down.'),
 });
 
+const authorizationParameters = {
+  response_type: z.literal('code'),
+  redirect_uri: nonEmptyField('One of `redirectUris` of the integration.'),
+  code_challenge: nonEmptyField('RFC 7636 §4.2.'),
+  code_challenge_method: z.literal('S256'),
+  scope: scope.exactOptional().meta({
+    description: 'Omitted: everything that the integration and the user allow.',
+  }),
+  state: nonEmptyField('Returned unchanged.').exactOptional(),
+  resource: nonEmptyField('The API that the token is for (RFC 8707).').exactOptional(),
+  audience: nonEmptyField('The same as resource.').exactOptional(),
+  response_mode: z.literal('query').exactOptional(),
+  prompt: nonEmptyField('`login`, `select_account`: a new sign-in. `none` is refused.').exactOptional(),
+  max_age: nonEmptyField('Seconds since the sign-in, at most.').exactOptional(),
+  dpop_jkt: nonEmptyField('Thumbprint of the DPoP key of the token request (RFC 9449 §10).').exactOptional(),
+};
+
+/** GET oauth2/authorize. */
+export const AuthorizationQuery = z.looseObject({
+  client_id: clientId,
+  ...authorizationParameters,
+  response_type: authorizationParameters.response_type.exactOptional(),
+  redirect_uri: authorizationParameters.redirect_uri.exactOptional(),
+  code_challenge: authorizationParameters.code_challenge.exactOptional(),
+  code_challenge_method: authorizationParameters.code_challenge_method.exactOptional(),
+  request_uri: nonEmptyField(
+    'From oauth2/par; replaces all other parameters except client_id. Without it, response_type, redirect_uri and code_challenge are required.',
+  ).exactOptional(),
+});
+
+export const PushedAuthorizationRequest = z.looseObject({
+  client_id: optionalClientId,
+  ...clientAuthentication,
+  ...authorizationParameters,
+});
+
+export const PushedAuthorizationResponse = z.object({
+  request_uri: textField('Sent to oauth2/authorize with client_id; decided once.'),
+  expires_in: integerField('Seconds in which it can be sent.'),
+});
+
 export const RevocationRequest = z.looseObject({
   token: nonEmptyField('An access or a refresh token.'),
   token_type_hint: nonEmptyField('Ignored.').exactOptional(),
@@ -163,6 +210,8 @@ export const IntrospectionResponse = z.union([
 
 export const Metadata = z.object({
   issuer: textField('The issuer identifier.'),
+  authorization_endpoint: textField('GET oauth2/authorize.').exactOptional(),
+  pushed_authorization_request_endpoint: textField('POST oauth2/par.').exactOptional(),
   token_endpoint: textField('POST oauth2/token.'),
   device_authorization_endpoint: textField('POST oauth2/device_authorization.').exactOptional(),
   revocation_endpoint: textField('POST oauth2/revoke.'),
@@ -170,6 +219,10 @@ export const Metadata = z.object({
   jwks_uri: textField('GET oauth2/jwks.'),
   grant_types_supported: z.array(z.string()),
   response_types_supported: z.array(z.string()),
+  response_modes_supported: z.array(z.string()).exactOptional(),
+  code_challenge_methods_supported: z.array(z.string()).exactOptional(),
+  authorization_response_iss_parameter_supported: z.boolean().exactOptional(),
+  client_id_metadata_document_supported: z.boolean().exactOptional(),
   token_endpoint_auth_methods_supported: z.array(z.string()),
   token_endpoint_auth_signing_alg_values_supported: z.array(z.string()).exactOptional(),
   revocation_endpoint_auth_methods_supported: z.array(z.string()),

@@ -8,7 +8,7 @@ import type { LogoutTokenReader } from '../ports/logout-token-reader.ts';
 import type { ProofCheck } from '../ports/proof-verifier.ts';
 import { CLIENT_AUTH_PARAMETERS } from './schemas.ts';
 
-type EndpointName = 'token' | 'device' | 'revoke' | 'introspect' | 'logout';
+type EndpointName = 'token' | 'device' | 'par' | 'revoke' | 'introspect' | 'logout';
 
 export interface OAuthService
   extends EndpointService<EndpointName | 'certificate' | 'clientGuesses' | 'allClientGuesses'> {

@@ -1,8 +1,10 @@
 import type { z } from 'zod';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { hasCodeGrant } from '../grants/authorization-request.ts';
 import { grantByCertificate } from '../grants/certificate-grant.ts';
 import type { AuthenticatedClient } from '../grants/client-authentication.ts';
 import { grantToClient } from '../grants/client-grant.ts';
+import { exchangeCode } from '../grants/code-grant.ts';
 import { deriveRequestId, exchangeDeviceCode } from '../grants/device-grant.ts';
 import { type ExchangeRequest, grantByExchange } from '../grants/exchange-grant.ts';
 import type { IssuedTokens } from '../grants/issue.ts';
@@ -13,6 +15,7 @@ import {
   refreshTokenRateLimitKey,
 } from '../grants/rate-limit-key.ts';
 import { refresh } from '../grants/refresh.ts';
+import { createTargetCheck, readTarget } from '../grants/target.ts';
 import type { ErrorTable } from '../http/error-table.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -28,9 +31,8 @@ import {
   type TokenResponse,
 } from './schemas.ts';
 import { formBody, type OAuthEndpoint, type OAuthService } from './service.ts';
-import { createTargetCheck, readTarget } from './target.ts';
 
-const [DEVICE_GRANT, , , TOKEN_EXCHANGE, JWT_BEARER] = GRANT_TYPES;
+const [DEVICE_GRANT, , , TOKEN_EXCHANGE, JWT_BEARER, AUTHORIZATION_CODE] = GRANT_TYPES;
 
 interface GrantResult extends IssuedTokens {
   /** A refresh token is returned. */
@@ -70,6 +72,33 @@ const handleDeviceCode: GrantHandler = async ({ service, client, parameters, aud
       audience,
       proofKey,
       slowDown: true,
+    }),
+  );
+};
+
+/** RFC 7636 §4.1. */
+const VERIFIER = /^[A-Za-z0-9._~-]{43,128}$/;
+
+/** RFC 6749 §4.1.3, RFC 7636 §4.5. */
+const handleAuthorizationCode: GrantHandler = async ({ service, context, client, parameters, proofKey }) => {
+  const code = parameters.get('code');
+  if (code === undefined) return refuseMissing('code');
+  const redirectUri = parameters.get('redirect_uri');
+  if (redirectUri === undefined) return refuseMissing('redirect_uri');
+  const verifier = parameters.get('code_verifier');
+  if (verifier === undefined) return refuseMissing('code_verifier');
+  if (!VERIFIER.test(verifier))
+    return refuseMalformed('code_verifier must be 43 to 128 characters: letters, digits and -._~');
+  return withRefreshToken(
+    await exchangeCode(service.grantDeps, {
+      clientId: client.clientId,
+      clientAuthenticated: client.isAuthenticated,
+      code,
+      redirectUri,
+      verifier,
+      isTarget: createTargetCheck(parameters, service),
+      proofKey,
+      getCertificate: () => service.getPresentedCertificate(context),
     }),
   );
 };
@@ -193,6 +222,7 @@ const GRANT_HANDLERS: Readonly<Record<(typeof GRANT_TYPES)[number], GrantHandler
   client_credentials: handleClientCredentials,
   [TOKEN_EXCHANGE]: handleTokenExchange,
   [JWT_BEARER]: handleJwtBearer,
+  [AUTHORIZATION_CODE]: handleAuthorizationCode,
 };
 
 /** The grant types that can succeed under this configuration. */
@@ -205,6 +235,7 @@ export function getSupportedGrantTypes({ grantDeps, acceptsCertificates }: OAuth
     client_credentials: acceptsCertificates || hasClientGrant,
     [TOKEN_EXCHANGE]: hasExchange,
     [JWT_BEARER]: hasExchange,
+    [AUTHORIZATION_CODE]: grantDeps.integrations.values().some(hasCodeGrant),
   };
   return GRANT_TYPES.filter((name) => isSupported[name]);
 }
@@ -222,7 +253,7 @@ const acceptsCertificate = (
   service.getCertificate(context) !== undefined &&
   service.grantDeps.integrations.get(clientId ?? '')?.grants.has('certificate') === true;
 
-/** A refresh compares the target with the grant instead; the handlers refuse an unknown client. */
+/** A refresh compares the target with the grant instead, and a code has one; the handlers refuse an unknown client. */
 function resolveTarget(
   service: OAuthService,
   grantType: string,
@@ -230,7 +261,8 @@ function resolveTarget(
   parameters: Parameters,
 ): Outcome<string | undefined> {
   const integration = service.grantDeps.integrations.get(clientId);
-  if (integration === undefined || grantType === 'refresh_token') return ok(undefined);
+  if (integration === undefined || grantType === 'refresh_token' || grantType === AUTHORIZATION_CODE)
+    return ok(undefined);
   return readTarget(parameters, integration, service);
 }
 
@@ -275,7 +307,8 @@ export const token: OAuthEndpoint = {
     const { grantDeps } = service;
     const grantType = parameters.get('grant_type');
     if (grantType === 'client_credentials') return identifyCertificateCaller(service, context, parameters);
-    if (grantType === TOKEN_EXCHANGE || grantType === JWT_BEARER) return undefined;
+    if (grantType === TOKEN_EXCHANGE || grantType === JWT_BEARER || grantType === AUTHORIZATION_CODE)
+      return undefined;
     return grantType === DEVICE_GRANT
       ? deviceCodeRateLimitKey(grantDeps, deriveRequestId(parameters.get('device_code') ?? ''))
       : refreshTokenRateLimitKey(grantDeps, parameters.get('refresh_token'), context.clientAddress);

@@ -26,6 +26,11 @@ export const AUDIT_EVENTS = {
     'A pending device request was replaced: a limit was reached, and its network had the most pending requests.',
   ),
   device_code_replayed: alert('A device code was presented again after it had been used.'),
+  authorization_approved: action('A user approved an app that redirected them (authorization code).'),
+  authorization_denied: action('A user denied an app that redirected them.'),
+  code_replayed: alert(
+    'An authorization code was presented again after it had been used, so its grant was revoked.',
+  ),
   subject_token_replayed: alert(
     'A token of a trusted issuer was presented again for an exchange that accepts each token once.',
   ),

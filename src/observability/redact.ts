@@ -13,6 +13,7 @@ const SECRET_NAMES = new Set([
   'client_secret',
   'device_code',
   'user_code',
+  'code_verifier',
   'password',
   'passwordhash',
   'authorization',
@@ -28,10 +29,10 @@ const SECRET_PATTERNS: readonly (readonly [RegExp, string])[] = [
   [/eyJ[A-Za-z0-9_-]{8,}(?:(?:\.|%2e)[A-Za-z0-9_=-]*){0,4}/gi, '[redacted-jwt]'],
   // Opaque access tokens, also percent-encoded.
   [/(?:[A-Za-z0-9+/]|%2[bf]){62}(?:==|%3d%3d)/gi, '[redacted-token]'],
-  // Refresh tokens, device codes, sealed cookies and client secrets of gatehouse, by their prefix.
-  [/gh[rdsc]_(?:[A-Za-z0-9_.~-]|%2e)+/gi, '[redacted]'],
+  // Refresh tokens, codes, sealed and encrypted texts and client secrets of gatehouse, by their prefix.
+  [/gh[acders]_(?:[A-Za-z0-9_.~-]|%2e)+/gi, '[redacted]'],
   [
-    /((?:access_token|refresh_token|subject_token|actor_token|logout_token|device_code|user_code|password|client_secret|assertion)=)[^&\s"']+/gi,
+    /((?:access_token|refresh_token|subject_token|actor_token|logout_token|device_code|user_code|code_verifier|password|client_secret|assertion)=)[^&\s"']+/gi,
     '$1[redacted]',
   ],
   [/(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]+/gi, '$1 [redacted]'],
@@ -41,7 +42,7 @@ const SECRET_PATTERNS: readonly (readonly [RegExp, string])[] = [
 ];
 
 /** A cheap prefilter: every pattern above contains one of these. */
-const MAYBE_SECRET = /eyJ|gh[rdsc]_|=|%3d|bearer|basic|-----BEGIN|:\/\//i;
+const MAYBE_SECRET = /eyJ|gh[acders]_|=|%3d|bearer|basic|-----BEGIN|:\/\//i;
 
 export function redactText(text: string): string {
   if (!MAYBE_SECRET.test(text)) return text;

@@ -1,11 +1,17 @@
 import type { IncomingHttpHeaders } from 'node:http';
 
+/** The last two are of older browsers. */
+const PREFETCH_FIELDS = ['sec-purpose', 'purpose', 'x-moz'] as const;
+
 /**
  * Whether a request can be a top-level navigation, by its Fetch Metadata headers (W3C Fetch Metadata §2). Scripts can
  * neither set nor remove `Sec-` headers. Requests without them (browsers before 2023, plain HTTP, other clients) pass;
  * the other checks still apply.
  */
 export function isNavigation(headers: IncomingHttpHeaders): boolean {
+  // A prefetch or prerender: the user has not opened the page. Browsers load it again when they do.
+  if (PREFETCH_FIELDS.some((name) => /prefetch|prerender|preview/i.test(String(headers[name] ?? ''))))
+    return false;
   // A service worker, which is a script, receives the response to a navigation preload.
   if (headers['service-worker-navigation-preload'] !== undefined || headers['service-worker'] !== undefined)
     return false;

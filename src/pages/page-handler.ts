@@ -6,6 +6,7 @@ import type { FormFields } from './form.ts';
 import type { createPendingSignInCookie } from './handlers/openid-sign-in.ts';
 import type { Session, Sessions } from './session.ts';
 import type { AttemptLimits } from './throttling/attempt-limits.ts';
+import type { BrowserCookie, Transaction } from './transaction.ts';
 import type { Page } from './views/layout.ts';
 import type { Messages } from './views/messages/english.ts';
 import type { Theme } from './views/theme.ts';
@@ -43,8 +44,12 @@ export interface PageRequest {
   readonly clientKey: string;
 }
 
-/** `session` replaces the session of the request. */
-export type PageResponse = ({ readonly page: Page } | { readonly redirect: PagePath }) & {
+/** `session` replaces the session of the request. `location`: the redirect URI of a client. */
+export type PageResponse = (
+  | { readonly page: Page }
+  | { readonly redirect: PagePath }
+  | { readonly location: string }
+) & {
   readonly session?: Session;
   readonly cookies?: readonly string[];
 };
@@ -67,13 +72,32 @@ export interface PageDeps {
   readonly pendingSignInCookie: ReturnType<typeof createPendingSignInCookie>;
   /** The client certificate (DER), of the connection or forwarded by a front proxy. */
   readonly getCertificate: (context: RequestContext) => Uint8Array | undefined;
+  /** Continues the transaction, if there is one. */
   readonly urlFor: (path: PagePath) => string;
+  /** The authorization request that the page is about; undefined: a device, or the grants of the user. */
+  readonly transaction?: Transaction | undefined;
+  readonly browserCookie: BrowserCookie;
+  /** The same for the pages of a transaction. */
+  readonly withTransaction: (transaction: Transaction | undefined) => PageDeps;
   /** Redirect URI registered with the OpenID provider. */
   readonly redirectUri: (provider: string) => string;
 }
 
+/** The scope that an approval form displays. */
+export const SCOPE_FIELD = 'scope';
+
 /** The request or grant that a form token is bound to, in addition to the session and the path. */
-export function getFormSubject(session: Session, path: PagePath, fields?: FormFields): string | undefined {
+export function getFormSubject(
+  { transaction }: Pick<PageDeps, 'transaction'>,
+  session: Session,
+  path: PagePath,
+  fields?: FormFields,
+): string | undefined {
+  // The user approves what was displayed, whatever the configuration allows by then.
+  if (transaction !== undefined)
+    return path === '/approve'
+      ? `${transaction.request.id}\n${fields?.get(SCOPE_FIELD) ?? ''}`
+      : transaction.request.id;
   if (path === '/approve' || path === '/deny') return session.request?.id;
   if (path === '/revoke') return fields?.get('grant');
   const isSignIn = path === '/sign-in' || path === '/certificate' || path === '/openid';

@@ -9,6 +9,7 @@ import { errorFields } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { isNavigation } from './fetch-metadata.ts';
 import { readForm } from './form.ts';
+import { type AuthorizationContext, startAuthorization } from './handlers/authorize.ts';
 import { decide, showResult, showReview } from './handlers/decide.ts';
 import { readCodeFromQuery, showCodeForm, submitCode } from './handlers/enter-code.ts';
 import { showGrant, showGrants, submitRevocation } from './handlers/my-grants.ts';
@@ -27,10 +28,22 @@ import {
   type PageResponse,
 } from './page-handler.ts';
 import { createSessions, type Session, sessionCookieName } from './session.ts';
+import {
+  createBrowserCookie,
+  createTransactionUrls,
+  isTransactionPath,
+  readTransaction,
+} from './transaction.ts';
 import { FORM_TOKEN } from './views/device-pages.ts';
 import { createPageSender } from './views/layout.ts';
 import { MESSAGES, negotiateLanguage, readLanguage } from './views/messages/languages.ts';
-import { faultPage, internalErrorPage, noticePage, tooManyAttemptsPage } from './views/notice-pages.ts';
+import {
+  authorizationNotice,
+  faultPage,
+  internalErrorPage,
+  noticePage,
+  tooManyAttemptsPage,
+} from './views/notice-pages.ts';
 
 interface PagesOptions
   extends Pick<PageDeps, 'grantDeps' | 'rateLimits' | 'attemptLimits' | 'theme' | 'getCertificate'> {
@@ -44,6 +57,7 @@ interface PagesOptions
   /** Whether it is ambiguous which client certificate a front proxy forwards. */
   readonly isCertificateAmbiguous: (context: RequestContext) => boolean;
   readonly providers: readonly OpenIdProvider[];
+  readonly authorization: AuthorizationContext;
 }
 
 interface PageRoute {
@@ -61,8 +75,11 @@ const PAGE_ROUTES: Readonly<Record<PagePath, PageRoute>> = {
   '/certificate': { post: submitCertificate, returnTo: '/sign-in' },
   '/openid': { post: startOpenIdSignIn, returnTo: '/sign-in' },
   '/review': { get: showReview, returnTo: '/review' },
-  '/approve': { post: (deps, request) => decide(deps, request, 'approved'), returnTo: '/review' },
-  '/deny': { post: (deps, request) => decide(deps, request, 'denied'), returnTo: '/review' },
+  '/approve': {
+    post: (deps, request, fields) => decide(deps, request, 'approved', fields),
+    returnTo: '/review',
+  },
+  '/deny': { post: (deps, request, fields) => decide(deps, request, 'denied', fields), returnTo: '/review' },
   '/sign-out': { post: signOut, returnTo: '' },
   '/done': { get: showResult, returnTo: '/done' },
   '/grants': { get: showGrants, returnTo: '/grants', isEntryPage: true },
@@ -80,11 +97,12 @@ const PAGE_ROUTES: Readonly<Record<PagePath, PageRoute>> = {
 export function createPages(options: PagesOptions) {
   const { grantDeps, basePath, url, theme } = options;
   const sessions = createSessions(grantDeps, url, options.sessionLifetime);
-  const baseDeps: Omit<PageDeps, 'messages'> = {
+  const baseDeps: Omit<PageDeps, 'messages' | 'withTransaction'> = {
     ...options,
     sessions,
     providers: new Map(options.providers.map((provider) => [provider.name, provider])),
     pendingSignInCookie: createPendingSignInCookie(grantDeps.sealer, sessionCookieName(url)),
+    browserCookie: createBrowserCookie(grantDeps.sealer, sessionCookieName(url)),
     urlFor: (path) => basePath + path,
     redirectUri: (provider) => `${url}${basePath}/openid/${provider}`,
   };
@@ -92,7 +110,39 @@ export function createPages(options: PagesOptions) {
   const selectDeps = (context: RequestContext, language?: Language): PageDeps => {
     const selected =
       language ?? negotiateLanguage(context.request.headers['accept-language']) ?? theme.language;
-    return { ...baseDeps, grantDeps: forRequest(grantDeps, context), messages: MESSAGES[selected] };
+    const deps: PageDeps = {
+      ...baseDeps,
+      grantDeps: forRequest(grantDeps, context),
+      messages: MESSAGES[selected],
+      withTransaction: (transaction) =>
+        transaction === undefined
+          ? deps
+          : {
+              ...deps,
+              transaction,
+              urlFor: createTransactionUrls(grantDeps.sealer, baseDeps.urlFor, transaction),
+            },
+    };
+    return deps;
+  };
+  const respond = (
+    context: RequestContext,
+    deps: PageDeps,
+    response: PageResponse,
+    returnTo: PagePath,
+    cookies: readonly string[],
+  ): void => {
+    if ('redirect' in response) return sender.redirect(context, deps.urlFor(response.redirect), cookies);
+    if ('location' in response) return sender.redirect(context, response.location, cookies);
+    const layout = { messages: deps.messages, currentUrl: deps.urlFor(returnTo) };
+    sender.sendPage(context, response.page, layout, cookies);
+  };
+  const fail = (context: RequestContext, deps: PageDeps, error: unknown, returnTo: PagePath): void => {
+    const isFault = error instanceof Fault;
+    grantDeps.log.error('page_failed', { request_id: context.id, ...errorFields(error) });
+    context.note({ reason: isFault ? error.code : 'internal_error' });
+    const page = isFault ? faultPage(deps, error, returnTo) : internalErrorPage(deps, context.id, returnTo);
+    respond(context, deps, { page }, returnTo, []);
   };
 
   return {
@@ -123,28 +173,54 @@ export function createPages(options: PagesOptions) {
       const returnTo = getReturnPath(target);
       const language = readLanguage(getQuery(context.request));
       let deps = selectDeps(context, language);
-      const getLayout = () => ({ messages: deps.messages, currentUrl: basePath + returnTo });
       try {
         const storedSession = sessions.read(context.request.headers.cookie);
         deps = selectDeps(context, language ?? storedSession?.language);
         const session = storedSession && withLanguage(storedSession, language);
-        const response = await dispatch(deps, options, { context, target, session, language });
+        const transaction = isTransactionPath(target)
+          ? readTransaction(grantDeps, context, deps.browserCookie)
+          : undefined;
+        if (transaction !== 'expired') deps = deps.withTransaction(transaction);
+        const response = await dispatch(deps, options, {
+          context,
+          target,
+          session,
+          language,
+          hasExpired: transaction === 'expired',
+        });
         const nextSession = response.session ?? (language === undefined ? undefined : session);
-        const cookies = [
+        respond(context, deps, response, returnTo, [
           ...(nextSession === undefined ? [] : [sessions.formatCookie(nextSession)]),
           ...(response.cookies ?? []),
-        ];
-        if ('redirect' in response) sender.redirect(context, basePath + response.redirect, cookies);
-        else sender.sendPage(context, response.page, getLayout(), cookies);
+        ]);
       } catch (error) {
-        const isFault = error instanceof Fault;
-        grantDeps.log.error('page_failed', { request_id: context.id, ...errorFields(error) });
-        context.note({ reason: isFault ? error.code : 'internal_error' });
-        const page = isFault
-          ? faultPage(deps, error, returnTo)
-          : internalErrorPage(deps, context.id, returnTo);
-        sender.sendPage(context, page, getLayout());
+        fail(context, deps, error, returnTo);
       }
+    },
+    /** The authorization endpoint (RFC 6749 §3.1), on the host of the pages. */
+    async handleAuthorization(context: RequestContext): Promise<void> {
+      const { url: requestUrl = '' } = context.request;
+      const deps: PageDeps = {
+        ...selectDeps(context, readLanguage(getQuery(context.request))),
+        // To try again is to send the same request.
+        urlFor: (path) => (path === '' ? requestUrl : baseDeps.urlFor(path)),
+      };
+      try {
+        const response = await dispatchAuthorization(deps, options, context);
+        respond(context, deps, response, '', response.cookies ?? []);
+      } catch (error) {
+        fail(context, deps, error, '');
+      }
+    },
+    /** The authorization endpoint on the host of the API, if the pages have their own. */
+    redirectAuthorization(context: RequestContext, path: string, mayRedirect: boolean): void {
+      const { method } = context.request;
+      context.note({ reason: 'misdirected' });
+      if (mayRedirect && (method === 'GET' || method === 'HEAD'))
+        return sender.redirect(context, `${url}${path}?${getQuery(context.request)}`);
+      const deps = selectDeps(context);
+      const page = noticePage(deps, 'notFound', { status: 421, link: undefined });
+      sender.sendPage(context, page, { messages: deps.messages, currentUrl: url + basePath });
     },
   };
 }
@@ -158,23 +234,52 @@ interface ParsedRequest {
   readonly session: Session | undefined;
   /** From the query of this request. */
   readonly language: Language | undefined;
+  /** The request names a transaction that cannot be continued. */
+  readonly hasExpired: boolean;
+}
+
+const SIGN_IN_PATHS: ReadonlySet<PagePath> = new Set<PagePath>(['/sign-in', '/certificate', '/openid']);
+
+/** Checks that apply to every page. */
+async function checkRequest(
+  deps: PageDeps,
+  { isCertificateAmbiguous }: PagesOptions,
+  context: RequestContext,
+): Promise<PageResponse | undefined> {
+  const wait = await deps.rateLimits.page.take(getRateLimitKey(context.clientAddress));
+  if (wait > 0) return { page: tooManyAttemptsPage(deps, wait) };
+  if (!isNavigation(context.request.headers)) {
+    context.note({ reason: 'not_a_navigation' });
+    return { page: noticePage(deps, 'rejected') };
+  }
+  return isCertificateAmbiguous(context) ? { page: noticePage(deps, 'badRequest') } : undefined;
+}
+
+async function dispatchAuthorization(
+  deps: PageDeps,
+  options: PagesOptions,
+  context: RequestContext,
+): Promise<PageResponse> {
+  const rejected = await checkRequest(deps, options, context);
+  if (rejected !== undefined) return rejected;
+  const { method } = context.request;
+  return method === 'GET' || method === 'HEAD'
+    ? startAuthorization(deps, context, options.authorization)
+    : { page: noticePage(deps, 'methodNotAllowed', { allow: 'GET, HEAD', link: undefined }) };
 }
 
 async function dispatch(
   deps: PageDeps,
-  { isCertificateAmbiguous, url, bodyTimeout }: PagesOptions,
-  { context, target, session, language }: ParsedRequest,
+  options: PagesOptions,
+  { context, target, session, language, hasExpired }: ParsedRequest,
 ): Promise<PageResponse> {
+  const { url, bodyTimeout } = options;
   const { sessions } = deps;
-  const { method, headers } = context.request;
+  const { method } = context.request;
   const clientKey = getRateLimitKey(context.clientAddress);
-  const wait = await deps.rateLimits.page.take(clientKey);
-  if (wait > 0) return { page: tooManyAttemptsPage(deps, wait) };
-  if (!isNavigation(headers)) {
-    context.note({ reason: 'not_a_navigation' });
-    return { page: noticePage(deps, 'rejected') };
-  }
-  if (isCertificateAmbiguous(context)) return { page: noticePage(deps, 'badRequest') };
+  const rejected = await checkRequest(deps, options, context);
+  if (rejected !== undefined) return rejected;
+  if (hasExpired) return { page: authorizationNotice(deps, 'expired', 403) };
   if (target === undefined) return { page: noticePage(deps, 'notFound') };
   if (typeof target === 'object')
     return method === 'GET'
@@ -184,8 +289,10 @@ async function dispatch(
   const { get, post, isEntryPage } = PAGE_ROUTES[target];
   if (get !== undefined && (method === 'GET' || method === 'HEAD')) {
     if (session !== undefined) return get(deps, { context, session, clientKey });
-    if (isEntryPage !== true) return { page: noticePage(deps, 'expired') };
-    return get(deps, { context, session: withLanguage(sessions.create(), language), clientKey });
+    const startsHere = isEntryPage === true || deps.transaction !== undefined;
+    if (!startsHere) return { page: noticePage(deps, 'expired') };
+    const created = withLanguage(sessions.create(), language);
+    return { session: created, ...(await get(deps, { context, session: created, clientKey })) };
   }
   if (post === undefined || method !== 'POST') {
     const allow = [get && 'GET, HEAD', post && 'POST'].filter(Boolean).join(', ');
@@ -195,10 +302,14 @@ async function dispatch(
   const form = await readForm(context.request, new URL(url).origin, bodyTimeout);
   if (form.kind === 'rejected') return { page: noticePage(deps, 'rejected') };
   if (form.kind === 'unreadable') return { page: noticePage(deps, 'badRequest', { status: form.status }) };
-  if (session === undefined) return { page: noticePage(deps, 'expired') };
+  if (session === undefined)
+    return deps.transaction === undefined ? { page: noticePage(deps, 'expired') } : { redirect: '/sign-in' };
   const token = form.fields.get(FORM_TOKEN) ?? '';
-  if (!sessions.isValidFormToken(token, session, target, getFormSubject(session, target, form.fields)))
-    return { page: noticePage(deps, 'rejected') };
+  if (!sessions.isValidFormToken(token, session, target, getFormSubject(deps, session, target, form.fields)))
+    // Another tab has signed in, or has begun the session anew.
+    return deps.transaction !== undefined && SIGN_IN_PATHS.has(target)
+      ? { redirect: '/sign-in' }
+      : { page: noticePage(deps, 'rejected') };
   return post(deps, { context, session, clientKey }, form.fields);
 }
 

@@ -9,13 +9,14 @@ import type { GrantPolicy } from '../grants/deps.ts';
 import { normalizeIdentity } from '../identity/user-id.ts';
 import type { ApprovedIssuer } from '../x509/approved-issuer.ts';
 import type { CertificateFilePaths } from '../x509/certificate-files.ts';
+import { createIntegrationMap } from './integration-map.ts';
 
 export function buildIntegrations(
   settings: Settings,
   issuers: readonly ApprovedIssuer[],
 ): ReadonlyMap<string, Integration> {
-  return new Map(
-    settings.integrations.map(({ issuers: issuerNames, clientSecretHashes, ...rest }) => {
+  return createIntegrationMap(
+    settings.integrations.map(({ issuers: issuerNames, clientSecretHashes, clientDocuments, ...rest }) => {
       const { jwks, jwksFile: _file, jwksUri, jwksCa: _ca, dpop, ...integration } = rest;
       return [
         integration.clientId,
@@ -26,6 +27,7 @@ export function buildIntegrations(
           tokenFormat: settings.tokens.format,
           ...integration,
           secretHashes: clientSecretHashes,
+          documentHosts: clientDocuments.hosts,
           requiresProof: dpop === 'required',
           hasKeys: jwks !== undefined || jwksUri !== undefined,
           grants: new Set(integration.grants),

@@ -12,6 +12,7 @@ import { createRootPage } from '../pages/root-page.ts';
 import { createPages } from '../pages/router.ts';
 import { sessionCookieName } from '../pages/session.ts';
 import { createTheme, type Theme } from '../pages/views/theme.ts';
+import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
 import type { FastPathConfig } from '../proxy/downstream/fast-path-config.ts';
 import type { PolicyContext } from '../proxy/policy/authorize.ts';
 import { ForwardAuth } from '../proxy/policy/forward-auth.ts';
@@ -42,6 +43,7 @@ import {
   listCertificateFiles,
 } from './build-from-settings.ts';
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
+import { openClientDocuments } from './client-documents.ts';
 import { createAssertionVerifier, openClientKeys } from './client-keys.ts';
 import { type FetchedCrls, openFetchedCrls } from './crl-fetchers.ts';
 import { buildProofVerifier, createTokenRequestProofs } from './dpop.ts';
@@ -116,11 +118,20 @@ export async function buildRuntimeConfig(
   resources.defer(() => trusted.release());
   const clientKeys = await openClientKeys(settings, processState.issuerKeys);
   resources.defer(() => clientKeys.release());
+  const clientDocuments = withStartError(() => openClientDocuments(settings, now));
   const rules = buildRules(settings);
   const quotas = processState.quotas.acquire(rules, settings.limits);
   resources.defer(() => quotas.release());
   const context: BuildContext = {
-    ...createBuildContext(settings, processState, files, ocsp.byIssuer, keyring, trusted.issuers),
+    ...createBuildContext(
+      settings,
+      processState,
+      files,
+      ocsp.byIssuer,
+      keyring,
+      trusted.issuers,
+      clientDocuments,
+    ),
     rules,
     quotas: quotas.quotas,
   };
@@ -142,7 +153,7 @@ export async function buildRuntimeConfig(
       proofs: createTokenRequestProofs(settings, proxy.policy, processState),
       findAudiences: (resource) => proxy.resourceMetadata?.findAudiences(resource),
     },
-    pages: createConfirmationPages(context, service, providers, theme),
+    pages: createConfirmationPages(context, service, providers, { theme, proxy }),
     pagesOrigin: getPagesOrigin(settings),
     forwardAuth: createForwardAuthEndpoint(context, proxy),
     proxy,
@@ -159,6 +170,7 @@ export async function buildRuntimeConfig(
     return Promise.all([
       proxy.close(0),
       context.grantDeps.users.close(),
+      clientDocuments.close(),
       ...providers.map((provider) => provider.close()),
     ]);
   });
@@ -200,6 +212,7 @@ function createBuildContext(
   ocsp: OcspResponders['byIssuer'],
   keyring: Keyring,
   trustedIssuers: TrustedIssuers | undefined,
+  clientDocuments: ClientDocumentReader,
 ): Omit<BuildContext, 'rules' | 'quotas'> {
   const { store, log, now } = processState;
   const { issuers, crls } = files;
@@ -233,6 +246,7 @@ function createBuildContext(
       grants: store.grants,
     }),
     ...(trustedIssuers !== undefined && { subjectTokens: createSubjectTokenReader(trustedIssuers) }),
+    clientDocuments,
     sealer,
     integrations: buildIntegrations(settings, issuers),
     policy: buildGrantPolicy(settings),
@@ -273,8 +287,9 @@ function createConfirmationPages(
   { settings, processState, certificates, grantDeps, rateLimits }: BuildContext,
   service: TokenApiService,
   providers: readonly OpenIdProvider[],
-  theme: Theme,
+  { theme, proxy }: { readonly theme: Theme; readonly proxy: ReverseProxy },
 ): ReturnType<typeof createPages> {
+  const issuerPaths = new Set(settings.service.paths.map((path) => path.toLowerCase()));
   return createPages({
     grantDeps,
     theme,
@@ -287,6 +302,11 @@ function createConfirmationPages(
     getCertificate: (context) => certificates.get(context)?.der,
     isCertificateAmbiguous: certificates.isAmbiguous,
     rateLimits,
+    authorization: {
+      publicUrl: settings.publicUrl,
+      findAudiences: (resource) => proxy.resourceMetadata?.findAudiences(resource),
+      isIssuerPath: (path) => issuerPaths.has(path.toLowerCase()),
+    },
   });
 }
 

@@ -3,8 +3,11 @@ import type { TokenApiService } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
 import { parseTarget } from '../domain/request-target.ts';
 import { normalizeHost } from '../domain/rule-matcher.ts';
+import { hasCodeGrant } from '../grants/authorization-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import { createCorsCheck } from '../oauth/cors.ts';
 import { handleJwks, JWKS_PATH } from '../oauth/jwks.ts';
+import { AUTHORIZATION_PATH } from '../oauth/metadata.ts';
 import { handleOpenApi, OPENAPI_PATH, serializeOpenApi } from '../oauth/openapi.ts';
 import { handleResourceMetadata } from '../oauth/resource-metadata.ts';
 import { handleMetadata, handleOAuth, OAUTH_PATH } from '../oauth/router.ts';
@@ -40,6 +43,9 @@ export interface ServiceRouter {
 const PAGES_PATH = '/device';
 const isBelow = (prefix: string, path: string): boolean => path === prefix || path.startsWith(`${prefix}/`);
 
+/** The endpoints that apps in browsers call. */
+const APP_ENDPOINTS: ReadonlySet<string> = new Set(['/oauth2/token', '/oauth2/par', '/oauth2/revoke']);
+
 /** Dispatches to the token API, the OAuth endpoints, the pages and forward-auth; everything else goes to the proxy. */
 export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
   const { settings, service, oauth, pages, pagesOrigin, forwardAuth, proxy, keyring, now } = deps;
@@ -55,17 +61,36 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
       : pages.handleOtherHost(context, pagePath, host === publicHost);
   };
 
+  const hasCode = oauth.grantDeps.integrations.values().some(hasCodeGrant);
+  const isAuthorizationPath = (path: string): boolean => hasCode && path === AUTHORIZATION_PATH;
+  const isPagesPath = (path: string | undefined): boolean =>
+    path !== undefined && (isBelow(PAGES_PATH, path) || isAuthorizationPath(path));
+  const handleAuthorization = (context: RequestContext, path: string, host: string): Handled => {
+    context.note({ rule: 'oauth2:authorize' });
+    return pagesOrigin.host === undefined || host === pagesOrigin.host
+      ? pages.handleAuthorization(context)
+      : pages.redirectAuthorization(context, service.path + path, host === publicHost);
+  };
+
+  const isPreflight = createCorsCheck(oauth.grantDeps.integrations);
+  const handleOAuthEndpoint = (context: RequestContext, path: string): Handled =>
+    APP_ENDPOINTS.has(path) && isPreflight(context, 'POST') ? undefined : handleOAuth(oauth, context, path);
+
   /** Paths below a service path; the first match wins. */
   const routes: readonly {
     readonly matches: (path: string) => boolean;
     readonly handle: (context: RequestContext, path: string, host: string) => Handled;
   }[] = [
     { matches: (path) => isBelow(PAGES_PATH, path), handle: handlePage },
-    { matches: (path) => path === JWKS_PATH, handle: (context) => handleJwks(keyring, context, now()) },
+    {
+      matches: (path) => path === JWKS_PATH,
+      handle: (context) => (isPreflight(context, 'GET') ? undefined : handleJwks(keyring, context, now())),
+    },
     { matches: (path) => path === OPENAPI_PATH, handle: (context) => handleOpenApi(openApi, context) },
+    { matches: isAuthorizationPath, handle: handleAuthorization },
     {
       matches: (path) => isBelow(OAUTH_PATH, path),
-      handle: (context, path) => handleOAuth(oauth, context, path),
+      handle: handleOAuthEndpoint,
     },
     { matches: () => true, handle: (context, path) => handleTokenApi(service, context, path) },
   ];
@@ -81,15 +106,15 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
       const { path, host } = target;
       const servicePath = paths.parse(path);
       // A separate host of the pages serves nothing else; the proxy rejects other requests to it.
-      if (host === pagesOrigin.host && !(servicePath !== undefined && isBelow(PAGES_PATH, servicePath)))
-        return proxy.handle(context);
+      if (host === pagesOrigin.host && !isPagesPath(servicePath)) return proxy.handle(context);
       if (servicePath === undefined) {
         const issuer = paths.matchMetadata(path);
-        if (issuer !== undefined) return handleMetadata(oauth, context, issuer);
-        const resourcePath = paths.matchResourceMetadata(path);
-        return resourcePath === undefined
-          ? proxy.handle(context)
-          : handleResourceMetadata(context, proxy.resourceMetadata?.find(host, resourcePath));
+        const resourcePath = issuer === undefined ? paths.matchResourceMetadata(path) : undefined;
+        if (issuer === undefined && resourcePath === undefined) return proxy.handle(context);
+        if (isPreflight(context, 'GET')) return undefined;
+        return issuer === undefined
+          ? handleResourceMetadata(context, proxy.resourceMetadata?.find(host, resourcePath ?? ''))
+          : handleMetadata(oauth, context, issuer);
       }
       return routes.find(({ matches }) => matches(servicePath))?.handle(context, servicePath, host);
     },

@@ -1,11 +1,10 @@
-import { type ChildProcess, spawn } from 'node:child_process';
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
-import { once } from 'node:events';
-import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
-import { type ClusterProgram, clusterProgram } from '../../tools/chart/cluster.ts';
+import { clusterProgram } from '../../tools/chart/cluster.ts';
+import { type Daemon, startDaemon } from '../support/daemon.ts';
 import { freePort } from '../support/ports.ts';
 import { until } from '../support/until.ts';
 import { type Access, connect } from './api.ts';
@@ -34,7 +33,7 @@ export async function startControlPlane(): Promise<ControlPlane> {
 
 async function start(): Promise<ControlPlane> {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-control-plane-'));
-  const processes: Running[] = [];
+  const processes: Daemon[] = [];
   const stop = async (): Promise<void> => {
     for (const child of processes.reverse()) await child.stop();
     rmSync(folder, { recursive: true, force: true });
@@ -64,20 +63,24 @@ async function start(): Promise<ControlPlane> {
   }
 }
 
-const startEtcd = (folder: string, client: string, peer: string): Running =>
-  run('etcd', folder, [
-    '--data-dir',
-    join(folder, 'etcd'),
-    `--listen-client-urls=${client}`,
-    `--advertise-client-urls=${client}`,
-    `--listen-peer-urls=${peer}`,
-    `--initial-advertise-peer-urls=${peer}`,
-    `--initial-cluster=default=${peer}`,
-    // The data is discarded at the end.
-    '--unsafe-no-fsync',
-  ]);
+const startEtcd = (folder: string, client: string, peer: string): Daemon =>
+  startDaemon(
+    clusterProgram('etcd'),
+    [
+      '--data-dir',
+      join(folder, 'etcd'),
+      `--listen-client-urls=${client}`,
+      `--advertise-client-urls=${client}`,
+      `--listen-peer-urls=${peer}`,
+      `--initial-advertise-peer-urls=${peer}`,
+      `--initial-cluster=default=${peer}`,
+      // The data is discarded at the end.
+      '--unsafe-no-fsync',
+    ],
+    { folder },
+  );
 
-function startApiServer(folder: string, etcd: string, port: number, token: string): Running {
+function startApiServer(folder: string, etcd: string, port: number, token: string): Daemon {
   const account = generateKeyPairSync('rsa', { modulusLength: 2_048 });
   const files = {
     'accounts.key': account.privateKey.export({ type: 'pkcs8', format: 'pem' }),
@@ -86,54 +89,25 @@ function startApiServer(folder: string, etcd: string, port: number, token: strin
   };
   for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text, { mode: 0o600 });
   mkdirSync(join(folder, 'certificates'));
-  return run('kube-apiserver', folder, [
-    `--etcd-servers=${etcd}`,
-    '--bind-address=127.0.0.1',
-    `--secure-port=${port}`,
-    `--cert-dir=${join(folder, 'certificates')}`,
-    // A dual-stack cluster, so that Services may request either IP family.
-    '--service-cluster-ip-range=10.96.0.0/16,fd00:96::/108',
-    '--authorization-mode=RBAC',
-    `--token-auth-file=${join(folder, 'tokens.csv')}`,
-    // An issuer that gatehouse can reach: without kube-proxy and DNS, kubernetes.default.svc has no address.
-    `--service-account-issuer=https://127.0.0.1:${port}`,
-    `--service-account-jwks-uri=https://127.0.0.1:${port}/openid/v1/jwks`,
-    `--service-account-key-file=${join(folder, 'accounts.pub')}`,
-    `--service-account-signing-key-file=${join(folder, 'accounts.key')}`,
-  ]);
-}
-
-interface Running {
-  assertRunning(): void;
-  stop(): Promise<void>;
-}
-
-function run(name: ClusterProgram, folder: string, args: readonly string[]): Running {
-  const log = join(folder, `${name}.log`);
-  const file = openSync(log, 'a', 0o600);
-  const child: ChildProcess = spawn(clusterProgram(name), [...args], {
-    stdio: ['ignore', file, file],
-    cwd: folder,
-    env: { PATH: process.env['PATH'] ?? '', HOME: folder },
-  });
-  closeSync(file);
-  let isOver = false;
-  child.once('exit', () => {
-    isOver = true;
-  });
-  const ended = once(child, 'exit');
-  return {
-    assertRunning: () => {
-      if (isOver) throw new Error(`${name} exited:\n${readFileSync(log, 'utf8').slice(-4_000)}`);
-    },
-    stop: async () => {
-      if (isOver) return;
-      child.kill('SIGTERM');
-      const late = setTimeout(() => child.kill('SIGKILL'), 15_000);
-      await ended;
-      clearTimeout(late);
-    },
-  };
+  return startDaemon(
+    clusterProgram('kube-apiserver'),
+    [
+      `--etcd-servers=${etcd}`,
+      '--bind-address=127.0.0.1',
+      `--secure-port=${port}`,
+      `--cert-dir=${join(folder, 'certificates')}`,
+      // A dual-stack cluster, so that Services may request either IP family.
+      '--service-cluster-ip-range=10.96.0.0/16,fd00:96::/108',
+      '--authorization-mode=RBAC',
+      `--token-auth-file=${join(folder, 'tokens.csv')}`,
+      // An issuer that gatehouse can reach: without kube-proxy and DNS, kubernetes.default.svc has no address.
+      `--service-account-issuer=https://127.0.0.1:${port}`,
+      `--service-account-jwks-uri=https://127.0.0.1:${port}/openid/v1/jwks`,
+      `--service-account-key-file=${join(folder, 'accounts.pub')}`,
+      `--service-account-signing-key-file=${join(folder, 'accounts.key')}`,
+    ],
+    { folder },
+  );
 }
 
 async function isReady(url: string, certificate: string, token: string): Promise<boolean> {

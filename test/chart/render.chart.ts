@@ -15,6 +15,7 @@ import {
   podSpecs,
   readDocumentedValues,
   readManifests,
+  readValues,
   valuesFile,
 } from './manifests.ts';
 
@@ -67,6 +68,15 @@ describe.each(MATRIX)('A1 A13 %s', (name) => {
       stdout: expect.stringContaining('1 chart(s) linted, 0 chart(s) failed'),
     });
   });
+});
+
+test.each(MATRIX)('`helm test` of %s runs a pod, unless gatehouse is a sidecar', (name) => {
+  const hooks = readManifests(template(valuesFile(name))).filter(
+    ({ metadata }) => metadata.annotations?.['helm.sh/hook'] === 'test',
+  );
+  const isSidecar = (readValues(name) as { readonly mode?: string }).mode === 'sidecar';
+  // Without a hook, `helm test` tests nothing and succeeds.
+  expect(hooks.map(({ kind }) => kind)).toEqual(isSidecar ? [] : ['Pod']);
 });
 
 test('every golden file has a values file', () => {

@@ -2,16 +2,26 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { exportPKCS8 } from 'jose';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
 import { hashClientSecret } from '../../src/grants/client-authentication.ts';
 import { finish, spawnChild } from '../support/child-process.ts';
 import { type ClientGateway, startClientGateway } from '../support/client-gateway.ts';
 import { createForeignKey } from '../support/foreign-issuer.ts';
 import { type ForeignIssuerServer, startForeignIssuer } from '../support/foreign-issuer-server.ts';
+import { ALICE } from '../support/test-gateway.ts';
 import { buildGoClient, missingGo } from './go.ts';
 
 const SECRET = 'ghc_a-secret-for-the-client-libraries_0123456789-ABC';
 const SUBJECT = 'system:serviceaccount:shop:builder';
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
+
+const NATIVE_APP = {
+  clientId: 'native',
+  scope: 'files:read',
+  grants: ['code'],
+  redirectUris: ['http://127.0.0.1/callback'],
+  access: [{ groups: ['operators'] }],
+} satisfies NonNullable<SettingsInput['integrations']>[number];
 
 interface Step {
   readonly step: string;
@@ -21,6 +31,7 @@ interface Step {
   readonly scope?: string;
   readonly issued_token_type?: string;
   readonly user?: string;
+  readonly url?: string;
 }
 
 if (missingGo !== undefined) console.log(`test/clients/go-clients.full.test.ts is skipped. ${missingGo}`);
@@ -53,6 +64,8 @@ describe.skipIf(missingGo !== undefined)('golang.org/x/oauth2', () => {
           grants: ['client'],
           jwks: { keys: [key.jwk as Record<string, string>] },
         },
+        NATIVE_APP,
+        { ...NATIVE_APP, clientId: 'desktop', clientSecretHashes: [hashClientSecret(SECRET)] },
         { clientId: 'pods', scope: 'files:read', exchange: [exchange] },
         { clientId: 'jobs', scope: 'files:read', exchange: [{ ...exchange, refresh: true }] },
       ],
@@ -123,6 +136,36 @@ describe.skipIf(missingGo !== undefined)('golang.org/x/oauth2', () => {
 
   test.each(['externalaccount', 'externalaccount without a scope', 'refresh'])('%s', (name) => {
     expect(steps.get(name)).toMatchObject({ status: 200, user: `corp:${SUBJECT}` });
+  });
+
+  test('authorization code with PKCE and a loopback redirect, as a public client and with a secret', async () => {
+    const program = await buildGoClient();
+    const results = new Map<string, Step>();
+    const child = spawnChild([program], {
+      env: {
+        PATH: process.env['PATH'],
+        TEST_RUN_FOLDER: process.env['TEST_RUN_FOLDER'],
+        SSL_CERT_FILE: at.files.ca,
+        GATEHOUSE_URL: at.url,
+        CLIENT_SECRET: SECRET,
+        FLOW: 'code',
+      },
+      onLine(line) {
+        const step = JSON.parse(line) as Step;
+        results.set(step.step, step);
+        if (step.url !== undefined) void at.authorize(step.url).then((location) => fetch(location));
+      },
+    });
+    const { code, stderr } = await finish(child, 120);
+    expect(code, stderr).toBe(0);
+    for (const client of ['native', 'desktop']) {
+      const ofStep = (name: string) => results.get(`${client}: ${name}`);
+      expect(ofStep('wrong verifier')).toMatchObject({ status: 400, error: 'invalid_grant' });
+      expect(ofStep('exchange')).toMatchObject({ status: 200, scope: 'files:read', user: ALICE });
+      expect(ofStep('refresh')).toMatchObject({ status: 200 });
+      expect(ofStep('second exchange')).toMatchObject({ status: 400, error: 'invalid_grant' });
+      expect(ofStep('after the second exchange')).toMatchObject({ status: 401 });
+    }
   });
 
   test.each([

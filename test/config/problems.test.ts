@@ -252,12 +252,37 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [
     `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, grants: [password] }]`,
     'integrations[0].grants[0]',
-    /must be certificate, device, exchange or client, and is "password"/,
+    /must be certificate, device, exchange, client or code, and is "password"/,
   ],
   [
     `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, grants: [client] }]`,
     'integrations[0].grants',
     /client needs clientSecretHashes, jwks, jwksFile or jwksUri/,
+  ],
+  [
+    `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, grants: [code] }]`,
+    'integrations[0].grants',
+    /code needs redirectUris/,
+  ],
+  [
+    `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, redirectUris: ['https://app.example.test/'] }]`,
+    'integrations[0].redirectUris',
+    /has no effect: grants does not include code/,
+  ],
+  [
+    `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, grants: [code], redirectUris: ['http://app.example.test/'] }]`,
+    'integrations[0].redirectUris[0]',
+    /must be https; http is for http:\/\/127\.0\.0\.1/,
+  ],
+  [
+    `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, grants: [code], clientDocuments: { hosts: ['https://claude.ai'] } }]`,
+    'integrations[0].clientDocuments.hosts[0]',
+    /must be a host such as/,
+  ],
+  [
+    `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, clientDocuments: { hosts: [claude.ai] } }]`,
+    'integrations[0].clientDocuments.hosts',
+    /has no effect: grants does not include code/,
   ],
   [
     `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, clientSecretHashes: [hunter2] }]`,

@@ -252,6 +252,26 @@ const TOGETHER: Readonly<
       { issuer: 'https://other.example.test', audience: 'files', jwksFile: 'jwks.json' },
     ],
   ],
+  'integrations.*.redirectUris': () => [
+    [['integrations', 1, 'redirectUris'], ['https://app.example.test/callback']],
+    [['integrations', 1, 'grants'], ['code']],
+  ],
+  ...Object.fromEntries(
+    (
+      [
+        ['hosts', ['agents.example.test']],
+        ['privateAddresses', true],
+        ['ca', 'ca.pem'],
+      ] as const
+    ).map(([name, value]) => [
+      `integrations.*.clientDocuments.${name}`,
+      () =>
+        [
+          [['integrations', 1, 'clientDocuments'], { hosts: ['other.example.test'], [name]: value } as Tree],
+          [['integrations', 1, 'grants'], ['code']],
+        ] as const,
+    ]),
+  ),
   'integrations.*.jwksUri': () => [[['integrations', 0, 'jwksUri'], 'https://127.0.0.1:1/keys']],
   'integrations.*.jwksCa': () => [
     [['integrations', 0, 'jwksCa'], 'ca.pem'],

@@ -2,6 +2,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import document from '../../docs/openapi.json' with { type: 'json' };
 import type { SettingsInput } from '../../src/config/schema.ts';
+import { APP, CALLBACK } from '../support/code-client.ts';
 import {
   createDeviceClient,
   DEVICE_GRANT,
@@ -11,11 +12,14 @@ import {
 } from '../support/device-client.ts';
 import { createDpopKey, signProof } from '../support/dpop-client.ts';
 import { withFailure } from '../support/fault-injection.ts';
+import { createForeignKey, signForeign } from '../support/foreign-issuer.ts';
 import { type ForeignIssuerServer, startForeignIssuer } from '../support/foreign-issuer-server.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts';
 import { withIntegration, withSettings, withUser } from '../support/reconfigure.ts';
 import { type Reply, startGateway, type TestGateway, type TestRequest } from '../support/test-gateway.ts';
+
+const key = await createForeignKey();
 
 /** Produces every documented response of every operation and validates it against the OpenAPI document. */
 let gateway: TestGateway;
@@ -32,9 +36,15 @@ beforeAll(async () => {
     },
     trustedProxies: ['127.0.0.1'],
     introspection: { requires: 'reports:read', access: [{ groups: ['operators'] }] },
-    integrations: (settings.integrations ?? []).map((integration) =>
-      integration.clientId === 'other-app' ? { ...integration, tokenFormat: 'opaque' } : integration,
-    ),
+    integrations: [
+      ...(settings.integrations ?? []).map((integration) =>
+        integration.clientId === 'other-app'
+          ? { ...integration, tokenFormat: 'opaque' as const }
+          : integration,
+      ),
+      APP,
+      { ...APP, clientId: 'signing', jwks: { keys: [key.jwk as Record<string, string>] } },
+    ],
     // An incomplete body is rejected after this time.
     limits: { ...settings.limits, headerTimeout: '2s' },
   }));
@@ -112,6 +122,15 @@ const logOut = async (): Promise<Reply> => {
   return oauth.post('backchannel_logout', { logout_token: logoutToken });
 };
 
+const AUTHORIZATION = {
+  client_id: 'app',
+  response_type: 'code',
+  redirect_uri: CALLBACK,
+  code_challenge: 'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM',
+  code_challenge_method: 'S256',
+};
+const push = (changes: Readonly<Record<string, string>> = {}): Promise<Reply> =>
+  oauth.post('par', { ...AUTHORIZATION, ...changes });
 const SEED_TOKEN = 'POST /authsvc/Authorize/Token';
 const CERTIFICATE = 'POST /authsvc/Authorize/Certificate';
 const DEVICE = 'POST /authsvc/Authorize/Device';
@@ -121,6 +140,7 @@ const TOKEN = 'POST /authsvc/oauth2/token';
 const DEVICE_AUTHORIZATION = 'POST /authsvc/oauth2/device_authorization';
 const END = 'POST /authsvc/oauth2/revoke';
 const LOGOUT = 'POST /authsvc/oauth2/backchannel_logout';
+const PAR = 'POST /authsvc/oauth2/par';
 const INTROSPECT = 'POST /authsvc/oauth2/introspect';
 
 /** Every documented response, and a request that produces it. */
@@ -252,6 +272,48 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
     return withStoreFailure('read', () => oauth.refresh(refresh_token));
   },
 
+  ...Object.fromEntries(
+    ['GET', 'HEAD'].flatMap((method) => {
+      const path = '/authsvc/oauth2/authorize';
+      const authorize = (changes: Readonly<Record<string, string>> = {}, more: Partial<TestRequest> = {}) =>
+        get(`${path}?${new URLSearchParams({ ...AUTHORIZATION, ...changes }).toString()}`, {
+          method,
+          ...more,
+        });
+      return [
+        [`${method} ${path} 200`, () => authorize()],
+        [`${method} ${path} 303`, () => authorize({ prompt: 'none' })],
+        [`${method} ${path} 400`, () => authorize({ client_id: 'nobody' })],
+        [`${method} ${path} 403`, () => authorize({}, { headers: { 'sec-purpose': 'prefetch' } })],
+        [`${method} ${path} 429`, () => exceedLimit('page', () => authorize())],
+      ] as const;
+    }),
+  ),
+  [`${PAR} 201`]: () => push(),
+  [`${PAR} 400 interaction_required`]: () => push({ prompt: 'none' }),
+  [`${PAR} 400 invalid_client`]: () => push({ client_id: 'nobody' }),
+  [`${PAR} 400 invalid_request`]: () => push({ redirect_uri: 'https://evil.example.test' }),
+  [`${PAR} 400 invalid_scope`]: () => push({ scope: 'mail:send' }),
+  [`${PAR} 400 invalid_target`]: () => push({ resource: 'https://other.example.test' }),
+  [`${PAR} 400 unauthorized_client`]: () => push({ client_id: 'report-runner' }),
+  [`${PAR} 400 unsupported_response_type`]: () => push({ response_type: 'token' }),
+  [`${PAR} 401 invalid_client`]: () => push({ client_id: 'signing' }),
+  [`${PAR} 408 invalid_request`]: () => getIncomplete('/authsvc/oauth2/par'),
+  [`${PAR} 413 invalid_request`]: () => sendTooLarge('/authsvc/oauth2/par', FORM),
+  [`${PAR} 429 temporarily_unavailable`]: () => exceedLimit('par', () => push()),
+  [`${PAR} 503 temporarily_unavailable`]: async () => {
+    const exp = Math.floor(gateway.clock.now()) + 60;
+    const claims = { iss: 'signing', sub: 'signing', aud: 'https://localhost:8443', exp, jti: 'par' };
+    const client_assertion = await signForeign(key, claims);
+    return withFailure(gateway.server.store.notes, 'create', 'not executed', () =>
+      push({
+        client_id: 'signing',
+        client_assertion,
+        client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
+      }),
+    );
+  },
+
   [`${DEVICE_AUTHORIZATION} 200`]: () => oauth.post('device_authorization', RUNNER),
   [`${DEVICE_AUTHORIZATION} 400 invalid_client`]: () => oauth.post('device_authorization', UNKNOWN_CLIENT),
   [`${DEVICE_AUTHORIZATION} 400 invalid_request`]: () => oauth.post('device_authorization', {}),
@@ -376,7 +438,7 @@ test.each(DOCUMENTED)('$response is as documented', async ({ response, status, c
     return;
   }
   expect(reply.headers['content-type']?.split(';')[0]).toBe(type);
-  const valid = ajv.validate(`document${pointer}`, reply.json);
+  const valid = ajv.validate(`document${pointer}`, type === 'text/html' ? reply.text : reply.json);
   expect(valid, `${reply.text} ${ajv.errorsText()}`).toBe(true);
 });
 

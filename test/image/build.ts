@@ -6,6 +6,7 @@ import {
   mkdirSync,
   mkdtempSync,
   readdirSync,
+  readFileSync,
   realpathSync,
   rmSync,
   statSync,
@@ -30,6 +31,8 @@ export interface Image {
   };
   /** Compressed size of all layers in bytes. */
   readonly compressed: number;
+  /** Writes an OCI archive for `ctr images import`; containerd stores the image under this name. */
+  save(file: string, name: string): void;
   remove(): void;
 }
 
@@ -54,20 +57,21 @@ export function buildImage(): Image {
       maxBuffer: 1 << 26,
       cwd: ROOT,
     });
-  /** The base trusts the CAs of this machine, in case a proxy intercepts TLS. */
-  const base = (name: string, fill: (root: string) => void): void => {
+  const base = (name: string, fill: (root: string) => void, env = ''): void => {
     const baseFolder = join(folder, name);
     mkdirSync(baseFolder);
     fill(baseFolder);
-    writeFileSync(
-      join(folder, `${name}.Dockerfile`),
-      'FROM scratch\nCOPY . /\nENV HOME=/home/build NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt\n',
-    );
+    writeFileSync(join(folder, `${name}.Dockerfile`), `FROM scratch\nCOPY . /\n${env}`);
     buildah('bud', '--isolation', 'chroot', '-f', join(folder, `${name}.Dockerfile`), '-t', name, baseFolder);
     rmSync(baseFolder, { recursive: true });
   };
   base('runtime-base', (root) => copyLibraries(root, [NODE], (name) => !name.startsWith('libatomic')));
-  base('build-base', fillBuildBase);
+  // npm trusts the CAs of this machine, in case a proxy intercepts TLS.
+  base(
+    'build-base',
+    fillBuildBase,
+    'ENV HOME=/home/build NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt\n',
+  );
   buildah(
     'bud',
     '--isolation',
@@ -99,6 +103,14 @@ export function buildImage(): Image {
     root: buildah('mount', container).trim(),
     config: OCIv1.config,
     compressed,
+    save: (file, name) => {
+      const index = join(folder, 'oci/index.json');
+      const layout = JSON.parse(readFileSync(index, 'utf8')) as { manifests: { annotations?: object }[] };
+      for (const manifest of layout.manifests)
+        manifest.annotations = { ...manifest.annotations, 'io.containerd.image.name': name };
+      writeFileSync(index, JSON.stringify(layout));
+      execFileSync('tar', ['-C', join(folder, 'oci'), '-cf', file, '.']);
+    },
     remove: () => {
       spawnSync('buildah', [...store, 'umount', container]);
       rmSync(folder, { recursive: true, force: true });
@@ -107,7 +119,11 @@ export function buildImage(): Image {
 }
 
 /** Copies the loader and the shared libraries of programs to the same paths. */
-function copyLibraries(root: string, programs: readonly string[], wanted: (name: string) => boolean): void {
+export function copyLibraries(
+  root: string,
+  programs: readonly string[],
+  wanted: (name: string) => boolean,
+): void {
   const listed = execFileSync('ldd', [...programs], { encoding: 'utf8' });
   const files = new Set([...listed.matchAll(/(\/\S+\.so\S*) \(/g)].map(([, file = '']) => file));
   mkdirSync(join(root, 'usr/lib'), { recursive: true });

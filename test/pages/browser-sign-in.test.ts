@@ -1,10 +1,13 @@
+import { createServer } from 'node:http';
 import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { type BrowserWindow, openChromium, openWindow, PHONE } from '../support/chromium.ts';
+import { createPkce, withCodeClients } from '../support/code-client.ts';
 import { createDeviceClient, type DeviceCodes } from '../support/device-client.ts';
 import { CLIENT, type OpenIdProvider, startOpenIdProvider } from '../support/openid-provider.ts';
 import { clickButton, followLink, getHeading, waitForNavigation } from '../support/page-states.ts';
 import { issueServer } from '../support/pki.ts';
+import { listenTcp } from '../support/tcp-server.ts';
 import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { chooseVariants } from '../support/variants.ts';
 
@@ -27,7 +30,7 @@ beforeAll(async () => {
     },
   );
   await gateway.reload((settings) => ({
-    ...settings,
+    ...withCodeClients(settings),
     publicUrl: url,
     signIn: {
       openid: {
@@ -90,6 +93,44 @@ test.each(chooseVariants([true, false], [false]))(
     expect(gateway.auditEvents('device_confirmed').at(-1)).toMatchObject({ identity: ALICE });
   },
 );
+
+test('OpenID Connect during an authorization: the request returns to the review page, with a state of the greatest length', async () => {
+  window = await openWindow(browser);
+  const { page } = window;
+  const seen: string[] = [];
+  const { port, close } = await listenTcp(
+    createServer((request, response) => {
+      seen.push(request.url ?? '');
+      response.end('done');
+    }),
+  );
+  const state = 's'.repeat(1_450);
+  try {
+    const parameters = {
+      response_type: 'code',
+      client_id: 'app',
+      redirect_uri: `http://127.0.0.1:${port}/callback`,
+      code_challenge: createPkce().challenge,
+      code_challenge_method: 'S256',
+      scope: 'files:read',
+      state,
+    };
+    await page.goto(`${url}/authsvc/oauth2/authorize?${new URLSearchParams(parameters).toString()}`);
+    await page.getByRole('button', { name: 'Sign in with Example Login' }).click();
+    await page.locator('input[name=login]').fill('alice');
+    await page.locator('input[name=password]').fill('any');
+    await waitForNavigation(page, () => page.locator('button[type=submit]').first().click());
+    await page.locator('input[name=prompt][value=consent]').waitFor({ state: 'attached' });
+    await page.locator('button[type=submit]').first().click();
+    await page.waitForURL(/\/authsvc\/device\/review\?request=/);
+    await page.getByRole('button', { name: 'Approve' }).click();
+    await page.waitForURL(`http://127.0.0.1:${port}/callback?**`);
+    expect(new URL(page.url()).searchParams.get('state')).toBe(state);
+    expect(seen[0]).toContain('code=gha_');
+  } finally {
+    await close();
+  }
+});
 
 test('a user signs in with a client certificate in the browser, approves, and revokes the listed grant', async () => {
   const { alice } = gateway.users;

@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { withCodeClients } from '../support/code-client.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import { BASE } from '../support/pages-harness.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
@@ -14,7 +15,7 @@ describe.each([
   let gateway: TestGateway;
   beforeAll(async () => {
     gateway = await startGateway((settings) => ({
-      ...settings,
+      ...withCodeClients(settings),
       publicUrl: `https://${API}`,
       pages: { url: `https://${PAGES}` },
       listen: { ...settings.listen, fastPath },
@@ -58,6 +59,18 @@ describe.each([
       expect(page.headers['set-cookie']?.[0]).not.toContain('Domain');
     },
   );
+
+  test('the authorization endpoint redirects from the host of the API to that of the pages, and serves requests only there', async () => {
+    const path = '/authsvc/oauth2/authorize?client_id=app&state=a%20b';
+    const first = await requestAt(API, path);
+    expect([first.status, first.headers.location]).toEqual([303, `https://${PAGES}${path}`]);
+    expect(first.headers['set-cookie']).toBeUndefined();
+    expect((await requestAt(PAGES, path)).text).toContain('redirect_uri is missing');
+    expect((await requestAt('gateway.internal', path)).status).toBe(421);
+    expect((await requestAt(API, path, { method: 'POST' })).status).toBe(421);
+    for (const other of ['/authsvc/oauth2/token', '/authsvc/oauth2/par', '/authsvc/oauth2/authorize/x'])
+      expect((await requestAt(PAGES, other, { method: 'POST' })).status, other).toBe(421);
+  });
 
   test('on the host of the API, URLs that users bookmark redirect to the pages, and all others are rejected', async () => {
     const first = await requestAt(API, `${BASE}?user_code=bcdfghjk&x=1`);

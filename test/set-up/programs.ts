@@ -1,5 +1,6 @@
 import { accessSync, constants, readdirSync, readFileSync } from 'node:fs';
 import { delimiter, dirname, join, relative, resolve } from 'node:path';
+import { installPackagesCommand } from './install-packages.ts';
 
 /** Programs that the tests need in addition to Node, and the Debian packages that contain them. */
 const PACKAGES = {
@@ -58,7 +59,7 @@ export const packagesOf = (programs: readonly Program[]): readonly string[] => [
 ];
 
 export const installCommand = (programs: readonly Program[]): string =>
-  `apt-get update && apt-get install -y --no-install-recommends ${packagesOf(programs).join(' ')}`;
+  installPackagesCommand(packagesOf(programs));
 
 export interface SkippedFiles {
   /** Paths of test files, relative to the project root. */

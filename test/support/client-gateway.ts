@@ -2,9 +2,9 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Agent, fetch as fetchBy } from 'undici';
 import { createDeviceClient, type DeviceClient, type DeviceCodes } from './device-client.ts';
-import { createAgent } from './form-browser.ts';
+import { createAgent, FormBrowser } from './form-browser.ts';
 import type { IssuedCertificate } from './pki.ts';
-import { type SettingsChange, startGateway, type TestGateway } from './test-gateway.ts';
+import { PASSWORD, type SettingsChange, startGateway, type TestGateway } from './test-gateway.ts';
 
 /** `fetch` with the parameters that client libraries pass. */
 export type Fetch = (target: string | URL, options?: object) => Promise<Response>;
@@ -19,6 +19,8 @@ export interface ClientGateway {
   fetch(as?: IssuedCertificate): Fetch;
   /** Enters the user code on the real pages and approves. */
   approve(userCode: string): Promise<void>;
+  /** Opens an authorization URL in a new browser, signs in and approves; returns the URL of the response. */
+  authorize(url: string): Promise<string>;
   close(): Promise<void>;
 }
 
@@ -58,6 +60,16 @@ export async function startClientGateway(
       const codes = { user_code: userCode, verification_uri_complete: complete } as DeviceCodes;
       const page = await device.decideInBrowser(codes);
       if (page.status !== 200) throw new Error(`not approved: ${page.status} ${page.text}`);
+    },
+    async authorize(authorizationUrl) {
+      const agent = createAgent({ ca: gateway.ca.pem });
+      agents.push(agent);
+      const browser = new FormBrowser({ agent, base: url });
+      await browser.open(authorizationUrl);
+      await browser.submit('/authsvc/device/sign-in', { user_name: 'alice', password: PASSWORD });
+      const { redirectTo, status, text } = await browser.post('/authsvc/device/approve');
+      if (redirectTo === undefined) throw new Error(`not approved: ${status} ${text}`);
+      return redirectTo;
     },
     async close() {
       for (const agent of agents) await agent.destroy();

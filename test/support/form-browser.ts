@@ -55,7 +55,7 @@ const findForms = (text: string): readonly string[] =>
     .map((part) => part.slice(0, part.indexOf('</form>')));
 
 const findForm = (text: string, action: string): string | undefined =>
-  findForms(text).find((form) => attribute(form, 'action')?.endsWith(action));
+  findForms(text).find((form) => attribute(form, 'action')?.split('?')[0]?.endsWith(action));
 
 /** The CSRF token of the form with this action; empty if there is none. */
 export const formToken = (text: string, action: string): string =>

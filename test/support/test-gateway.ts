@@ -160,6 +160,7 @@ export function baseSettings(upstreamPort: number): SettingsInput {
         token: 'off',
         certificate: 'off',
         device: 'off',
+        par: 'off',
         revoke: 'off',
         verify: 'off',
         page: 'off',

@@ -7,7 +7,7 @@ const formatValue = (value: number | string): string =>
 
 const formatFigures = (figures: Figures): string =>
   Object.entries(figures)
-    .filter(([name]) => !/seed$/.test(name))
+    .filter(([name]) => !name.endsWith('seed'))
     .map(([name, value]) => `${name}: ${formatValue(value)}`)
     .join('; ');
 

@@ -91,7 +91,8 @@ export const checkTokenSources: Check = (settings) => {
       grants.includes('client') ||
       (grants.includes('exchange') && exchange.length > 0) ||
       (hasCertificates && canUse('certificate')) ||
-      (hasSignIn && device.enabled && canUse('device'))
+      (hasSignIn && device.enabled && canUse('device')) ||
+      (hasSignIn && canUse('code'))
     );
   });
   if (isUsable) return {};

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { GRANT_TYPES, TOKEN_FORMATS } from '../../domain/integration.ts';
+import { findRedirectUriProblem } from '../../domain/redirect-uri.ts';
 import { findExcess, formatScope } from '../../domain/scope.ts';
 import { parseSubjectPattern } from '../../domain/subject-pattern.ts';
 import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
@@ -25,6 +26,18 @@ function isIdentity(text: string): boolean {
 }
 
 const grantType = z.enum(GRANT_TYPES);
+
+const DOCUMENT_HOST = /^(?:\*\.)?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[1-9][0-9]{0,4})?$/;
+
+const redirectUri = z
+  .string()
+  .min(1)
+  .max(512)
+  .meta({ title: 'redirect URI' })
+  .superRefine((text, context) => {
+    const problem = findRedirectUriProblem(text);
+    if (problem !== undefined) context.addIssue({ code: 'custom', message: problem });
+  });
 
 /** Exact, or with `*`. */
 const subjectPattern = z
@@ -86,7 +99,7 @@ const accessEntry = () =>
     directory: z.string().exactOptional().describe('All of this directory.'),
     scope: scope.exactOptional().describe('Only this part of the scope of the integration.'),
     grants: z
-      .array(z.enum(['certificate', 'device']))
+      .array(z.enum(['certificate', 'device', 'code']))
       .min(1)
       .exactOptional()
       .describe('Only these grant types.'),
@@ -108,8 +121,19 @@ export const integrationSection = (path: PathSchema) =>
       .min(1)
       .default(['certificate', 'device', 'exchange'])
       .describe(
-        'Allowed grant types: a client certificate, device authorization, a token of a trusted issuer (`exchange`), and the client itself with its secret or key (`client`).',
+        'Allowed grant types: a client certificate, device authorization, a token of a trusted issuer (`exchange`), the client itself with its secret or key (`client`), and the authorization code with PKCE (`code`, needs `redirectUris`).',
       ),
+    redirectUris: z
+      .array(redirectUri)
+      .max(32)
+      .default([])
+      .meta({
+        description:
+          'Where users return to after they have approved or denied the app, with `grants: [code]`: `https` URLs, loopback URLs (any port), or private-use schemes with a dot. Compared exactly.',
+        examples: [
+          ['https://app.example.test/callback', 'http://127.0.0.1/callback', 'com.example.app:/callback'],
+        ],
+      }),
     access: z
       .array(accessEntry())
       .default([])
@@ -118,6 +142,36 @@ export const integrationSection = (path: PathSchema) =>
       .exactOptional()
       .describe(
         'The APIs that its access tokens can be for (`aud`), the default first; a client chooses with `resource` or `audience` (RFC 8707). If omitted, `publicUrl`.',
+      ),
+    clientDocuments: z
+      .strictObject({
+        hosts: z
+          .array(
+            z
+              .string()
+              .regex(
+                DOCUMENT_HOST,
+                'must be a host such as app.example.test, *.example.test or app.example.test:8443',
+              ),
+          )
+          .max(64)
+          .default([])
+          .meta({
+            description:
+              'Hosts, optionally with a port; `*.example.test` is every host below it. If empty, none.',
+            examples: [['claude.ai', '*.example.test']],
+          }),
+        privateAddresses: z
+          .boolean()
+          .default(false)
+          .describe(
+            'Also read documents of hosts with private addresses, such as those of your own network.',
+          ),
+        ca: path.exactOptional().describe('CA certificates for these hosts, PEM.'),
+      })
+      .prefault({})
+      .describe(
+        'Accept clients that are not registered and whose client id is an https URL on one of these hosts, with the settings of this integration and `grants: [code]`. Their redirect URIs are in the JSON document at this URL (client ID metadata document).',
       ),
     clientSecretHashes: z
       .array(
@@ -266,7 +320,8 @@ export const integrationRules = [
   crossCheck(['integrations'], ({ integrations }, report) => {
     integrations.forEach((integration, index) => {
       if (!integration) return;
-      const { grants, clientSecretHashes, jwks, jwksUri, jwksCa } = integration;
+      const { grants, redirectUris, clientDocuments, clientSecretHashes, jwks, jwksUri, jwksCa } =
+        integration;
       const path = ['integrations', index];
       const hasKeys = jwks !== undefined || jwksUri !== undefined;
       if (jwks !== undefined && jwksUri !== undefined)
@@ -275,6 +330,13 @@ export const integrationRules = [
         report([...path, 'jwksCa'], 'has no effect without jwksUri');
       if (grants.includes('client') && clientSecretHashes.length === 0 && !hasKeys)
         report([...path, 'grants'], 'client needs clientSecretHashes, jwks, jwksFile or jwksUri');
+      const hasDocuments = clientDocuments.hosts.length > 0;
+      if (grants.includes('code') && redirectUris.length === 0 && !hasDocuments)
+        report([...path, 'grants'], 'code needs redirectUris');
+      if (!grants.includes('code') && hasDocuments)
+        report([...path, 'clientDocuments', 'hosts'], 'has no effect: grants does not include code');
+      if (!grants.includes('code') && redirectUris.length > 0)
+        report([...path, 'redirectUris'], 'has no effect: grants does not include code');
     });
   }),
   crossCheck(['integrations', 'dpop'], ({ integrations, dpop }, report) => {

@@ -52,6 +52,9 @@ export const limitsSection = () =>
             'Authorize/Certificate and client_credentials: per accepted certificate and client_id, otherwise per client address.',
           ),
         device: rate.prefault('10/s').describe('Authorize/Device, per client address.'),
+        par: rate
+          .prefault('50/s')
+          .describe('Pushed authorization requests (oauth2/par), per client address.'),
         revoke: rate
           .prefault('50/s')
           .describe('Revoke/Token: per grant for an authentic token, otherwise per client address.'),

@@ -3,10 +3,12 @@ import type { User } from '../../domain/user.ts';
 import { getIntegrationName } from '../../grants/deps.ts';
 import { confirmDevice, denyDevice, mayConfirm, readApprovalRequest } from '../../grants/device-decision.ts';
 import { addAssertedGroups } from '../../grants/issue.ts';
+import type { FormFields } from '../form.ts';
 import type { PageDeps, PageHandler, PageRequest, PageResponse } from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import { resultPage, reviewPage } from '../views/device-pages.ts';
 import { endedPage, noticePage } from '../views/notice-pages.ts';
+import { decideAuthorization, showAuthorization } from './authorize.ts';
 
 interface Decision {
   readonly user: User;
@@ -36,6 +38,7 @@ async function requireDecision(
 }
 
 export const showReview: PageHandler = async (deps, pageRequest) => {
+  if (deps.transaction !== undefined) return showAuthorization(deps, pageRequest, deps.transaction);
   if (pageRequest.session.ended !== undefined) return { redirect: '/done' };
   const decision = await requireDecision(deps, pageRequest);
   return 'response' in decision ? decision.response : renderReview(deps, pageRequest, decision);
@@ -69,7 +72,10 @@ export async function decide(
   deps: PageDeps,
   pageRequest: PageRequest,
   ended: 'approved' | 'denied',
+  fields: FormFields,
 ): Promise<PageResponse> {
+  if (deps.transaction !== undefined)
+    return decideAuthorization(deps, pageRequest, deps.transaction, ended, fields);
   const { context, session } = pageRequest;
   if (session.identity === undefined) return { page: noticePage(deps, 'rejected') };
   const decision = await requireDecision(deps, pageRequest);

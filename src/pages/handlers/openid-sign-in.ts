@@ -7,6 +7,7 @@ import type { Sealer } from '../../ports/sealer.ts';
 import { createSealedCookie } from '../cookies.ts';
 import type { FormHandler, PageDeps, PageRequest, PageResponse } from '../page-handler.ts';
 import { Session } from '../session.ts';
+import { Transaction } from '../transaction.ts';
 import { getProviderTitle, redirectPage, signInPage } from '../views/device-pages.ts';
 import { noticePage, tooManyAttemptsPage } from '../views/notice-pages.ts';
 import { checkRequestPending, createSignedInSession, getNextPath } from './sign-in.ts';
@@ -22,6 +23,8 @@ const PendingSignIn = z.strictObject({
   verifier: z.string(),
   expires: z.number(),
   session: Session,
+  /** The authorization request that the sign-in is for. */
+  transaction: Transaction.exactOptional(),
 });
 type PendingSignIn = z.output<typeof PendingSignIn>;
 
@@ -46,7 +49,8 @@ export const startOpenIdSignIn: FormHandler = async (deps, pageRequest, fields) 
     provider: provider.name,
     ...checks,
     expires: Math.floor(deps.grantDeps.now()) + PENDING_LIFETIME,
-    session: pageRequest.session,
+    session: withoutSignIn(pageRequest.session),
+    ...(deps.transaction !== undefined && { transaction: deps.transaction }),
   };
   const { title, formatLead } = deps.messages.redirectToProvider;
   const lead = formatLead(getProviderTitle(deps.messages, provider));
@@ -55,6 +59,19 @@ export const startOpenIdSignIn: FormHandler = async (deps, pageRequest, fields) 
     cookies: [deps.pendingSignInCookie.format(pending, PENDING_LIFETIME)],
   };
 };
+
+/** The next sign-in replaces it, and a cookie has at most 4 KiB. */
+function withoutSignIn(session: Session): Session {
+  const {
+    identity: _identity,
+    since: _since,
+    shownAs: _shownAs,
+    profile: _profile,
+    assertedGroups: _groups,
+    ...rest
+  } = session;
+  return rest;
+}
 
 /** The redirect URI. Each authorization request is completed at most once, whatever the result. */
 export async function handleOpenIdCallback(
@@ -68,13 +85,14 @@ export async function handleOpenIdCallback(
 }
 
 async function completeOpenIdSignIn(
-  deps: PageDeps,
+  pageDeps: PageDeps,
   context: RequestContext,
   clientKey: string,
   name: string,
 ): Promise<PageResponse> {
-  const { messages, grantDeps } = deps;
-  const pending = deps.pendingSignInCookie.read(context.request.headers.cookie);
+  const { messages, grantDeps } = pageDeps;
+  const pending = pageDeps.pendingSignInCookie.read(context.request.headers.cookie);
+  const deps = pageDeps.withTransaction(pending?.transaction);
   if (pending === undefined || grantDeps.now() >= pending.expires)
     return { page: noticePage(deps, 'expired') };
   const provider = deps.providers.get(name);
@@ -121,7 +139,7 @@ async function completeOpenIdSignIn(
   // Not a 303: the browser would treat it as cross-site and omit the `Strict` session cookie.
   return {
     session,
-    page: redirectPage(messages, messages.signInComplete, deps.urlFor(getNextPath(session))),
+    page: redirectPage(messages, messages.signInComplete, deps.urlFor(getNextPath(deps, session))),
   };
 }
 

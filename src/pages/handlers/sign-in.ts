@@ -16,6 +16,7 @@ import type {
   PageResponse,
 } from '../page-handler.ts';
 import type { Session } from '../session.ts';
+import { isSignInSufficient } from '../transaction.ts';
 import { signInPage } from '../views/device-pages.ts';
 import { sanitizeText } from '../views/html.ts';
 import { endedPage, tooManyAttemptsPage } from '../views/notice-pages.ts';
@@ -24,23 +25,35 @@ import { getWrongCodes } from './enter-code.ts';
 const MAX_USER_NAME_LENGTH = 256;
 const MAX_PASSWORD_LENGTH = 1_024;
 
-export const getNextPath = ({ goal }: Session): PagePath => NEXT_PATHS[goal ?? 'device'];
+export const getNextPath = ({ transaction }: Pick<PageDeps, 'transaction'>, { goal }: Session): PagePath =>
+  transaction === undefined ? NEXT_PATHS[goal ?? 'device'] : '/review';
 
 const NEXT_PATHS = { device: '/review', grants: '/grants', code: '' } as const;
+
+/** The device request that the sign-in is for. */
+const getDeviceRequest = ({ transaction }: PageDeps, { goal, request }: Session): Session['request'] =>
+  goal === undefined && transaction === undefined ? request : undefined;
+
+/** The request that the sign-in is for, in audit events. */
+function describeRequest({ transaction }: PageDeps, { request }: Session): LogFields {
+  const { id, clientId } = transaction?.request ?? request ?? {};
+  return id === undefined ? {} : { request: id, client: clientId };
+}
 
 /** The response if there is no device request, or it was decided or has expired before the sign-in. */
 export async function checkRequestPending(
   deps: PageDeps,
   { session: { request, goal } }: PageRequest,
 ): Promise<PageResponse | undefined> {
-  if (goal !== undefined) return undefined;
+  if (goal !== undefined || deps.transaction !== undefined) return undefined;
   if (request === undefined) return { redirect: '' };
   const pending = await readApprovalRequest(deps.grantDeps, request.id);
   return pending.ok ? undefined : { page: endedPage(deps, pending.refusal) };
 }
 
 export const showSignIn: PageHandler = async (deps, pageRequest) => {
-  if (pageRequest.session.identity !== undefined) return { redirect: getNextPath(pageRequest.session) };
+  if (isSignInSufficient(deps.transaction, pageRequest.session))
+    return { redirect: getNextPath(deps, pageRequest.session) };
   return (await checkRequestPending(deps, pageRequest)) ?? { page: signInPage(deps, pageRequest) };
 };
 
@@ -57,7 +70,7 @@ export const submitPassword: FormHandler = async (deps, pageRequest, fields) => 
   );
   const wait = await attemptLimits.signInsByAddress.take(clientKey);
   if (wait > 0) return lockOut(deps, pageRequest, wait);
-  const request = session.goal === undefined ? session.request : undefined;
+  const request = getDeviceRequest(deps, session);
 
   return attemptLimits.signInMutex.runExclusive(request?.id ?? userNameDigest, async () => {
     const endedResponse = await checkRequestPending(deps, pageRequest);
@@ -73,12 +86,12 @@ export const submitPassword: FormHandler = async (deps, pageRequest, fields) => 
     if (user !== undefined && !user.disabled) {
       await budget.refund();
       const signedIn = await createSignedInSession(deps, pageRequest, { user, method: 'password' });
-      return { redirect: getNextPath(signedIn), session: signedIn };
+      return { redirect: getNextPath(deps, signedIn), session: signedIn };
     }
 
     context.note({ reason: 'sign_in_failed', ...(request && { clientId: request.clientId }) });
     grantDeps.log.audit('sign_in_failed', {
-      ...(request && { request: request.id, client: request.clientId }),
+      ...((deps.transaction !== undefined || session.goal === undefined) && describeRequest(deps, session)),
       from: context.clientAddress,
       ...(user !== undefined && { identity: user.identity, reason: 'identity_disabled' }),
     });
@@ -168,13 +181,13 @@ export const submitCertificate: FormHandler = async (deps, pageRequest) => {
       method: 'certificate',
       auditFields: { ...certificateFields(certificate), issuer: certificate.issuer },
     });
-    return { redirect: getNextPath(signedIn), session: signedIn };
+    return { redirect: getNextPath(deps, signedIn), session: signedIn };
   }
   const { refusal } = identified;
-  const { request } = session;
-  context.note({ reason: refusal.reason, ...(request && { clientId: request.clientId }) });
+  const { clientId } = deps.transaction?.request ?? session.request ?? {};
+  context.note({ reason: refusal.reason, ...(clientId !== undefined && { clientId }) });
   grantDeps.log.audit('sign_in_failed', {
-    ...(request && { request: request.id, client: request.clientId }),
+    ...describeRequest(deps, session),
     from: context.clientAddress,
     by: 'certificate',
     reason: refusal.reason,
@@ -238,7 +251,7 @@ export async function createSignedInSession(
     name: profile?.name,
     by: method,
     ...auditFields,
-    ...(session.request && { request: session.request.id, client: session.request.clientId }),
+    ...describeRequest(deps, session),
     from: context.clientAddress,
   });
   return signedInSession;
@@ -258,6 +271,7 @@ export const signOut: FormHandler = async (deps, { context, session }) => {
     ...(language !== undefined && { language }),
   };
   await copyWrongCodes(deps, session, newSession);
+  if (deps.transaction !== undefined) return { redirect: '/sign-in', session: newSession };
   if (request === undefined || ended !== undefined || goal !== undefined)
     return { redirect: '', session: newSession };
   return { redirect: '/sign-in', session: { ...newSession, request } };

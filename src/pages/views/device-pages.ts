@@ -17,12 +17,13 @@ export const FORM_TOKEN = 'form_token';
 
 /** `subject`: the grant; forms about a device request take it from the session. */
 export function renderForm(
-  { sessions, urlFor }: PageDeps,
+  deps: PageDeps,
   session: Session,
   path: PagePath,
   content: Markup,
-  subject = getFormSubject(session, path),
+  subject = getFormSubject(deps, session, path),
 ): Markup {
+  const { sessions, urlFor } = deps;
   const token = sessions.createFormToken(session, path, subject);
   return html`<form method="post" action="${urlFor(path)}"><input type="hidden" name="${FORM_TOKEN}" value="${token}">${content}</form>`;
 }
@@ -33,7 +34,8 @@ export const renderSignOut = (deps: PageDeps, session: Session, displayName: str
 ${renderForm(deps, session, '/sign-out', html`<button class="link" type="submit">${label}</button>`)}
 </div>`;
 
-const renderAlert = (text: string): Markup => html`<p class="note bad" role="alert" id="problem">${text}</p>`;
+export const renderAlert = (text: string): Markup =>
+  html`<p class="note bad" role="alert" id="problem">${text}</p>`;
 
 /** `bdi` isolates the direction of a name from the text around it. */
 export const renderName = (text: string): Markup => html`<strong><bdi>${sanitizeText(text)}</bdi></strong>`;
@@ -81,7 +83,8 @@ export function signInPage(deps: PageDeps, { context, session }: PageRequest, st
   const { messages } = deps;
   const { signIn } = messages;
   const { problem } = state;
-  const isDeviceFlow = session.goal === undefined;
+  const isDeviceFlow = session.goal === undefined && deps.transaction === undefined;
+  const lead = deps.transaction === undefined ? SIGN_IN_LEADS[session.goal ?? 'device'] : 'lead';
   const hasPassword = deps.grantDeps.users.supportsPasswords;
   const methods = [
     hasPassword && renderForm(deps, session, '/sign-in', renderPasswordFields(messages, state)),
@@ -106,7 +109,7 @@ export function signInPage(deps: PageDeps, { context, session }: PageRequest, st
     title: problem === undefined ? signIn.title : messages.errorTitle(signIn.title),
     body: html`${isDeviceFlow && renderProgress(messages, 2)}
 <h1>${signIn.title}</h1>
-<p>${signIn[SIGN_IN_LEADS[session.goal ?? 'device']]}</p>
+<p>${signIn[lead]}</p>
 ${problem !== undefined && renderAlert(problem)}
 ${methods.length === 0 ? html`<p class="note">${signIn.none}</p>` : methods.map((method, index) => html`${index === 1 && html`<p class="or">${signIn.or}</p>`}${method}\n`)}
 ${isDeviceFlow && html`<p class="hint"><a class="quiet" href="${deps.urlFor('')}">${messages.enterAnotherCode}</a></p>`}`,
@@ -183,7 +186,7 @@ function renderDeviceName({ device, deviceHint }: Messages['review'], request: D
   return html`<div><dt>${device}</dt><dd><bdi>${name}</bdi><small>${deviceHint}</small></dd></div>\n`;
 }
 
-function describeRefusal({ messages, theme }: PageDeps, refusal: Refusal): string {
+export function describeRefusal({ messages, theme }: PageDeps, refusal: Refusal): string {
   const { notAllowed } = messages;
   const { reason } = refusal;
   if (reason === 'scope_exceeds_access' || reason === 'scope_exceeds_integration') {

@@ -12,17 +12,22 @@ export interface Page {
   readonly allow?: string;
   /** Target of an automatic redirect by the browser. */
   readonly redirectTo?: string;
+  /** Where forms of this page may lead besides this origin: a CSP source. */
+  readonly formAction?: string;
 }
 
-export const createPageHeaders = ({ style, logo }: Theme): Readonly<Record<string, string>> => ({
-  'content-security-policy': [
+const createContentPolicy = ({ style, logo }: Theme, formAction = ''): string =>
+  [
     "default-src 'none'",
     `style-src ${style.source}`,
     ...(logo === undefined ? [] : ['img-src data:']),
-    "form-action 'self'",
+    `form-action 'self'${formAction === '' ? '' : ` ${formAction}`}`,
     "frame-ancestors 'none'",
     "base-uri 'none'",
-  ].join('; '),
+  ].join('; ');
+
+export const createPageHeaders = (theme: Theme): Readonly<Record<string, string>> => ({
+  'content-security-policy': createContentPolicy(theme),
   'x-frame-options': 'DENY',
   'referrer-policy': 'no-referrer',
   'cache-control': 'no-store',
@@ -40,7 +45,7 @@ export const createPageHeaders = ({ style, logo }: Theme): Readonly<Record<strin
 
 interface LayoutOptions {
   readonly messages: Messages;
-  /** Without a query: `?language=` is appended. */
+  /** `language` is appended to its query. */
   readonly currentUrl: string;
 }
 
@@ -76,7 +81,7 @@ ${links.map(({ text, url }) => html`<a href="${url}" rel="noreferrer">${sanitize
   (language) =>
     language === messages.language
       ? html`<b lang="${language}" aria-current="true">${LANGUAGE_NAMES[language].own}</b>`
-      : html`<a href="${currentUrl}?language=${language}" lang="${language}" hreflang="${language}">${LANGUAGE_NAMES[language].own}</a>`,
+      : html`<a href="${currentUrl}${currentUrl.includes('?') ? '&' : '?'}language=${language}" lang="${language}" hreflang="${language}">${LANGUAGE_NAMES[language].own}</a>`,
 )}</nav>
 </footer>`;
 
@@ -108,6 +113,8 @@ export function createPageSender(theme: Theme) {
         'content-type': 'text/html; charset=utf-8',
         ...cookieHeaders(cookies),
       };
+      if (page.formAction !== undefined)
+        headers['content-security-policy'] = createContentPolicy(theme, page.formAction);
       if (retryAfter !== undefined) headers['retry-after'] = String(Math.max(1, Math.ceil(retryAfter)));
       if (allow !== undefined) headers['allow'] = allow;
       send(context, status, headers, renderLayout(layout, theme, page).markup);

@@ -3,12 +3,14 @@ import type { Fault } from '../../ports/fault.ts';
 import type { PageDeps, PagePath } from '../page-handler.ts';
 import { html, type Markup } from './html.ts';
 import type { Page } from './layout.ts';
+import type { Messages } from './messages/english.ts';
 
-type NoticeDeps = Pick<PageDeps, 'messages' | 'urlFor'>;
+type NoticeDeps = Pick<PageDeps, 'messages' | 'urlFor' | 'transaction'>;
 
 interface NoticeOptions {
   readonly status: number;
-  readonly link: { readonly href: string; readonly text: string };
+  /** Undefined: there is nowhere to go but back to the app. */
+  readonly link: { readonly href: string; readonly text: string } | undefined;
   readonly retryAfter?: number;
   readonly allow?: string;
 }
@@ -43,16 +45,16 @@ export function renderNotice(
 <h1>${text.title}</h1>
 <p>${text.lead}</p>
 ${text.small !== undefined && html`<p class="soft">${text.small}</p>`}
-<a class="button second" href="${link.href}">${link.text}</a>`,
+${link !== undefined && html`<a class="button second" href="${link.href}">${link.text}</a>`}`,
   };
 }
 
 export function noticePage(
-  { messages, urlFor }: NoticeDeps,
+  { messages, urlFor, transaction }: NoticeDeps,
   notice: Notice,
   options: Partial<NoticeOptions> = {},
 ): Page {
-  const link = { href: urlFor(''), text: messages.startAgain };
+  const link = transaction === undefined ? { href: urlFor(''), text: messages.startAgain } : undefined;
   return renderNotice(messages[notice], { status: NOTICE_STATUS[notice], link, ...options });
 }
 
@@ -68,9 +70,21 @@ const ENDED_NOTICES: Partial<Record<Refusal['reason'], Notice>> = {
 export const endedPage = (deps: NoticeDeps, { reason }: Pick<Refusal, 'reason'>): Page =>
   noticePage(deps, ENDED_NOTICES[reason] ?? 'withdrawn');
 
+/** For an authorization request that cannot be continued, and whose client must not be told or is not known. */
+export const authorizationNotice = (
+  { messages: { authorization } }: Pick<PageDeps, 'messages'>,
+  notice: keyof Messages['authorization']['notices'],
+  status: number,
+  detail?: string,
+): Page =>
+  renderNotice(
+    { ...authorization.notices[notice], ...(detail !== undefined && { small: detail }) },
+    { status, link: undefined },
+  );
+
 /** `signInUrl`: where signing in lifts the limit. */
 export function tooManyAttemptsPage(
-  { messages, urlFor }: NoticeDeps,
+  { messages, urlFor, transaction }: NoticeDeps,
   seconds: number,
   signInUrl?: string,
 ): Page {
@@ -83,7 +97,7 @@ export function tooManyAttemptsPage(
       retryAfter: seconds,
       link:
         signInUrl === undefined
-          ? { href: urlFor(''), text: messages.tryAgain }
+          ? { href: urlFor(transaction === undefined ? '' : '/sign-in'), text: messages.tryAgain }
           : { href: signInUrl, text: messages.signIn.title },
     },
   );

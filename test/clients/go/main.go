@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -111,6 +112,11 @@ func (supplier) SubjectToken(context.Context, externalaccount.SupplierOptions) (
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	if os.Getenv("FLOW") == "code" {
+		authorizationCode(ctx, "native", "", oauth2.AuthStyleInParams)
+		authorizationCode(ctx, "desktop", secret, oauth2.AuthStyleInHeader)
+		return
+	}
 	var err error
 	keyPEM, err = os.ReadFile(os.Getenv("SIGNING_KEY"))
 	check(err)
@@ -123,6 +129,48 @@ func main() {
 	bearer(ctx)
 	exchange(ctx)
 }
+
+// authorizationCode is a native app: it listens on a loopback port, and the test is the browser of its user.
+func authorizationCode(ctx context.Context, clientID, secret string, style oauth2.AuthStyle) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	config := &oauth2.Config{
+		ClientID: clientID, ClientSecret: secret, Scopes: []string{"files:read"},
+		Endpoint:    oauth2.Endpoint{AuthURL: base + "/authsvc/oauth2/authorize", TokenURL: tokenURL, AuthStyle: style},
+		RedirectURL: "http://" + listener.Addr().String() + "/callback",
+	}
+	received := make(chan url.Values, 1)
+	go http.Serve(listener, http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		received <- request.URL.Query()
+		fmt.Fprint(response, "You can close this window.")
+	}))
+	verifier, state := oauth2.GenerateVerifier(), rand.Text()
+	check(json.NewEncoder(os.Stdout).Encode(map[string]string{
+		"step": "open", "url": config.AuthCodeURL(state, oauth2.S256ChallengeOption(verifier)),
+	}))
+	query := <-received
+	if query.Get("state") != state || query.Get("iss") != base {
+		panic("not the response to this request: " + query.Encode())
+	}
+	exchange := func(verifier string) oauth2.TokenSource {
+		return sourceFunc(func() (*oauth2.Token, error) {
+			return config.Exchange(ctx, query.Get("code"), oauth2.VerifierOption(verifier))
+		})
+	}
+	report(ctx, clientID+": wrong verifier", exchange(oauth2.GenerateVerifier()))
+	token := report(ctx, clientID+": exchange", exchange(verifier))
+	if token == nil {
+		return
+	}
+	expired := &oauth2.Token{RefreshToken: token.RefreshToken, Expiry: time.Now().Add(-time.Minute)}
+	report(ctx, clientID+": refresh", config.TokenSource(ctx, expired))
+	report(ctx, clientID+": second exchange", exchange(verifier))
+	report(ctx, clientID+": after the second exchange", oauth2.StaticTokenSource(token))
+}
+
+type sourceFunc func() (*oauth2.Token, error)
+
+func (source sourceFunc) Token() (*oauth2.Token, error) { return source() }
 
 func clientCredentials(ctx context.Context) {
 	configure := func(style oauth2.AuthStyle, secret string) *clientcredentials.Config {

@@ -5,10 +5,10 @@ import { defineConfig, passthroughImageService } from 'astro/config';
 // Written by tools/site/build.ts.
 const { base, outDir, sidebar } = JSON.parse(readFileSync(new URL('site.json', import.meta.url), 'utf8'));
 
-/** On narrow screens, wide tables scroll, also with the keyboard. */
-const FOCUSABLE_TABLES = `
-for (const table of document.querySelectorAll('.sl-markdown-content table'))
-  if (table.scrollWidth > table.clientWidth) table.tabIndex = 0;
+/** Wide tables and code blocks scroll, also with the keyboard. */
+const SCROLL_WITH_KEYBOARD = `
+for (const element of document.querySelectorAll('.sl-markdown-content :is(table, pre)'))
+  if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
 `;
 
 export default defineConfig({
@@ -24,7 +24,7 @@ export default defineConfig({
       description: 'A reverse proxy that adds OAuth to an existing REST API',
       sidebar,
       customCss: ['./src/site.css'],
-      head: [{ tag: 'script', attrs: { type: 'module' }, content: FOCUSABLE_TABLES }],
+      head: [{ tag: 'script', attrs: { type: 'module' }, content: SCROLL_WITH_KEYBOARD }],
       components: {
         ThemeProvider: './src/components/SystemTheme.astro',
         ThemeSelect: './src/components/NoThemeSelect.astro',

@@ -70,6 +70,34 @@ export const englishMessages = {
     notYou: 'Not you? Sign out',
   },
 
+  /** Apps that redirected the user here. */
+  authorization: {
+    redirecting: { title: 'Redirecting…', lead: 'You are being redirected to sign in.' },
+    returnsTo: 'Returns to',
+    /** Of an app that the administrator has not registered. */
+    address: 'Address of the app',
+    formatClaimedName: (name: string): string => `calls itself “${name}” and is not registered here.`,
+    unregistered: 'is not registered here.',
+    loopback: 'an app on this computer',
+    formatApp: (scheme: string): string => `the app ${scheme} on this device`,
+    warning:
+      'Approve only if you opened this page from the app yourself just now. If someone sent you a link, deny it.',
+    notices: {
+      invalid: {
+        title: 'Invalid request',
+        lead: 'The app sent a request that can’t be processed. Nothing was approved. If it happens again, contact the developer of the app.',
+      },
+      expired: {
+        title: 'Request expired',
+        lead: 'This request is too old, or was started in another browser. Nothing was approved. Return to the app and start again.',
+      },
+      decided: {
+        title: 'Already answered',
+        lead: 'This request has already been approved or denied. Return to the app. If it is still waiting, start again there.',
+      },
+    },
+  },
+
   notAllowed: {
     title: 'You can’t approve this request',
     integration: 'You don’t have access to this app. If you need it, contact your administrator.',
@@ -100,6 +128,7 @@ export const englishMessages = {
       certificate: 'Granted with your certificate',
       exchange: 'Granted with a token of your identity provider',
       client: 'Granted to the app itself',
+      code: 'Approved in the browser',
     },
     created: 'Granted',
     lastUsed: 'Last used',

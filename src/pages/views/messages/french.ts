@@ -74,6 +74,33 @@ export const frenchMessages: Messages = {
     notYou: 'Ce n’est pas vous\u202f? Se déconnecter',
   },
 
+  authorization: {
+    redirecting: { title: 'Redirection…', lead: 'Vous allez être redirigé vers la page de connexion.' },
+    returnsTo: 'Retour vers',
+    address: 'Adresse de l’application',
+    formatClaimedName: (name) =>
+      `se présente sous le nom «\u00a0${name}\u00a0» et n’est pas enregistrée ici.`,
+    unregistered: 'n’est pas enregistrée ici.',
+    loopback: 'une application sur cet ordinateur',
+    formatApp: (scheme) => `l’application ${scheme} sur cet appareil`,
+    warning:
+      'N’approuvez que si vous venez d’ouvrir cette page vous-même depuis l’application. Si quelqu’un vous a envoyé un lien, refusez.',
+    notices: {
+      invalid: {
+        title: 'Demande non valide',
+        lead: 'La demande de l’application ne peut pas être traitée. Rien n’a été approuvé. Si le problème se reproduit, contactez le développeur de l’application.',
+      },
+      expired: {
+        title: 'Demande expirée',
+        lead: 'Cette demande est trop ancienne ou a été lancée dans un autre navigateur. Rien n’a été approuvé. Revenez à l’application et recommencez.',
+      },
+      decided: {
+        title: 'Demande déjà traitée',
+        lead: 'Cette demande a déjà été approuvée ou refusée. Revenez à l’application. Si elle attend toujours, recommencez depuis celle-ci.',
+      },
+    },
+  },
+
   notAllowed: {
     title: 'Vous ne pouvez pas approuver cette demande',
     integration:
@@ -107,6 +134,7 @@ export const frenchMessages: Messages = {
     may: 'Autorisations\u00a0:',
     by: {
       device: 'Approuvé dans le navigateur',
+      code: 'Approuvé dans le navigateur',
       certificate: 'Accordé avec votre certificat',
       exchange: 'Accordé avec un jeton de votre fournisseur d’identité',
       client: 'Accordé à l’application elle-même',

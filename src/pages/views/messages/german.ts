@@ -72,6 +72,32 @@ export const germanMessages: Messages = {
     notYou: 'Nicht Sie? Abmelden',
   },
 
+  authorization: {
+    redirecting: { title: 'Weiterleitung …', lead: 'Sie werden zur Anmeldung weitergeleitet.' },
+    returnsTo: 'Zurück zu',
+    address: 'Adresse der Anwendung',
+    formatClaimedName: (name) => `nennt sich „${name}“ und ist hier nicht registriert.`,
+    unregistered: 'ist hier nicht registriert.',
+    loopback: 'einer Anwendung auf diesem Computer',
+    formatApp: (scheme) => `der Anwendung ${scheme} auf diesem Gerät`,
+    warning:
+      'Genehmigen Sie nur, wenn Sie diese Seite gerade selbst aus der Anwendung geöffnet haben. Hat Ihnen jemand einen Link geschickt, lehnen Sie ab.',
+    notices: {
+      invalid: {
+        title: 'Ungültige Anfrage',
+        lead: 'Die Anfrage der Anwendung kann nicht verarbeitet werden. Es wurde nichts genehmigt. Wenden Sie sich an den Entwickler der Anwendung, wenn es erneut geschieht.',
+      },
+      expired: {
+        title: 'Anfrage abgelaufen',
+        lead: 'Diese Anfrage ist zu alt oder wurde in einem anderen Browser begonnen. Es wurde nichts genehmigt. Kehren Sie zur Anwendung zurück, und beginnen Sie von vorn.',
+      },
+      decided: {
+        title: 'Bereits beantwortet',
+        lead: 'Diese Anfrage wurde bereits genehmigt oder abgelehnt. Kehren Sie zur Anwendung zurück. Wartet sie noch, beginnen Sie dort von vorn.',
+      },
+    },
+  },
+
   notAllowed: {
     title: 'Sie können diese Anfrage nicht genehmigen',
     integration:
@@ -107,6 +133,7 @@ export const germanMessages: Messages = {
       certificate: 'Mit Ihrem Zertifikat erteilt',
       exchange: 'Mit einem Token Ihres Identitätsanbieters erteilt',
       client: 'Der Anwendung selbst erteilt',
+      code: 'Im Browser genehmigt',
     },
     created: 'Erteilt',
     lastUsed: 'Zuletzt verwendet',

@@ -72,6 +72,32 @@ export const spanishMessages: Messages = {
     notYou: '¿No es usted? Cerrar sesión',
   },
 
+  authorization: {
+    redirecting: { title: 'Redirigiendo…', lead: 'Se le está redirigiendo para iniciar sesión.' },
+    returnsTo: 'Vuelve a',
+    address: 'Dirección de la aplicación',
+    formatClaimedName: (name) => `se presenta como «${name}» y no está registrada aquí.`,
+    unregistered: 'no está registrada aquí.',
+    loopback: 'una aplicación en este equipo',
+    formatApp: (scheme) => `la aplicación ${scheme} en este dispositivo`,
+    warning:
+      'Apruebe solo si acaba de abrir esta página usted mismo desde la aplicación. Si alguien le envió un enlace, rechácela.',
+    notices: {
+      invalid: {
+        title: 'Solicitud no válida',
+        lead: 'La solicitud de la aplicación no se puede procesar. No se ha aprobado nada. Si vuelve a ocurrir, póngase en contacto con el desarrollador de la aplicación.',
+      },
+      expired: {
+        title: 'Solicitud caducada',
+        lead: 'Esta solicitud es demasiado antigua o se inició en otro navegador. No se ha aprobado nada. Vuelva a la aplicación y empiece de nuevo.',
+      },
+      decided: {
+        title: 'Solicitud ya respondida',
+        lead: 'Esta solicitud ya se aprobó o se rechazó. Vuelva a la aplicación. Si sigue esperando, empiece de nuevo desde ella.',
+      },
+    },
+  },
+
   notAllowed: {
     title: 'No puede aprobar esta solicitud',
     integration:
@@ -104,6 +130,7 @@ export const spanishMessages: Messages = {
     may: 'Permisos:',
     by: {
       device: 'Aprobado en el navegador',
+      code: 'Aprobado en el navegador',
       certificate: 'Concedido con su certificado',
       exchange: 'Concedido con un token de su proveedor de identidad',
       client: 'Concedido a la propia aplicación',

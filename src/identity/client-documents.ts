@@ -1,0 +1,120 @@
+import { isIP } from 'node:net';
+import { type ClientDocument, parseClientDocument, parseClientIdUrl } from '../domain/client-document.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import { IDENTITY_ENCODING, readResponseText } from '../http/read-response.ts';
+import { createBoundedCache } from '../lib/bounded-cache.ts';
+import { createHttpClient, type HttpClient, type HttpResponse } from '../lib/http-client.ts';
+import { isPublicAddress, lookupPublicAddress } from '../lib/public-address.ts';
+import { parseStrictJson } from '../lib/strict-json.ts';
+import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
+import { Fault } from '../ports/fault.ts';
+
+export interface ClientDocumentOptions {
+  /** Documents of hosts with private addresses are read too. */
+  readonly privateAddresses: boolean;
+  /** PEM. Omitted: the CAs of the runtime. */
+  readonly ca?: string | Buffer | undefined;
+  readonly now: () => Epoch;
+}
+
+export interface ClientDocuments {
+  readonly read: (clientId: string) => ReturnType<ClientDocumentReader['read']>;
+  close(): Promise<void>;
+}
+
+const TIMEOUT_MS = 5_000;
+const MAX_BYTES = 16 * 1_024;
+const MAX_CONCURRENT = 8;
+const MAX_CACHED = 1_000;
+/** Seconds for which a document is used, within the limits of its `Cache-Control`. */
+const LIFETIME = { min: 60, default: 300, max: 86_400 };
+/** Seconds until a document that could not be read is read again. */
+const RETRY_AFTER = 10;
+
+type Result = ClientDocument | { readonly problem: string };
+
+/**
+ * Reads client metadata from URLs that clients name, so the request itself must be harmless: https, public addresses only, no
+ * redirects, no credentials, limits on time, size and number. The caller has checked that the host is allowed.
+ */
+export function createClientDocuments(options: ClientDocumentOptions): ClientDocuments {
+  const { privateAddresses, ca, now } = options;
+  const client = createHttpClient({
+    timeoutMs: TIMEOUT_MS,
+    ca,
+    maxConnections: 2,
+    ...(!privateAddresses && { lookup: lookupPublicAddress }),
+  });
+  const cache = createBoundedCache<string, { readonly result: Result; readonly until: Epoch }>(MAX_CACHED);
+  const pending = new Map<string, Promise<Result>>();
+
+  const fetchAndCache = async (clientId: string, url: URL): Promise<Result> => {
+    const { result, lifetime } = await fetchDocument(client, clientId, url);
+    cache.set(clientId, { result, until: now() + lifetime });
+    return result;
+  };
+
+  return {
+    async read(clientId) {
+      const cached = cache.get(clientId);
+      if (cached !== undefined && now() < cached.until) return cached.result;
+      const url = parseClientIdUrl(clientId);
+      if (url === undefined) return { problem: 'it is not the URL of a document' };
+      // A connection to an address, unlike one to a name, does not look it up.
+      const address = url.hostname.replace(/^\[|\]$/g, '');
+      if (!privateAddresses && isIP(address) !== 0 && !isPublicAddress(address))
+        return { problem: 'the host has an address that is not public' };
+      const running = pending.get(clientId);
+      if (running !== undefined) return running;
+      if (pending.size >= MAX_CONCURRENT)
+        throw new Fault('overloaded', 'too many client metadata documents are being read');
+      const reading = fetchAndCache(clientId, url).finally(() => pending.delete(clientId));
+      pending.set(clientId, reading);
+      return reading;
+    },
+    close: () => client.destroy(),
+  };
+}
+
+async function fetchDocument(
+  client: Pick<HttpClient, 'send'>,
+  clientId: string,
+  url: URL,
+): Promise<{ readonly result: Result; readonly lifetime: number }> {
+  const fail = (problem: string) => ({ result: { problem }, lifetime: RETRY_AFTER });
+  try {
+    const response = await client.send(url, {
+      headers: { ...IDENTITY_ENCODING, accept: 'application/json' },
+    });
+    const problem = findResponseProblem(response);
+    const text = await readResponseText(response, problem === undefined ? MAX_BYTES : 0).catch(
+      (error: unknown) => {
+        if (problem === undefined) throw error;
+        return '';
+      },
+    );
+    if (problem !== undefined) return fail(problem);
+    const parsed = parseClientDocument(clientId, parseStrictJson(text));
+    return parsed.ok ? { result: parsed.document, lifetime: readLifetime(response) } : fail(parsed.problem);
+  } catch (error) {
+    return fail(error instanceof Error ? error.message : 'it cannot be read');
+  }
+}
+
+/** Redirects are not followed: they could lead to another host. */
+function findResponseProblem({ status, headers }: HttpResponse): string | undefined {
+  if (status !== 200) return `the host responded with ${status}`;
+  const [type = ''] = String(headers['content-type'] ?? '').split(';');
+  return /^application\/(?:[a-z0-9.-]+\+)?json$/i.test(type.trim())
+    ? undefined
+    : 'its content type is not application/json';
+}
+
+function readLifetime({ headers }: HttpResponse): number {
+  const [, maxAge] =
+    /(?:^|[\s,])max-age=([0-9]{1,9})(?:[\s,]|$)/i.exec(String(headers['cache-control'] ?? '')) ?? [];
+  return Math.min(
+    LIFETIME.max,
+    Math.max(LIFETIME.min, maxAge === undefined ? LIFETIME.default : Number(maxAge)),
+  );
+}

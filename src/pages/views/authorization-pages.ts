@@ -1,0 +1,86 @@
+import { describeRedirectUri, getFormActionSource } from '../../domain/redirect-uri.ts';
+import type { Refusal } from '../../domain/refusal.ts';
+import { formatScope, type Scope } from '../../domain/scope.ts';
+import { type PageDeps, SCOPE_FIELD } from '../page-handler.ts';
+import type { Session } from '../session.ts';
+import type { Transaction } from '../transaction.ts';
+import { describeRefusal, renderAlert, renderForm, renderName, renderSignOut } from './device-pages.ts';
+import { html, type Markup, sanitizeText } from './html.ts';
+import type { Page } from './layout.ts';
+import type { Messages } from './messages/english.ts';
+import { describeScope } from './scope-text.ts';
+
+interface AuthorizationView {
+  readonly transaction: Transaction;
+  /** Of an app that is not registered: the host of its address, never only what it calls itself. */
+  readonly integrationName: string;
+  readonly isRegistered: boolean;
+  readonly displayName: string;
+  /** What the user would approve, or why they cannot. */
+  readonly approvable: { readonly scope: Scope; readonly text: string } | { readonly refusal: Refusal };
+  readonly status: number;
+}
+
+/** Asks the user to approve an app that redirected them. */
+export function authorizationPage(deps: PageDeps, session: Session, view: AuthorizationView): Page {
+  const { messages } = deps;
+  const { review } = messages;
+  const { transaction, approvable } = view;
+  const { redirectUri } = transaction.request;
+  const refusalText = 'refusal' in approvable ? describeRefusal(deps, approvable.refusal) : undefined;
+  const title = refusalText === undefined ? review.title : messages.notAllowed.title;
+  return {
+    status: view.status,
+    title,
+    formAction: getFormActionSource(redirectUri),
+    body: html`<h1>${title}</h1>
+<p>${renderName(view.integrationName)}${review.requestsAccess}</p>
+${view.isRegistered ? undefined : renderUnregistered(deps, view)}
+${refusalText !== undefined && renderAlert(refusalText)}
+${'scope' in approvable && renderScope(deps, approvable.scope)}
+<dl>
+${!view.isRegistered && html`<div><dt>${messages.authorization.address}</dt><dd><bdi>${sanitizeText(transaction.request.clientId, 256)}</bdi></dd></div>`}
+<div><dt>${messages.authorization.returnsTo}</dt><dd><bdi>${describeReturn(messages, redirectUri)}</bdi></dd></div>
+</dl>
+${refusalText === undefined && html`<p class="note">${messages.authorization.warning}</p>`}
+<div class="choice">
+${'text' in approvable && renderApprove(deps, session, transaction, approvable.text)}
+${renderForm(deps, session, '/deny', html`<button class="second" type="submit">${review.deny}</button>`)}
+</div>
+${renderSignOut(deps, session, view.displayName, review.notYou)}`,
+  };
+}
+
+function renderUnregistered(
+  { messages: { authorization } }: PageDeps,
+  { integrationName, transaction }: AuthorizationView,
+): Markup {
+  const claimedName = sanitizeText(transaction.request.claimedName ?? '', 60);
+  const text = claimedName === '' ? authorization.unregistered : authorization.formatClaimedName(claimedName);
+  return html`<p class="note">${renderName(integrationName)} ${text}</p>`;
+}
+
+const renderScope = (
+  { messages, theme }: PageDeps,
+  scope: Scope,
+): Markup => html`<h2>${messages.review.may}</h2>
+<ul>
+${describeScope(scope, messages, theme.permissions).map((sentence) => html`<li>${sentence}</li>\n`)}</ul>
+<details><summary>${messages.review.technical}</summary><code>${formatScope(scope)}</code></details>`;
+
+const renderApprove = (deps: PageDeps, session: Session, { request }: Transaction, scope: string): Markup =>
+  renderForm(
+    deps,
+    session,
+    '/approve',
+    html`<input type="hidden" name="${SCOPE_FIELD}" value="${scope}"><button type="submit">${deps.messages.review.approve}</button>`,
+    `${request.id}\n${scope}`,
+  );
+
+function describeReturn({ authorization }: Messages, redirectUri: string): string {
+  const target = describeRedirectUri(redirectUri);
+  if (target.kind === 'web') return target.host;
+  return target.kind === 'loopback'
+    ? authorization.loopback
+    : authorization.formatApp(sanitizeText(target.scheme, 100));
+}

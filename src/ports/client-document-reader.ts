@@ -1,0 +1,7 @@
+import type { ClientDocument } from '../domain/client-document.ts';
+
+/** Reads the metadata of clients whose ids are URLs. */
+export interface ClientDocumentReader {
+  /** `templateId`: the integration that accepts it. `problem`: for operators only. Throws a `Fault` if too many are being read. */
+  read(clientId: string, templateId: string): Promise<ClientDocument | { readonly problem: string }>;
+}

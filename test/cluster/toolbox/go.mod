@@ -1,0 +1,3 @@
+module gatehouse/test/cluster/toolbox
+
+go 1.26
