@@ -128,10 +128,9 @@ function makeRepeatable({ gateway: { clock } }: PagesHarness): { readonly startD
 const CONSOLE_SHAPES = [
   { shape: 'light', options: { viewport: { width: 1_100, height: 860 }, colorScheme: 'light' } },
   { shape: 'dark', options: { viewport: { width: 1_100, height: 860 }, colorScheme: 'dark' } },
-  { shape: 'phone', options: { viewport: { width: 360, height: 740 }, colorScheme: 'light' } },
 ] as const;
 const DOCUMENTED_CONSOLE: Readonly<Record<string, readonly string[]>> = {
-  overview: ['light', 'dark', 'phone'],
+  overview: ['light', 'dark'],
   grants: ['light', 'dark'],
   refusal: ['light', 'dark'],
 };

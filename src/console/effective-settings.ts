@@ -57,7 +57,8 @@ const SECRET_NAME = /(?:secret|password|passphrase|token|hash|hashes|key)$/i;
 function isHidden(value: unknown, setting: KnownSetting | undefined, path: SettingPath): boolean {
   // Entries of a list have the name of the list.
   const name = path.findLast((segment) => typeof segment === 'string') ?? '';
-  const isFile = setting?.expected?.startsWith('a path') === true;
+  const { expected: kind = '' } = setting ?? {};
+  const isFile = kind.startsWith('a path');
   const isText = typeof value === 'string' || Array.isArray(value);
   return isText && !isFile && SECRET_NAME.test(name);
 }

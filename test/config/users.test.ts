@@ -56,7 +56,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     /"a-2" is neither a braced GUID, nor a hex string, nor the id of a user/,
   ],
   ['pages: { accent: blue }', 'pages.accent', /such as #1d5bb8/],
-  ['pages: { language: fr }', 'pages.language', /en|de/],
+  ['pages: { language: it }', 'pages.language', /en, de, es or fr|"en".*"fr"/],
   ['pages: { links: [{ text: Help, url: "javascript:alert(1)" }] }', 'pages.links[0].url', /must be an http/],
   ['pages: { links: [{ text: {}, url: "https://a" }] }', 'pages.links[0].text', /must have a text/],
   ['pages: { permissions: { "reports:read,write": x } }', 'pages.permissions', /it must be a resource/],
