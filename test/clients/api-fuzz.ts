@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { APP } from '../support/code-client.ts';
 import { createForeignKey, formatKeySet } from '../support/foreign-issuer.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { installPythonTools, runPython } from './python.ts';
@@ -38,6 +39,7 @@ export const fuzzApi = (examples: number, ...callers: readonly Caller[]): object
         (settings) => ({
           ...settings,
           trustedProxies: ['127.0.0.1'],
+          integrations: [...(settings.integrations ?? []), APP],
           introspection: { requires: 'files:read', access: [{ groups: ['operators'] }] },
           trustedIssuers: {
             corp: {
