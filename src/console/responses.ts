@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { DOCUMENT_HEADERS } from '../http/document-headers.ts';
 
 const SECURITY_HEADERS = {
   'content-security-policy': [
@@ -10,17 +11,7 @@ const SECURITY_HEADERS = {
     "frame-ancestors 'none'",
     "base-uri 'none'",
   ].join('; '),
-  'x-frame-options': 'DENY',
-  'referrer-policy': 'no-referrer',
-  'cache-control': 'no-store',
-  pragma: 'no-cache',
-  'x-content-type-options': 'nosniff',
-  'x-robots-tag': 'noindex, nofollow',
-  'cross-origin-opener-policy': 'same-origin',
-  'cross-origin-embedder-policy': 'require-corp',
-  'cross-origin-resource-policy': 'same-origin',
-  'origin-agent-cluster': '?1',
-  'permissions-policy': 'camera=(), geolocation=(), microphone=(), payment=(), usb=()',
+  ...DOCUMENT_HEADERS,
 } as const;
 
 export interface ConsoleReply {

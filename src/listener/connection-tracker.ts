@@ -136,7 +136,7 @@ export class ConnectionTracker {
     return this.#sockets.size;
   }
 
-  /** From now on each response closes its connection (RFC 9112 §9.6), and HTTP/2 clients are told to use another one. */
+  /** From now on each response closes its connection (RFC 9112 §9.6), and HTTP/2 clients get GOAWAY. */
   announceClose(): void {
     if (this.#phase !== 'open') return;
     this.#phase = 'announced';

@@ -1,4 +1,5 @@
 import { expect } from 'vitest';
+import type { Figures } from '../support/figures.ts';
 import type { Reply } from '../support/https-client.ts';
 import { until } from '../support/serve-process.ts';
 import { type Caller, type Fleet, isTemporary } from './fleet.ts';
@@ -25,8 +26,12 @@ export interface AcknowledgedWrites {
   readonly lost: readonly string[];
   /** Runs `disturb` while the clients work. Returns the grants made meanwhile. */
   during(disturb: () => Promise<void>): Promise<readonly ClientState[]>;
+  /** Waits, while the clients work, until this many more operations are acknowledged. */
+  untilMore(operations: number): Promise<void>;
   /** Every acknowledged grant is as it was acknowledged, on every replica. */
   check(states: readonly ClientState[], when: string): Promise<void>;
+  /** For `recordFigures`. */
+  describe(): Figures;
   /** Grants revoked in any round are still revoked. */
   checkRevoked(): Promise<void>;
 }
@@ -92,6 +97,11 @@ export function createAcknowledgedWrites(
       all.push(...states);
       return states;
     },
+    async untilMore(operations) {
+      const countAcknowledged = (): number => total.grants + total.rotations + total.revocations;
+      const wanted = countAcknowledged() + operations;
+      await until('more writes are acknowledged', () => countAcknowledged() >= wanted, 120);
+    },
     async check(states, when) {
       await runConcurrently(states, 8, async (state) => {
         const statuses = await Promise.all(
@@ -114,6 +124,13 @@ export function createAcknowledgedWrites(
       expect(lost).toEqual([]);
       expect(wronglyRefused).toEqual([]);
     },
+    describe: () => ({
+      'grants acknowledged': total.grants,
+      'rotations acknowledged': total.rotations,
+      'revocations acknowledged': total.revocations,
+      'refused as temporary': total.refused,
+      'acknowledged and lost': lost.length,
+    }),
     async checkRevoked() {
       await runConcurrently(all, 8, async ({ state, accessToken }) => {
         if (state !== 'revoked') return;

@@ -60,12 +60,8 @@ export function testPromotion({ rounds, clients, revocations }: Promotions): voi
     recordFigures('promotions', {
       seed: SEED,
       'partitions and promotions': rounds,
-      'grants acknowledged': total.grants,
-      'rotations acknowledged': total.rotations,
-      'revocations acknowledged': total.revocations,
-      'refused as temporary': total.refused,
+      ...writes.describe(),
       'rolled forward': fleet.countAudits('refresh_rolled_forward'),
-      'acknowledged and lost': writes.lost.length,
     });
   }, 2_700_000);
 }

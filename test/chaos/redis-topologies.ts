@@ -6,7 +6,7 @@ import { recordFigures } from '../support/figures.ts';
 import { startRedisSentinels } from '../support/redis-sentinels.ts';
 import { type RedisServer, startRedis, startRedisCluster } from '../support/redis-server.ts';
 import { until } from '../support/until.ts';
-import { createAcknowledgedWrites, type WriteCounts } from './acknowledged-writes.ts';
+import { createAcknowledgedWrites } from './acknowledged-writes.ts';
 import { startFleet } from './fleet.ts';
 import { randomFrom, SEED } from './support.ts';
 
@@ -18,9 +18,6 @@ export interface TopologyChanges {
   /** Operations that are acknowledged before and after each change, while the clients work. */
   readonly operations: number;
 }
-
-const countAcknowledged = ({ grants, rotations, revocations }: WriteCounts): number =>
-  grants + rotations + revocations;
 
 /** Every second round the primary is killed first. */
 export function testSentinelFailovers({ rounds, clients, operations }: TopologyChanges): void {
@@ -53,14 +50,10 @@ export function testSentinelFailovers({ rounds, clients, operations }: TopologyC
     onTestFinished(() => fleet.close());
 
     const writes = createAcknowledgedWrites(fleet, { clients, random: randomFrom(SEED) });
-    const untilMore = async (): Promise<void> => {
-      const wanted = countAcknowledged(writes.total) + operations;
-      await until('more writes are acknowledged', () => countAcknowledged(writes.total) >= wanted, 120);
-    };
     let kills = 0;
     for (let round = 0; round < rounds; round += 1) {
       const states = await writes.during(async () => {
-        await untilMore();
+        await writes.untilMore(operations);
         const before = primary;
         const isKilled = round % 2 === 1;
         if (isKilled) await before.kill();
@@ -71,7 +64,7 @@ export function testSentinelFailovers({ rounds, clients, operations }: TopologyC
           await before.stop();
           await start(replicate(primary), before.port);
         }
-        await untilMore();
+        await writes.untilMore(operations);
       });
       await sentinels.untilReplicas(2);
       await fleet.allReady();
@@ -82,11 +75,7 @@ export function testSentinelFailovers({ rounds, clients, operations }: TopologyC
       seed: SEED,
       failovers: rounds,
       'of these after a kill of the primary': kills,
-      'grants acknowledged': writes.total.grants,
-      'rotations acknowledged': writes.total.rotations,
-      'revocations acknowledged': writes.total.revocations,
-      'refused as temporary': writes.total.refused,
-      'acknowledged and lost': writes.lost.length,
+      ...writes.describe(),
     });
   }, 1_800_000);
 }
@@ -141,16 +130,12 @@ export function testReshardings({ rounds, clients, operations }: TopologyChanges
     };
 
     const writes = createAcknowledgedWrites(fleet, { clients, random: randomFrom(SEED) });
-    const untilMore = async (): Promise<void> => {
-      const wanted = countAcknowledged(writes.total) + operations;
-      await until('more writes are acknowledged', () => countAcknowledged(writes.total) >= wanted, 120);
-    };
     let movedSlots = 0;
     for (let round = 0; round < rounds; round += 1) {
       const states = await writes.during(async () => {
-        await untilMore();
+        await writes.untilMore(operations);
         movedSlots += await reshard(round);
-        await untilMore();
+        await writes.untilMore(operations);
       });
       await fleet.allReady();
       await writes.check(states, `round ${round}`);
@@ -161,11 +146,7 @@ export function testReshardings({ rounds, clients, operations }: TopologyChanges
       seed: SEED,
       reshardings: rounds,
       'slots moved': movedSlots,
-      'grants acknowledged': writes.total.grants,
-      'rotations acknowledged': writes.total.rotations,
-      'revocations acknowledged': writes.total.revocations,
-      'refused as temporary': writes.total.refused,
-      'acknowledged and lost': writes.lost.length,
+      ...writes.describe(),
     });
   }, 1_800_000);
 }

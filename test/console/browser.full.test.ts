@@ -76,3 +76,23 @@ test('a script that got into a page does not run', async () => {
   expect(await page.title()).toBe('Refusals – gatehouse console');
   expect(window.consoleErrors.splice(0).join(' ')).toContain('Content Security Policy');
 });
+
+test('figures refresh by themselves until they are paused', async () => {
+  await signInWithBrowser(harness, page);
+  const state = page.locator('#refresh-state');
+  expect(await state.textContent()).toBe('Refreshed every 5 seconds');
+  const response = page.waitForResponse(/\/console\/figures/);
+  await response;
+  await page.getByRole('button', { name: 'Pause' }).click();
+  expect(await state.textContent()).toBe('Paused');
+  expect(await page.getByRole('heading', { name: 'Upstreams' }).count()).toBe(1);
+  expect(await axeViolations(page)).toEqual([]);
+  expect(window.consoleErrors).toEqual([]);
+});
+
+test('an operator whose token was replaced is asked to sign in again', async () => {
+  await signInWithBrowser(harness, page);
+  await window.context.clearCookies();
+  await page.getByLabel('Admin token').waitFor();
+  expect(window.consoleErrors).toEqual([]);
+});

@@ -11,13 +11,13 @@ let gateway: TestGateway;
 let ca: IssuedCertificate;
 let operator: IssuedCertificate;
 let viewer: IssuedCertificate;
-let stranger: IssuedCertificate;
+let unrelated: IssuedCertificate;
 const agents: Agent[] = [];
 
 beforeAll(async () => {
   ca = await createCa();
   const other = await createCa();
-  [operator, viewer, stranger] = await Promise.all([
+  [operator, viewer, unrelated] = await Promise.all([
     issue(ca, { commonName: 'olivia' }),
     issue(ca, { commonName: 'victor' }),
     issue(other, { commonName: 'olivia' }),
@@ -73,7 +73,7 @@ test('a certificate of the client CA signs in without a token, with a Secure __H
 
 test('presenting a certificate alone opens no page, and a certificate of another CA does not sign in', async () => {
   expect((await browse(operator).get('/console')).status).toBe(303);
-  const browser = browse(stranger);
+  const browser = browse(unrelated);
   const { text } = await browser.open('/console');
   expect(text).not.toContain('Sign in with this certificate');
 });
@@ -83,9 +83,9 @@ test('the cookie of a certificate session is worthless without that certificate'
   await browser.open('/console');
   await browser.submit('/console/certificate');
   expect((await browser.get('/console')).status).toBe(200);
-  for (const thief of [browse(), browse(stranger), browse(viewer)]) {
-    thief.cookie = browser.cookie;
-    expect((await thief.get('/console')).status).toBe(303);
+  for (const other of [browse(), browse(unrelated), browse(viewer)]) {
+    other.cookie = browser.cookie;
+    expect((await other.get('/console')).status).toBe(303);
   }
 });
 

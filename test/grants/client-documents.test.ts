@@ -8,7 +8,7 @@ import { createOAuthClient, getAccessToken, refusal } from '../support/oauth-cli
 import { issueServer } from '../support/pki.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** Clients that nobody registered: their id is the URL of a document. */
+/** Clients that are not registered: their id is the URL of a document. */
 let gateway: TestGateway;
 let server: Server;
 let host = '';

@@ -43,7 +43,7 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
     command: [...FULL, 'test/chaos/kill-nine.full.test.ts'],
     env: { KILLS: '200' },
     notPromised:
-      'Requests in flight at the kill fail. A lost power supply also needs a disk that flushes when told to.',
+      'Requests in flight at the kill fail. After a power failure, this also depends on a disk that really flushes.',
   },
   {
     id: 'kills-redis',

@@ -1,4 +1,5 @@
 import { LANGUAGE_NAMES, LANGUAGES, localize } from '../../domain/language.ts';
+import { DOCUMENT_HEADERS } from '../../http/document-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { html, type Markup, sanitizeText } from './html.ts';
 import type { Messages } from './messages/english.ts';
@@ -28,19 +29,7 @@ const createContentPolicy = ({ style, logo }: Theme, formAction = ''): string =>
 
 export const createPageHeaders = (theme: Theme): Readonly<Record<string, string>> => ({
   'content-security-policy': createContentPolicy(theme),
-  'x-frame-options': 'DENY',
-  'referrer-policy': 'no-referrer',
-  'cache-control': 'no-store',
-  pragma: 'no-cache',
-  'x-content-type-options': 'nosniff',
-  'x-robots-tag': 'noindex, nofollow',
-  // COOP with COEP does not match COOP alone (HTML, "matching cross-origin opener policies"): a document of the API on
-  // the same origin that sends only COOP cannot script the pages.
-  'cross-origin-opener-policy': 'same-origin',
-  'cross-origin-embedder-policy': 'require-corp',
-  'cross-origin-resource-policy': 'same-origin',
-  'origin-agent-cluster': '?1',
-  'permissions-policy': 'camera=(), geolocation=(), microphone=(), payment=(), usb=()',
+  ...DOCUMENT_HEADERS,
 });
 
 interface LayoutOptions {

@@ -70,7 +70,7 @@ const ENDED_NOTICES: Partial<Record<Refusal['reason'], Notice>> = {
 export const endedPage = (deps: NoticeDeps, { reason }: Pick<Refusal, 'reason'>): Page =>
   noticePage(deps, ENDED_NOTICES[reason] ?? 'withdrawn');
 
-/** For an authorization request that cannot be continued, and whose client must not be told or is not known. */
+/** For an authorization request that cannot be continued, and whose client is unknown or must not learn of it. */
 export const authorizationNotice = (
   { messages: { authorization } }: Pick<PageDeps, 'messages'>,
   notice: keyof Messages['authorization']['notices'],
