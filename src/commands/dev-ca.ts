@@ -1,18 +1,26 @@
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { createPrivateKey, randomBytes, X509Certificate } from 'node:crypto';
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { isIP } from 'node:net';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
+import { loadSettings } from '../config/load.ts';
 import { type Command, type CommandContext, CommandError, EXIT, UsageError, writeJson } from './command.ts';
+import { createCrl } from './pki/crl.ts';
 import { createAuthority, createClient, createServer, LOOPBACK_HOSTS, type PemPair } from './pki/issue.ts';
 import { quoteForShell, quoteForYaml } from './quote.ts';
 
 /** `gatehouse check` warns during the last 30 days. */
-const DAYS = 90;
+const DEFAULT_DAYS = 90;
+const MAX_DAYS = 3_650;
 const MARK = 'development only';
+const CONFIGURATION = 'gatehouse.yaml';
 
 export const command: Command = {
   name: 'dev-ca',
   summary: 'creates a CA and certificates for trying gatehouse out; not for production',
-  usage: ['gatehouse dev-ca [--host NAME]… [--client NAME]… FOLDER'],
+  usage: [
+    'gatehouse dev-ca [--host NAME]… [--client NAME]… [--days N] FOLDER',
+    'gatehouse dev-ca --revoke NAME… FOLDER',
+  ],
   options: {
     host: {
       type: 'string',
@@ -26,20 +34,36 @@ export const command: Command = {
       value: 'NAME',
       help: 'creates a client certificate with this common name; an email address is also its subjectAltName; may be repeated',
     },
+    days: {
+      type: 'string',
+      value: 'N',
+      help: `the lifetime of the server and client certificates (default: ${DEFAULT_DAYS}); at most that of the CA`,
+    },
+    revoke: {
+      type: 'string',
+      multiple: true,
+      value: 'NAME',
+      help: 'adds the client certificate NAME.pem to the revocation list crl.pem; may be repeated',
+    },
   },
   positionals: { min: 1, max: 1, complete: ['folder'] },
   notes: [
-    `The certificates are valid for ${DAYS} days. Their subjects contain "${MARK}", so that they are recognized in logs and browsers. Keys have mode 0600.`,
-    'Nothing is overwritten. To start over, delete the folder; clients then need the new ca.pem.',
+    'In a folder that has a CA, --client adds certificates of this CA.',
+    `A new CA is valid for ${DEFAULT_DAYS} days, or --days if that is more. All subjects contain "${MARK}", so that the certificates are recognized in logs and browsers. Keys have mode 0600.`,
+    'No certificate or key is overwritten. To start over, delete the folder; clients then need the new ca.pem.',
     'Anyone who has ca-key.pem can sign in as any user. Do not use this CA where that matters.',
   ],
   async run(context) {
-    const folder = context.positionals[0] ?? '';
-    const hosts = [...new Set([...LOOPBACK_HOSTS, ...context.options('host').map(parseHost)])];
-    const clients = parseClients(context.options('client'));
-    const now = Date.now() / 1_000;
-    writeFiles(resolve(context.cwd, folder), createFiles(hosts, clients, now));
-    printResult(context, { folder, hosts, clients, notAfter: new Date((now + DAYS * 86_400) * 1_000) });
+    const [folder = ''] = context.positionals;
+    const hosts = context.options('host').map(parseHost);
+    const clients = parseClients('client', context.options('client'));
+    const revoked = parseClients('revoke', context.options('revoke'));
+    const days = parseDays(context.option('days'));
+    if (revoked.length > 0) {
+      if (hosts.length > 0 || clients.length > 0 || days !== undefined)
+        throw new UsageError('gatehouse dev-ca: --revoke cannot be combined with other options');
+      revoke(context, folder, revoked);
+    } else create(context, { folder, hosts, clients, days: days ?? DEFAULT_DAYS });
     return EXIT.ok;
   },
 };
@@ -58,34 +82,71 @@ function parseHost(text: string): string {
 }
 
 /** Common names, which are file names too. */
-function parseClients(names: readonly string[]): readonly string[] {
+function parseClients(option: 'client' | 'revoke', names: readonly string[]): readonly string[] {
   const seen = new Set<string>();
   for (const name of names) {
     if (!/^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/.test(name))
       throw new UsageError(
-        `gatehouse dev-ca: --client must be 1 to 64 letters, digits, or . _ @ -, such as alice, not "${name.slice(0, 64)}"`,
+        `gatehouse dev-ca: --${option} must be 1 to 64 letters, digits, or . _ @ -, such as alice, not "${name.slice(0, 64)}"`,
       );
     // Some file systems ignore letter case.
     const fileName = name.toLowerCase();
-    if (fileName === 'ca' || fileName === 'server' || fileName.endsWith('-key'))
-      throw new UsageError(`gatehouse dev-ca: --client ${name}: this name is used for another file`);
-    if (seen.has(fileName)) throw new UsageError(`gatehouse dev-ca: --client ${name} is given twice`);
+    if (['ca', 'server', 'crl'].includes(fileName) || fileName.endsWith('-key'))
+      throw new UsageError(`gatehouse dev-ca: --${option} ${name}: this name is used for another file`);
+    if (seen.has(fileName)) throw new UsageError(`gatehouse dev-ca: --${option} ${name} is given twice`);
     seen.add(fileName);
   }
   return names;
 }
 
+function parseDays(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const days = /^\d{1,4}$/.test(text) ? Number(text) : 0;
+  if (days >= 1 && days <= MAX_DAYS) return days;
+  throw new UsageError(
+    `gatehouse dev-ca: --days must be a whole number from 1 to ${MAX_DAYS}, not "${text.slice(0, 32)}"`,
+  );
+}
+
+interface CreateOptions {
+  readonly folder: string;
+  /** In addition to those of the loopback interface. */
+  readonly hosts: readonly string[];
+  readonly clients: readonly string[];
+  readonly days: number;
+}
+
 type Files = readonly (readonly [name: string, pair: PemPair])[];
 
-function createFiles(hosts: readonly string[], clients: readonly string[], now: number): Files {
-  const validity = { now, days: DAYS };
+function create(context: CommandContext, options: CreateOptions): void {
+  const { folder, clients, days } = options;
+  const path = resolve(context.cwd, folder);
+  const existing = readAuthority(path);
+  // A server certificate of the same CA is added only for its hosts: mostly there is one.
+  const hasServer = existing === undefined || options.hosts.length > 0;
+  if (!hasServer && clients.length === 0)
+    throw new CommandError(
+      `${join(path, 'ca.pem')} exists already, and nothing is overwritten; add a client certificate with --client NAME, or choose another folder`,
+      EXIT.configuration,
+    );
+  const now = Date.now() / 1_000;
   const organization = ['organization', `gatehouse: ${MARK}`] as const;
-  const ca = createAuthority([['commonName', `gatehouse CA, ${MARK}`], organization], validity);
+  const ca =
+    existing ??
+    // Distinguishable from the CA of another folder in the log line of a certificate that is not accepted.
+    createAuthority(
+      [['commonName', `gatehouse CA ${randomBytes(4).toString('hex')}, ${MARK}`], organization],
+      {
+        now,
+        days: Math.max(days, DEFAULT_DAYS),
+      },
+    );
+  const validity = { now, days, latest: new X509Certificate(ca.pem).validToDate };
+  const hosts = hasServer ? [...new Set([...LOOPBACK_HOSTS, ...options.hosts])] : [];
   // Clients compare the subjectAltName, not the common name.
   const server = { subject: [['commonName', `gatehouse server, ${MARK}`] as const, organization], hosts };
-  return [
-    ['ca', ca],
-    ['server', createServer(ca, server, validity)],
+  const issued: Files = [
+    ...(hasServer ? [['server', createServer(ca, server, validity)] as const] : []),
     ...clients.map((name) => {
       const client = {
         // The common name is the identity, so the mark is in the organization only.
@@ -95,6 +156,39 @@ function createFiles(hosts: readonly string[], clients: readonly string[], now: 
       return [name, createClient(ca, client, validity)] as const;
     }),
   ];
+  writeFiles(path, existing === undefined ? [['ca', ca], ...issued] : issued);
+  const notAfter = new X509Certificate(issued[0]?.[1].pem ?? ca.pem).validToDate;
+  printCreated(context, { folder, isNew: existing === undefined, hosts, clients, notAfter });
+}
+
+/** The CA of a folder; undefined if there is none. */
+function readAuthority(folder: string): PemPair | undefined {
+  const file = join(folder, 'ca.pem');
+  const keyFile = join(folder, 'ca-key.pem');
+  if (!existsSync(file)) return undefined;
+  const fail = (problem: string): never => {
+    throw new CommandError(`${file} ${problem}`, EXIT.configuration);
+  };
+  if (!existsSync(keyFile)) return fail('cannot issue certificates: ca-key.pem is missing');
+  const pair = readPair(file, keyFile);
+  if (pair === undefined) return fail('and ca-key.pem are not a certificate and its key');
+  const { certificate, key, ...authority } = pair;
+  if (!certificate.ca) return fail('is not a CA certificate');
+  if (key.asymmetricKeyDetails?.namedCurve !== 'prime256v1')
+    return fail('has a key that `gatehouse dev-ca` has not created; only P-256 is supported');
+  if (certificate.validToDate.getTime() <= Date.now())
+    return fail(`expired on ${toDate(certificate.validToDate)}; delete the folder to start over`);
+  return authority;
+}
+
+function readPair(file: string, keyFile: string) {
+  try {
+    const [pem, keyPem] = [readFileSync(file, 'utf8'), readFileSync(keyFile, 'utf8')];
+    const [certificate, key] = [new X509Certificate(pem), createPrivateKey(keyPem)];
+    return certificate.checkPrivateKey(key) ? { certificate, key, pem, keyPem } : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function writeFiles(folder: string, files: Files): void {
@@ -108,7 +202,7 @@ function writeFiles(folder: string, files: Files): void {
   const existing = contents.find(([file]) => existsSync(file));
   if (existing !== undefined)
     throw new CommandError(
-      `${existing[0]} exists already, and nothing is overwritten; choose another folder, or delete this one`,
+      `${existing[0]} exists already, and nothing is overwritten; choose another name or folder, or delete this file and its key`,
       EXIT.configuration,
     );
   try {
@@ -116,19 +210,92 @@ function writeFiles(folder: string, files: Files): void {
     // `wx`: a file that was created in the meantime is not replaced either.
     for (const [file, content, mode] of contents) writeFileSync(file, content, { mode, flag: 'wx' });
   } catch (error) {
-    const { code = 'unknown error' } = error as NodeJS.ErrnoException;
-    throw new CommandError(`${folder}: the files cannot be written (${code})`, EXIT.configuration);
+    throw createWriteError(folder, error);
   }
 }
 
-interface Result {
+function createWriteError(folder: string, error: unknown): CommandError {
+  const { code = 'unknown error' } = error as NodeJS.ErrnoException;
+  return new CommandError(`${folder}: the files cannot be written (${code})`, EXIT.configuration);
+}
+
+function revoke(context: CommandContext, folder: string, names: readonly string[]): void {
+  const path = resolve(context.cwd, folder);
+  const authority = readAuthority(path);
+  if (authority === undefined)
+    throw new CommandError(`${path} has no CA (ca.pem and ca-key.pem)`, EXIT.configuration);
+  const { publicKey } = new X509Certificate(authority.pem);
+  const certificates = names.map((name) => readIssued(join(path, `${name}.pem`), publicKey));
+  const file = join(path, 'crl.pem');
+  const previous = existsSync(file) ? readFileSync(file, 'utf8') : undefined;
+  writeRevocations(file, () => createCrl(authority, certificates, previous, new Date()));
+  printRevoked(context, folder, names);
+}
+
+function readIssued(file: string, publicKey: X509Certificate['publicKey']): X509Certificate {
+  const fail = (problem: string): never => {
+    throw new CommandError(`${file} ${problem}`, EXIT.configuration);
+  };
+  if (!existsSync(file)) return fail('does not exist; a certificate is revoked by its file');
+  try {
+    const certificate = new X509Certificate(readFileSync(file));
+    if (certificate.verify(publicKey)) return certificate;
+  } catch {
+    return fail('is not a certificate');
+  }
+  return fail('was not issued by the CA of this folder');
+}
+
+function writeRevocations(file: string, createList: () => string): void {
+  let list: string;
+  try {
+    list = createList();
+  } catch (error) {
+    // The list that is there: see `createCrl`.
+    throw new CommandError(`${file} ${(error as Error).message}`, EXIT.configuration);
+  }
+  try {
+    // Renamed, so that a running gatehouse never reads a part of it.
+    writeFileSync(`${file}.new`, list, { mode: 0o644 });
+    renameSync(`${file}.new`, file);
+  } catch (error) {
+    throw createWriteError(dirname(file), error);
+  }
+}
+
+function printRevoked(context: CommandContext, folder: string, names: readonly string[]): void {
+  const file = join(folder, 'crl.pem');
+  if (context.json) return writeJson(context, { folder, crl: file, revoked: names });
+  context.stdout(
+    [
+      `Revoked: ${names.join(', ')}. The revocation list is ${file}.`,
+      '',
+      `In ${CONFIGURATION}, if it is not there yet:`,
+      '',
+      '  certificates:',
+      `    crls: [${quoteForYaml(file)}]`,
+      '',
+      'A running gatehouse reads the list again when the file changes, and issues no more tokens for this certificate.',
+      'Tokens that it issued before stay valid until they expire; `gatehouse grants revoke` ends them now.',
+      '',
+    ].join('\n'),
+  );
+}
+
+interface Created {
   readonly folder: string;
+  /** The CA is new too. */
+  readonly isNew: boolean;
+  /** Empty: there is no new server certificate. */
   readonly hosts: readonly string[];
   readonly clients: readonly string[];
   readonly notAfter: Date;
 }
 
-function printResult(context: CommandContext, { folder, hosts, clients, notAfter }: Result): void {
+const toDate = (date: Date): string => date.toISOString().slice(0, 10);
+
+function printCreated(context: CommandContext, created: Created): void {
+  const { folder, isNew, hosts, clients, notAfter } = created;
   const path = (name: string): string => join(folder, name);
   const pair = (name: string) => ({ certificate: path(`${name}.pem`), key: path(`${name}-key.pem`) });
   if (context.json)
@@ -136,45 +303,62 @@ function printResult(context: CommandContext, { folder, hosts, clients, notAfter
       folder,
       notAfter: notAfter.toISOString(),
       ca: pair('ca'),
-      server: { ...pair('server'), hosts },
+      ...(hosts.length > 0 && { server: { ...pair('server'), hosts } }),
       clients: clients.map((name) => ({ name, ...pair(name) })),
     });
   const rows = [
-    ['ca.pem', 'the CA; ca-key.pem is its key'],
-    ['server.pem', `the server: ${hosts.join(', ')}`],
+    ...(isNew ? [['ca.pem', 'the CA; ca-key.pem is its key']] : []),
+    ...(hosts.length > 0 ? [['server.pem', `the server: ${hosts.join(', ')}`]] : []),
     ...clients.map((name) => [`${name}.pem`, `the client ${name}`]),
   ];
   const width = Math.max(...rows.map(([name = '']) => name.length));
-  const [client] = clients;
-  const host = hosts[LOOPBACK_HOSTS.length] ?? 'localhost';
-  const url = `https://${isIP(host) === 6 ? `[${host}]` : host.replace(/^\*\./, 'www.')}:8443`;
-  const curl = [
-    `curl --cacert ${quoteForShell(path('ca.pem'))}`,
-    ...(client === undefined
-      ? []
-      : [`--cert ${quoteForShell(path(`${client}.pem`))} --key ${quoteForShell(path(`${client}-key.pem`))}`]),
-  ];
   context.stdout(
     [
-      `Created in ${folder}, for ${MARK}, valid until ${notAfter.toISOString().slice(0, 10)}:`,
+      `Created in ${folder}, for ${MARK}, valid until ${toDate(notAfter)}:`,
       ...rows.map(([name = '', text]) => `  ${name.padEnd(width)}  ${text}`),
       'The key of each is in NAME-key.pem.',
       '',
-      'In gatehouse.yaml, where paths are relative to that file:',
-      '',
-      `  publicUrl: ${url}`,
-      '  listen:',
-      '    tls:',
-      `      certificate: ${quoteForYaml(path('server.pem'))}`,
-      `      key: ${quoteForYaml(path('server-key.pem'))}`,
-      '  certificates:',
-      `    issuers: [${quoteForYaml(path('ca.pem'))}]`,
-      '',
-      'A request, once gatehouse serves it:',
-      '',
-      ...curl.map((line, index) => `${index === 0 ? '  ' : '    '}${line} \\`),
-      `    ${url}/`,
-      '',
+      ...(isNew ? listSettings(path) : []),
+      ...clients.slice(0, 1).flatMap((client) => listTokenRequest(context, folder, client)),
     ].join('\n'),
   );
+}
+
+const listSettings = (path: (name: string) => string): readonly string[] => [
+  `In ${CONFIGURATION}, where paths are relative to that file:`,
+  '',
+  '  listen:',
+  '    tls:',
+  `      certificate: ${quoteForYaml(path('server.pem'))}`,
+  `      key: ${quoteForYaml(path('server-key.pem'))}`,
+  '  certificates:',
+  `    issuers: [${quoteForYaml(path('ca.pem'))}]`,
+  '',
+];
+
+/** Complete if there is a configuration beside the folder. */
+function listTokenRequest(context: CommandContext, folder: string, client: string): readonly string[] {
+  const known = readConfiguration(context, folder);
+  const quote = (name: string): string => quoteForShell(join(folder, name));
+  return [
+    known === undefined
+      ? 'A token request, once gatehouse runs, with your publicUrl and a clientId of your integrations:'
+      : `A token request, once gatehouse runs with ${CONFIGURATION}:`,
+    '',
+    `  curl --cacert ${quote('ca.pem')} --cert ${quote(`${client}.pem`)} --key ${quote(`${client}-key.pem`)} \\`,
+    `    -d grant_type=client_credentials -d client_id=${quoteForShell(known?.clientId ?? 'CLIENT_ID')} \\`,
+    `    ${known?.publicUrl ?? 'PUBLIC_URL'}/authsvc/oauth2/token`,
+    '',
+  ];
+}
+
+/** Of the configuration file beside the folder, if it is valid and an integration accepts certificates. */
+function readConfiguration({ cwd, env }: CommandContext, folder: string) {
+  const file = join(dirname(resolve(cwd, folder)), CONFIGURATION);
+  if (!existsSync(file)) return undefined;
+  const loaded = loadSettings({ file, env, overrides: [], cwd });
+  if (!loaded.ok) return undefined;
+  const { publicUrl, integrations } = loaded.settings;
+  const clientId = integrations.find(({ grants }) => grants.includes('certificate'))?.clientId;
+  return clientId === undefined ? undefined : { publicUrl, clientId };
 }

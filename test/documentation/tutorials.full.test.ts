@@ -9,6 +9,7 @@ import { needs } from '../set-up/programs.ts';
 import { createAgent, FormBrowser } from '../support/form-browser.ts';
 import { waitForPort } from '../support/ports.ts';
 import { tempFolder } from '../support/temp-folder.ts';
+import { until } from '../support/until.ts';
 import { followTutorial, type Reader } from './tutorial.ts';
 
 needs('curl', 'nginx', 'redis-server');
@@ -60,7 +61,14 @@ async function confirmInBrowser({ folder, screen, toTest }: Reader): Promise<voi
   expect((await browser.submit('/approve')).text).toContain('return to your device');
 }
 
-test('certificate login for a service', () => followTutorial('docs/tutorials/certificate-login.md'));
+test('certificate login for a service', () =>
+  followTutorial('docs/tutorials/certificate-login.md', {
+    actions: {
+      'wait for the reload': async ({ screen }) => {
+        await until('gatehouse logs reloaded', () => / reloaded cause=/.test(screen()));
+      },
+    },
+  }));
 
 test('device login for a command-line program', () =>
   followTutorial('docs/tutorials/device-login.md', {

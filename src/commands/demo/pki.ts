@@ -1,4 +1,4 @@
-import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { createPrivateKey, randomBytes, X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
 import type { NamePart } from '../pki/certificate.ts';
 import { createAuthority, createClient, createServer, LOOPBACK_HOSTS, type PemPair } from '../pki/issue.ts';
@@ -21,8 +21,9 @@ const LEAF_DAYS = 365;
 /** The CA must outlive its certificates; `gatehouse check` warns 30 days before expiry. */
 const CA_RENEWAL_MARGIN = (LEAF_DAYS + 35) * DAY;
 const LEAF_RENEWAL_MARGIN = 60 * DAY;
-const CA_NAME: readonly NamePart[] = [
-  ['commonName', 'gatehouse development CA'],
+/** Distinguishable from the CA of another demo in logs. */
+const createCaName = (): readonly NamePart[] => [
+  ['commonName', `gatehouse demo CA ${randomBytes(4).toString('hex')}`],
   ['organization', 'Only for this machine'],
 ];
 
@@ -53,7 +54,7 @@ export async function ensurePki(
   });
   if (existing !== undefined && outdated.length === 0) return [];
 
-  const authority = existing?.authority ?? createAuthority(CA_NAME, { now, days: CA_DAYS });
+  const authority = existing?.authority ?? createAuthority(createCaName(), { now, days: CA_DAYS });
   if (existing === undefined) {
     writePrivateFile(join(folder, 'ca.pem'), authority.pem);
     writePrivateFile(join(folder, 'ca-key.pem'), authority.keyPem);

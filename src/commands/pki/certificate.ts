@@ -1,5 +1,22 @@
-import { createHash, createPublicKey, type KeyObject, randomBytes, sign, X509Certificate } from 'node:crypto';
-import { children, readElement, TAG } from '../../x509/der.ts';
+import { type KeyObject, randomBytes } from 'node:crypto';
+import { writeElement as element } from '../../x509/der-writer.ts';
+import {
+  bitString,
+  computeKeyId,
+  ECDSA_SHA256,
+  encodeExtension,
+  encodeKeyReference,
+  encodeTime,
+  exportSpki,
+  integer,
+  octetString,
+  oid,
+  readSubject,
+  sequence,
+  signToPem,
+  TRUE,
+  tagged,
+} from './encode.ts';
 
 /**
  * Encodes X.509 certificates (RFC 5280) for development: Node cannot create certificates, and a package would be installed in
@@ -37,10 +54,7 @@ export function createCertificate(options: CertificateOptions): string {
     exportSpki(options.publicKey),
     tagged(3, sequence(...encodeExtensions(options))),
   );
-  const signature = sign('sha256', tbs, options.signingKey);
-  const der = sequence(tbs, ECDSA_SHA256, bitString(signature, 0));
-  const lines = der.toString('base64').match(/.{1,64}/g) ?? [];
-  return `-----BEGIN CERTIFICATE-----\n${lines.join('\n')}\n-----END CERTIFICATE-----\n`;
+  return signToPem('CERTIFICATE', tbs, options.signingKey);
 }
 
 function encodeExtensions({ use, publicKey, signingKey, names = [] }: CertificateOptions): Buffer[] {
@@ -57,31 +71,10 @@ function encodeExtensions({ use, publicKey, signingKey, names = [] }: Certificat
     ...(names.length === 0
       ? []
       : [encodeExtension('551d11', false, sequence(...names.map(encodeAlternativeName)))]),
-    ...(isCa ? [] : [encodeExtension('551d23', false, sequence(element(0x80, computeKeyId(signingKey))))]),
+    ...(isCa ? [] : [encodeKeyReference(signingKey)]),
     encodeExtension('551d0e', false, octetString(computeKeyId(publicKey))),
   ];
 }
-
-function element(tag: number, ...contents: readonly Buffer[]): Buffer {
-  const content = Buffer.concat(contents);
-  const { length } = content;
-  const size =
-    length < 0x80 ? [length] : length < 0x100 ? [0x81, length] : [0x82, length >> 8, length & 0xff];
-  return Buffer.concat([Buffer.of(tag, ...size), content]);
-}
-
-const sequence = (...parts: readonly Buffer[]): Buffer => element(0x30, ...parts);
-const tagged = (number: number, content: Buffer): Buffer => element(0xa0 + number, content);
-const oid = (hex: string): Buffer => element(0x06, Buffer.from(hex, 'hex'));
-/** Positive only: the first bit of `bytes` must be 0. */
-const integer = (bytes: Buffer): Buffer => element(0x02, bytes);
-const octetString = (bytes: Buffer): Buffer => element(0x04, bytes);
-const bitString = (bytes: Buffer, unused: number): Buffer => element(0x03, Buffer.of(unused), bytes);
-const TRUE = element(0x01, Buffer.of(0xff));
-const ECDSA_SHA256 = sequence(oid('2a8648ce3d040302'));
-
-const encodeExtension = (id: string, critical: boolean, value: Buffer): Buffer =>
-  sequence(oid(id), ...(critical ? [TRUE] : []), octetString(value));
 
 const ATTRIBUTES = { commonName: '550403', organization: '55040a' } as const;
 
@@ -92,30 +85,7 @@ const encodeName = (parts: readonly NamePart[]): Buffer =>
     ),
   );
 
-/** Copied byte by byte from the issuer (RFC 5280 §4.1.2.4), whose encoding may differ from ours. */
-function readSubject(pem: string): Buffer {
-  const [tbs] = children(readElement(new X509Certificate(pem).raw, TAG.sequence));
-  const subject = tbs && children(tbs)[5];
-  if (subject === undefined) throw new Error('the CA certificate has no subject');
-  return subject.encoded;
-}
-
 function encodeAlternativeName(name: AlternativeName): Buffer {
   if ('dns' in name) return element(0x82, Buffer.from(name.dns));
   return 'email' in name ? element(0x81, Buffer.from(name.email)) : element(0x87, name.ip);
 }
-
-/** §4.1.2.5: UTCTime until 2049, then GeneralizedTime. */
-function encodeTime(date: Date): Buffer {
-  const digits = `${date.toISOString().replace(/[-:T]|\..*$/g, '')}Z`;
-  return date.getUTCFullYear() < 2_050
-    ? element(0x17, Buffer.from(digits.slice(2)))
-    : element(0x18, Buffer.from(digits));
-}
-
-const toPublicKey = (key: KeyObject): KeyObject => (key.type === 'private' ? createPublicKey(key) : key);
-const exportSpki = (key: KeyObject): Buffer => toPublicKey(key).export({ type: 'spki', format: 'der' });
-
-/** §4.2.1.2 (1): SHA-1 of the public key, which is the last 65 bytes of the SPKI for P-256. */
-const computeKeyId = (key: KeyObject): Buffer =>
-  createHash('sha1').update(exportSpki(key).subarray(-65)).digest();

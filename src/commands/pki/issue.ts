@@ -12,6 +12,8 @@ export interface Validity {
   /** Seconds. */
   readonly now: number;
   readonly days: number;
+  /** The end of the CA, which its certificates must not outlive. */
+  readonly latest?: Date;
 }
 
 export const LOOPBACK_HOSTS: readonly string[] = ['localhost', '127.0.0.1', '::1'];
@@ -68,9 +70,9 @@ const generateKey = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-
 const exportPem = (key: KeyObject): string => key.export({ type: 'pkcs8', format: 'pem' });
 
 /** Begins an hour ago, for clocks that are late. */
-const createPeriod = ({ now, days }: Validity) => ({
+const createPeriod = ({ now, days, latest }: Validity) => ({
   notBefore: new Date((now - 3_600) * 1_000),
-  notAfter: new Date((now + days * DAY) * 1_000),
+  notAfter: new Date(Math.min((now + days * DAY) * 1_000, latest?.getTime() ?? Number.POSITIVE_INFINITY)),
 });
 
 const toAlternativeName = (host: string): AlternativeName =>
