@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { createServer } from 'node:net';
+import { readFileSync } from 'node:fs';
 import { dirname, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { formatProblems, type InvalidConfig, type LoadedConfig, loadSettings } from '../config/load.ts';
@@ -14,7 +14,9 @@ import { type DemoApi, openDemoApi } from './demo/api.ts';
 import { type DemoFolder, prepareDemoFolder } from './demo/folder.ts';
 import { lockDemoFolder } from './demo/lock-folder.ts';
 import { createDemoLog } from './demo/log.ts';
+import { type DemoPorts, findFreePort, isFreePort, replacePorts } from './demo/ports.ts';
 import { renderWalkthrough } from './demo/walkthrough.ts';
+import { writePrivateFile } from './pki/private-files.ts';
 import { quoteForShell } from './quote.ts';
 import { reportStartFailure } from './start-failure.ts';
 import { onStopSignal } from './stop-signals.ts';
@@ -33,7 +35,7 @@ export const command: Command = {
   },
   notes: [
     'A second start reuses the files. Delete the folder to start over.',
-    'Ports: --set listen.port=8444 and --set admin.port=9444; 0 picks a free one.',
+    'Ports: --set listen.port=8444 and --set admin.port=9444; 0 picks a free one. They are written to gatehouse.yaml.',
     'While a demo runs, another one uses .gatehouse-2 and free ports, unless you choose them.',
   ],
   async run(context) {
@@ -68,6 +70,7 @@ interface DemoOptions {
 async function runDemo(options: DemoOptions): Promise<number> {
   const { context, demoFolder, api, stopped } = options;
   const freePorts = { listen: await findFreePort(), admin: await findFreePort() };
+  await writePorts(options, freePorts);
   const load = (): LoadedConfig | InvalidConfig => loadDemo(options, freePorts);
   const loaded = load();
   if (!loaded.ok) {
@@ -97,6 +100,30 @@ async function runDemo(options: DemoOptions): Promise<number> {
   return EXIT.ok;
 }
 
+/**
+ * Writes the ports into the configuration file, where other commands read them: `gatehouse grants` must not send the admin token
+ * to another program on the default port. Not if they are in use: then the demo does not start.
+ */
+async function writePorts(options: DemoOptions, freePorts: DemoPorts): Promise<void> {
+  const { context, demoFolder, usesFreePorts } = options;
+  const loaded = loadDemo(options, freePorts);
+  if (!loaded.ok) return;
+  const choose = async (listener: keyof DemoPorts): Promise<number | undefined> => {
+    const { host, port } = loaded.settings[listener];
+    if (await isFreePort(host, port)) return port;
+    const isChosen =
+      context.options('set').some((setting) => setting.startsWith(`${listener}.port=`)) ||
+      context.env[PORT_VARIABLES[listener]] !== undefined;
+    // The free port of an earlier run may be in use by now.
+    return usesFreePorts && !isChosen ? freePorts[listener] : undefined;
+  };
+  const [listen, admin] = [await choose('listen'), await choose('admin')];
+  if (listen === undefined || admin === undefined) return;
+  const text = readFileSync(demoFolder.configuration, 'utf8');
+  const replaced = replacePorts(text, { listen, admin });
+  if (replaced !== text) writePrivateFile(demoFolder.configuration, replaced);
+}
+
 /** Resolves at the first signal; a second one exits at once. */
 const waitForSignal = (): Promise<void> =>
   new Promise((resolve) => onStopSignal(resolve, () => process.exit(1)));
@@ -107,7 +134,7 @@ const waitForSignal = (): Promise<void> =>
  */
 function loadDemo(
   { context, demoFolder, api, usesFreePorts }: DemoOptions,
-  freePorts: { readonly listen: number; readonly admin: number },
+  freePorts: DemoPorts,
 ): LoadedConfig | InvalidConfig {
   const read = (derived: readonly string[]): LoadedConfig | InvalidConfig =>
     loadSettings({
@@ -143,15 +170,6 @@ function loadDemo(
 const DEFAULT_PORTS = { listen: 8_443, admin: 9_443 } as const;
 
 const isDemoApi = (upstreams: Settings['upstreams']): boolean => upstreams['default']?.url === API_URL;
-
-const findFreePort = (): Promise<number> =>
-  new Promise((resolve, reject) => {
-    const probe = createServer().once('error', reject);
-    probe.listen(0, '127.0.0.1', () => {
-      const address = probe.address();
-      probe.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
-    });
-  });
 
 const usesDemoLog = ({ log: { level, format } }: Settings): boolean => format !== 'json' && level !== 'debug';
 

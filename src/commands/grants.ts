@@ -116,6 +116,7 @@ export const command: Command = {
   notes: [
     'Revoking a client, an identity or an issuer revokes all tokens issued until now, on every replica; new ones work.',
     'Every action is recorded in the audit log.',
+    'The address is admin.host and admin.port of the configuration. Pass the same --set options as to `gatehouse serve`, or --url.',
   ],
   async run(context) {
     const [action = '', ...ids] = context.positionals;
@@ -309,11 +310,15 @@ async function requestJson(
   throw new CommandError(message, code);
 }
 
-function explainRejectedToken({ isOwnTokenFile }: AdminTarget, file: string): string {
+function explainRejectedToken({ url, isOwnTokenFile, isFromConfig }: AdminTarget, file: string): string {
   const fileProblem = isOwnTokenFile === true ? checkAdminTokenFile(file) : undefined;
   if (fileProblem !== undefined)
     return `The admin token was rejected: ${formatAdminTokenProblem(fileProblem)}`;
-  return `The token in ${file} is not the one in admin.tokenFile of that gatehouse, or gatehouse rejects that file because other users can read it (its log then has admin_token_refused).`;
+  const source =
+    isFromConfig === true
+      ? ' This address is from the configuration: if gatehouse was started with another port (--set, GATEHOUSE_ADMIN__PORT), pass --set admin.port=PORT here too.'
+      : '';
+  return `The token in ${file} is not the one in admin.tokenFile of the gatehouse at ${url.origin}, or gatehouse rejects that file because other users can read it (its log then has admin_token_refused).${source}`;
 }
 
 async function resolveTarget(context: CommandContext): Promise<AdminTarget> {
@@ -334,6 +339,7 @@ async function resolveTarget(context: CommandContext): Promise<AdminTarget> {
     ),
     tokenFile: isStdin ? 'standard input' : tokenFile,
     isOwnTokenFile: resolve(context.cwd, tokenFile) === admin?.tokenFile,
+    isFromConfig: admin !== undefined,
   };
 }
 

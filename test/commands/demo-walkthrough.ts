@@ -2,6 +2,7 @@ import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { needs } from '../set-up/programs.ts';
+import { runCommand } from '../support/command-in-process.ts';
 import {
   type Demo,
   openTerminal,
@@ -126,6 +127,14 @@ export const walkThrough = (shell: string, curl: boolean): object =>
       expect(second.printed()).toContain('is in use by another gatehouse');
     });
 
+    test('its configuration has the ports that it uses, so that other commands reach it', async () => {
+      const text = readFileSync(join(demo.folder, 'gatehouse.yaml'), 'utf8');
+      expect(text).toContain(`publicUrl: ${demo.url} `);
+      expect(text).toMatch(new RegExp(`^listen:\\n.*\\n  port: ${new URL(demo.url).port}$`, 'm'));
+      const config = join(demo.folder, 'gatehouse.yaml');
+      expect(await runCommand(['grants', 'list', '--config', config])).toMatchObject({ code: 0, stderr: '' });
+    });
+
     test('every step is logged in a short line, and Ctrl-C stops the demo', async () => {
       const reported = demo.printed().split('logged below.')[1] ?? '';
       for (const line of [
@@ -142,7 +151,11 @@ export const walkThrough = (shell: string, curl: boolean): object =>
 
     test.runIf(curl)('a later start reuses the existing folder', async () => {
       const kept = ['gatehouse.yaml', 'passwords.txt', 'pki/ca.pem', 'pki/alice.pem', 'data/keys.json'];
-      const read = (): string[] => kept.map((file) => readFileSync(join(demo.folder, file), 'utf8'));
+      const read = (): string[] =>
+        // Free ports are chosen at each start.
+        kept.map((file) =>
+          readFileSync(join(demo.folder, file), 'utf8').replaceAll(/(?<=localhost:|port: )\d+/g, ''),
+        );
       const before = read();
       const again = await startDemo(folder, { args: PORTS });
       onTestFinished(async () => void (await again.stop()));

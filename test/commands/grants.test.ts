@@ -168,9 +168,13 @@ describe('gatehouse grants, with two workers', () => {
     ];
     expect(await runCommand(['grants', 'list', ...wrong])).toMatchObject({
       code: 77,
-      stderr: `gatehouse: The token in ${folder.file('wrong-token')} is not the one in admin.tokenFile of that gatehouse, or gatehouse rejects that file because other users can read it (its log then has admin_token_refused).\n`,
+      stderr: `gatehouse: The token in ${folder.file('wrong-token')} is not the one in admin.tokenFile of the gatehouse at http://127.0.0.1:${server.adminPort}, or gatehouse rejects that file because other users can read it (its log then has admin_token_refused).\n`,
     });
     folder.configure((settings) => settings);
+    const configured = ['--config', folder.file('gatehouse.yaml'), '--set', `admin.port=${server.adminPort}`];
+    expect((await runCommand(['grants', 'list', ...configured, ...wrong.slice(2)])).stderr).toContain(
+      `at http://127.0.0.1:${server.adminPort}, or gatehouse rejects that file because other users can read it (its log then has admin_token_refused). This address is from the configuration: if gatehouse was started with another port (--set, GATEHOUSE_ADMIN__PORT), pass --set admin.port=PORT here too.\n`,
+    );
     chmodSync(folder.file('data/admin-token'), 0o644);
     const own = ['--config', folder.file('gatehouse.yaml'), '--set', `admin.port=${server.adminPort}`];
     expect(await runCommand(['grants', 'list', ...own])).toMatchObject({
