@@ -167,14 +167,34 @@ test('D11 a link with the code fills it in, and every step still requires confir
   expect(await pages.readState(pending)).toBe('pending');
 });
 
-test('D11 a link without exactly one code fills in nothing', async () => {
+test('D11 the links to other languages keep the code of the link, and nothing else of it', async () => {
+  const browser = pages.browser();
+  const page = await browser.get(`${BASE}?user_code=bcdf%20ghjk&next=%22%3E%3Cscript%3E`);
+  const [, link = ''] = /<a href="([^"]+)" lang="de"/.exec(page.text) ?? [];
+  expect(link.replaceAll('&amp;', '&')).toBe(`${BASE}?user_code=BCDF-GHJK&language=de`);
+  const german = await browser.get(link.replaceAll('&amp;', '&'));
+  expect(german.text).toContain('<html lang="de">');
+  expect(german.text).toContain('name="user_code" value="BCDF-GHJK"');
+});
+
+test('D11 a link without exactly one valid code fills in nothing, and says so', async () => {
   const browser = pages.browser();
   for (const query of [
     'user_code=%22%3E%3Cscript%3E',
     'user_code=BCDFGHJK&user_code=BCDFGHJL',
     'user_code=%ff',
   ])
-    expect((await browser.get(`${BASE}?${query}`)).text).toContain('name="user_code" value=""');
+    expect(await browser.get(`${BASE}?${query}`)).toMatchObject({
+      status: 400,
+      text: expect.stringMatching(
+        /role="alert"[^>]*>The code in the link is not valid[^<]*<[\s\S]*name="user_code" value=""[\s\S]*href="[^"?]+\?language=de"/,
+      ),
+    });
+  for (const query of ['', 'user_code='])
+    expect(await browser.get(`${BASE}?${query}`)).toMatchObject({
+      status: 200,
+      text: expect.not.stringContaining('role="alert"'),
+    });
 });
 
 test('D15 a second click on Approve shows the same page and confirms once', async () => {

@@ -15,18 +15,28 @@ export const showCodeForm: PageHandler = async (deps, { context, session }) => {
   const lockoutSeconds = await getLockoutSeconds(deps, session);
   if (lockoutSeconds > 0) return { page: tooManyAttemptsPage(deps, lockoutSeconds) };
   const fresh = session.identity === undefined ? deps.sessions.extend(session) : session;
-  const code = readCodeFromQuery(context) ?? session.typed;
+  const linkedCode = readCodeFromQuery(context);
+  const code = linkedCode ?? session.typed;
+  const hasWrongLink = linkedCode === undefined && readCodes(context).some((value) => value.trim() !== '');
   const page = codePage(deps, fresh, {
     typed: code === undefined ? '' : formatUserCode(code),
-    prefilled: code !== undefined,
+    prefilled: code !== undefined && !hasWrongLink,
+    ...(hasWrongLink && { problem: deps.messages.code.wrongLink }),
   });
-  return { page, session: fresh };
+  return {
+    page:
+      linkedCode === undefined ? page : { ...page, languageQuery: `user_code=${formatUserCode(linkedCode)}` },
+    session: fresh,
+  };
 };
 
-export function readCodeFromQuery({ request }: RequestContext): string | undefined {
-  const values = new URLSearchParams(getQuery(request)).getAll('user_code');
+export function readCodeFromQuery(context: RequestContext): string | undefined {
+  const values = readCodes(context);
   return values.length === 1 ? parseUserCode(values[0] ?? '') : undefined;
 }
+
+const readCodes = ({ request }: RequestContext): readonly string[] =>
+  new URLSearchParams(getQuery(request)).getAll('user_code');
 
 /**
  * Wrong codes count against the session and either the signed-in user or, without a sign-in, the address, its network

@@ -11,6 +11,8 @@ export interface Page {
   readonly body: Markup;
   readonly retryAfter?: number;
   readonly allow?: string;
+  /** Kept by the links to other languages. */
+  readonly languageQuery?: string;
   /** Target of an automatic redirect by the browser. */
   readonly redirectTo?: string;
   /** Where forms of this page may lead besides this origin: a CSP source. */
@@ -43,7 +45,7 @@ interface LayoutOptions {
 export const renderLayout = (
   { messages, currentUrl }: LayoutOptions,
   theme: Theme,
-  { title, body, redirectTo }: Page,
+  { title, body, redirectTo, languageQuery }: Page,
 ): Markup => html`<!doctype html>
 <html lang="${messages.language}">
 <head>
@@ -60,7 +62,7 @@ ${redirectTo !== undefined && html`<meta http-equiv="refresh" content="0; url=${
 <main>
 ${body}
 </main>
-${renderFooter(messages, currentUrl, theme)}
+${renderFooter(messages, languageQuery === undefined ? currentUrl : `${currentUrl}?${languageQuery}`, theme)}
 </body>
 </html>
 `;

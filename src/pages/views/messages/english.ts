@@ -24,6 +24,7 @@ export const englishMessages = {
     wrong:
       'This code is invalid or has expired. Check it and try again, or start again on your device to get a new code.',
     missing: 'Enter the code displayed by your device.',
+    wrongLink: 'The code in the link is not valid and was not used. Enter the code displayed by your device.',
   },
 
   signIn: {

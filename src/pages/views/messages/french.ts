@@ -26,6 +26,8 @@ export const frenchMessages: Messages = {
     wrong:
       'Ce code est incorrect ou a expiré. Vérifiez-le et réessayez, ou recommencez sur votre appareil pour obtenir un nouveau code.',
     missing: 'Saisissez le code affiché par votre appareil.',
+    wrongLink:
+      'Le code figurant dans le lien n’est pas valide et n’a pas été repris. Saisissez le code affiché par votre appareil.',
   },
 
   signIn: {

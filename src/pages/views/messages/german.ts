@@ -24,6 +24,8 @@ export const germanMessages: Messages = {
     wrong:
       'Dieser Code ist ungültig oder abgelaufen. Prüfen Sie Ihre Eingabe, oder starten Sie den Vorgang auf Ihrem Gerät erneut, um einen neuen Code zu erhalten.',
     missing: 'Geben Sie den Code ein, den Ihr Gerät anzeigt.',
+    wrongLink:
+      'Der Code im Link ist ungültig und wurde nicht übernommen. Geben Sie den Code ein, den Ihr Gerät anzeigt.',
   },
 
   signIn: {

@@ -24,6 +24,8 @@ export const spanishMessages: Messages = {
     wrong:
       'Este código no es válido o ha caducado. Compruébelo e inténtelo de nuevo, o vuelva a empezar en su dispositivo para obtener un código nuevo.',
     missing: 'Introduzca el código que muestra su dispositivo.',
+    wrongLink:
+      'El código del enlace no es válido y no se ha utilizado. Introduzca el código que muestra su dispositivo.',
   },
 
   signIn: {
