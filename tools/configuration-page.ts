@@ -43,7 +43,11 @@ with its location. Unknown names are errors.
   workers, gatehouse replaces them itself, one by one; a single process must be restarted.
 - **Deprecated names** are accepted for one release, with a warning in the log (\`setting_deprecated\`) and by \`gatehouse check\`.
 - **Units:** a *duration* is \`500ms\`, \`30s\`, \`5m\`, \`1h\` or \`90d\`; a *size* is \`16KiB\`, \`10MiB\` or a number of bytes; a *rate* is
-  \`20/s\`, \`600/m\`, \`5/h\` or \`off\`; *peers* are addresses or networks such as \`10.0.0.0/8\` or \`::1\`.`;
+  \`20/s\`, \`600/m\`, \`5/h\` or \`off\`; *peers* are addresses or networks such as \`10.0.0.0/8\` or \`::1\`.
+- **Scopes:** a *scope* is a list of \`resource:permission,permission\`, separated by \`;\` or a space: \`orders:read,write;reports:read\` allows
+  reading and writing \`orders\`, and reading \`reports\`. You choose the names. Resources are letters, digits, \`_\`, \`.\` and \`-\`, without regard
+  to case; permissions are lower-case letters, digits, \`_\` and \`-\`; both begin with a letter. A permission includes no other one: \`orders:write\`
+  does not allow reading. As a requirement, a resource alone (\`orders\`) is met by any permission for it; as a granted scope, it includes none.`;
 
 const VARIABLES_SECTION = [
   '## Variables that are not settings',

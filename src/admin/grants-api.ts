@@ -34,6 +34,8 @@ export interface AdminApiDeps {
   readonly getForeignIdentity: (issuer: string, subject: string) => string;
   /** All identities with this user name or email address. Throws a `Fault` when a directory is unreachable. */
   readonly findIdentities: (attribute: 'userName' | 'email', value: string) => Promise<readonly string[]>;
+  /** A user of a directory who is disabled there. Throws a `Fault` when it is unreachable. */
+  readonly isDisabled: (identity: string) => Promise<boolean>;
 }
 
 /** An authenticated request. */
@@ -235,6 +237,7 @@ async function revokeMany(deps: AdminApiDeps, adminRequest: AdminRequest): Promi
     throw error;
   });
   await revokeAllGrants(deps, holder, deps.longestGrant());
+  const isDisabled = holder.of === 'identity' && (await isKnownDisabled(deps, holder.identity));
   const { of: kind, ...subject } = holder;
   const ended = 'clientId' in subject ? { client: subject.clientId } : subject;
   deps.log.audit('admin_action', { act: `revoke_all_of_${kind}`, by, ...ended });
@@ -243,9 +246,17 @@ async function revokeMany(deps: AdminApiDeps, adminRequest: AdminRequest): Promi
     body: {
       ended,
       ...(live !== undefined && { live_grants: live }),
+      ...(isDisabled && { user_disabled: true }),
     },
   };
 }
+
+/** False where it is unknown: the revocation has succeeded. */
+const isKnownDisabled = (deps: AdminApiDeps, identity: string): Promise<boolean> =>
+  deps.isDisabled(identity).catch((error: unknown) => {
+    if (error instanceof Fault) return false;
+    throw error;
+  });
 
 /** One token of a trusted issuer. Until when it is valid is not known here. */
 async function revokeForeignToken(

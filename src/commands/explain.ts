@@ -56,7 +56,7 @@ export const command: Command = {
 function parseScopeOption(context: CommandContext) {
   const text = context.option('scope');
   if (text === undefined) return undefined;
-  const parsed = parseScope(text);
+  const parsed = parseScope(text, { allowSpaces: true });
   if (parsed.ok) return parsed.value;
   throw new UsageError(
     `gatehouse explain: "${text}" is not a scope; write resource:permission,permission;resource`,

@@ -193,8 +193,17 @@ async function revokeHolder(
     throw new UsageError(
       `gatehouse grants revoke: this revokes all grants and tokens of this ${HOLDER_NAMES[option] ?? option}; add --yes to confirm`,
     );
-  const { ended, live_grants: live } = await requestJson(target, 'POST', '/revoke', { [option]: value });
-  if (context.json) return writeJson(context, { ended, ...(live !== undefined && { live_grants: live }) });
+  const {
+    ended,
+    live_grants: live,
+    user_disabled: isDisabled,
+  } = await requestJson(target, 'POST', '/revoke', { [option]: value });
+  if (context.json)
+    return writeJson(context, {
+      ended,
+      ...(live !== undefined && { live_grants: live }),
+      ...(isDisabled === true && { user_disabled: true }),
+    });
   const [[kind, name] = [option, value]] = Object.entries(ended ?? {}) as [string, unknown][];
   context.stdout(
     CERTIFICATE_OPTIONS.has(option)
@@ -206,6 +215,12 @@ async function revokeHolder(
       live === 0
         ? `There was no live grant here; tokens of trusted issuers are not counted. If you expected a grant, check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
         : `Live grants revoked: ${live}.\n`,
+    );
+  if (kind === 'identity')
+    context.stdout(
+      isDisabled === true
+        ? 'The user is disabled and cannot obtain new grants.\n'
+        : 'They can obtain new grants unless the user is disabled (users[].disabled) or its access is removed.\n',
     );
 }
 

@@ -76,7 +76,8 @@ function createProfile(context: CommandContext, name: string): Profile {
     url: context.option('url') ?? previous?.url,
     servicePath: context.option('service') ?? previous?.servicePath,
     clientId: context.option('client') ?? previous?.clientId,
-    scope: context.option('scope') ?? previous?.scope,
+    // The token API has no spaces between items.
+    scope: context.option('scope')?.trim().replaceAll(/ +/g, ';') ?? previous?.scope,
     cacert: resolveFile('cacert') ?? previous?.cacert,
     cert: resolveFile('cert') ?? previous?.cert,
     key: resolveFile('key') ?? previous?.key,

@@ -90,7 +90,7 @@ function suggestScopeRemedy(value: Tree | undefined): string | undefined {
   const scope = normalizeScope(value);
   return scope === undefined || scope === value
     ? undefined
-    : `separate resources with ; and permissions with , (no spaces): ${scope}`;
+    : `separate resources with ; or one space, and permissions with a comma without spaces: ${scope}`;
 }
 
 /** The scope that was meant, if only separators or the letter case of permissions are wrong. */

@@ -118,13 +118,13 @@ export interface Rate {
 }
 
 /** The end of the message about a malformed scope, unless there is a better remedy. */
-export const SCOPE_FORM = '; write resource:permission,permission;resource';
+export const SCOPE_FORM = '; write resource:permission,permission;resource, or a space instead of ;';
 
 export const scope = z
   .string()
-  .meta({ title: 'scope', examples: ['reports:read,write;files:read'] })
+  .meta({ title: 'scope', examples: ['reports:read,write;files:read', 'reports:read files:read'] })
   .transform((text, context) => {
-    const parsed = parseScope(text);
+    const parsed = parseScope(text, { allowSpaces: true });
     if (parsed.ok) return parsed.value;
     const where =
       parsed.refusal.reason === 'scope_malformed' ? ` (at character ${parsed.refusal.at + 1})` : '';

@@ -193,7 +193,7 @@ export const grantFields = (grant: Grant) => ({
   identity: grant.identity,
   name: grant.profile?.name,
   scope: grant.scope,
-  grantType: grant.grantType,
+  grant_type: grant.grantType,
   generation: grant.generation,
   ...(grant.exchangedFrom !== undefined && {
     issuer: getIssuerOfClient(grant.exchangedFrom),

@@ -129,7 +129,7 @@ function createAuditCounter(metrics: Metrics): (event: AuditEvent, fields: LogFi
   return (event, fields) => {
     increment(events[event]);
     increment(relatedCounters[event]);
-    if (event === 'grant_issued') increment(byGrant.get(fields['grantType']));
+    if (event === 'grant_issued') increment(byGrant.get(fields['grant_type']));
     if (event === 'refresh_reuse' && fields['action'] !== 'refused') increment(revocations);
     if (event === 'admin_action' && fields['act'] === 'revoke_grant') increment(revocations);
   };

@@ -8,7 +8,7 @@ export const createAdminLookups = (
   settings: () => Settings,
 ): Pick<
   AdminApiDeps,
-  'hasClient' | 'hasIssuer' | 'getForeignTokenId' | 'getForeignIdentity' | 'findIdentities'
+  'hasClient' | 'hasIssuer' | 'getForeignTokenId' | 'getForeignIdentity' | 'findIdentities' | 'isDisabled'
 > => ({
   hasClient(id) {
     const { integrations, trustedIssuers } = settings();
@@ -21,6 +21,14 @@ export const createAdminLookups = (
   hasIssuer: (name) => Object.hasOwn(settings().trustedIssuers, name),
   getForeignTokenId: (issuer, jti) => deriveTokenId(issuer, `jti ${jti}`),
   getForeignIdentity: (issuer, subject) => `${settings().trustedIssuers[issuer]?.label ?? issuer}:${subject}`,
+  async isDisabled(identity) {
+    const users = createUserDirectory(settings().directories);
+    try {
+      return (await users.findByIdentity(identity))?.disabled === true;
+    } finally {
+      await users.close();
+    }
+  },
   async findIdentities(attribute, value) {
     const { directories } = settings();
     // Opened per request: lookups are rare, and a supervisor has no directory of its own.

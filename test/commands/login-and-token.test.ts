@@ -51,6 +51,13 @@ test('without a sign-in the commands fail with exit code 77', async () => {
   }
 });
 
+test('the items of --scope may be separated by spaces', async () => {
+  const args = connectionArgs().with(5, 'reports:read files:read');
+  const signedIn = await runClient('login', ...args, ...certificate, '--profile', 'spaces');
+  expect(signedIn).toMatchObject({ code: 0, stderr: '' });
+  expect(signedIn.stdout).toContain(' for files:read;reports:read, until ');
+});
+
 test('login with a certificate, token, whoami, logout', async () => {
   const signedIn = await runClient('login', ...connectionArgs(), ...certificate, '--profile', 'robot');
   expect(signedIn).toMatchObject({ code: 0, stderr: '' });

@@ -315,6 +315,7 @@ describe('gatehouse explain', () => {
     [['GET', '/health'], /^forwarded without a token: /m],
     [['GET', '/files/a'], /^needs a token \(401 without\): the rule asks for files:read/m],
     [['GET', '/files/a', '--scope', 'files:read'], /^forwarded: /m],
+    [['GET', '/files/a', '--scope', 'reports:read files:read'], /^forwarded: /m],
     [['GET', '/files/a', '--client', 'report-runner'], /^forwarded: /m],
     [['POST', '/files/a', '--scope', 'files:read'], /^denied \(404\): no rule matches/m],
     [['GET', '/files/../health'], /^rejected \(400\): /m],

@@ -35,9 +35,13 @@ test.each([
   [
     withIntegration('scope: "files:read, reports:read,write"'),
     'integrations[0].scope',
-    'separate resources with ; and permissions with , (no spaces): files:read;reports:read,write',
+    'separate resources with ; or one space, and permissions with a comma without spaces: files:read;reports:read,write',
   ],
-  [withIntegration('scope: files:read reports:read'), 'integrations[0].scope', ': files:read;reports:read'],
+  [
+    withIntegration('scope: "files:read  reports:read"'),
+    'integrations[0].scope',
+    ': files:read;reports:read',
+  ],
   [withIntegration('scope: "files:read | reports"'), 'integrations[0].scope', 'separate resources with ;'],
   [withIntegration('scope: "files:READ"'), 'integrations[0].scope', ': files:read'],
   [withIntegration('scope: [files:read, mail:send]'), 'integrations[0].scope', 'separate resources with ;'],
@@ -61,7 +65,7 @@ test('the line is shown with a mark below the value', () => {
 });
 
 test('a remedy does not repeat a value from a variable or a secret', () => {
-  const [problem] = loadProblems(withIntegration('scope: "${S}"'), { env: { S: 'hunter2 hunter3' } });
+  const [problem] = loadProblems(withIntegration('scope: "${S}"'), { env: { S: 'hunter2  hunter3' } });
   expect(JSON.stringify(problem)).not.toMatch(/hunter/);
 });
 
@@ -73,4 +77,18 @@ test('lines are wrapped at the width of a terminal', () => {
   const wrapped = formatProblems({ ...result, name: 'gatehouse.yaml' }, { columns: 80 }).split('\n');
   expect(wrapped.filter((line) => line.length > 80)).toEqual([]);
   expect(wrapped.length).toBeGreaterThan(formatProblems(result).split('\n').length);
+});
+
+test.each(['files:read reports:read,write', 'files:read;reports:read,write'])('%j is a scope', (text) => {
+  const loaded = loadText(
+    withIntegration(`scope: "${text}", access: [{ groups: [x], scope: "files:read reports:read" }]`),
+  );
+  if (!loaded.ok) throw new Error(formatProblems(loaded));
+  const [integration] = loaded.settings.integrations;
+  expect(integration?.scope).toEqual(
+    new Map([
+      ['files', new Set(['read'])],
+      ['reports', new Set(['read', 'write'])],
+    ]),
+  );
 });

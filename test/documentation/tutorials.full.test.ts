@@ -61,18 +61,18 @@ async function confirmInBrowser({ folder, screen, toTest }: Reader): Promise<voi
   expect((await browser.submit('/approve')).text).toContain('return to your device');
 }
 
+async function waitForReload({ screen }: Reader): Promise<void> {
+  await until('gatehouse logs reloaded', () => / reloaded cause=/.test(screen()));
+}
+
 test('certificate login for a service', () =>
   followTutorial('docs/tutorials/certificate-login.md', {
-    actions: {
-      'wait for the reload': async ({ screen }) => {
-        await until('gatehouse logs reloaded', () => / reloaded cause=/.test(screen()));
-      },
-    },
+    actions: { 'wait for the reload': waitForReload },
   }));
 
 test('device login for a command-line program', () =>
   followTutorial('docs/tutorials/device-login.md', {
-    actions: { 'confirm in the browser': confirmInBrowser },
+    actions: { 'confirm in the browser': confirmInBrowser, 'wait for the reload': waitForReload },
   }));
 
 test('in front of an Express API', async (context) => {

@@ -98,7 +98,7 @@ describe('a user approves an app', () => {
     expect(gateway.auditEvents('authorization_approved')).toMatchObject([
       { client: 'app', identity: ALICE, scope: 'files:read' },
     ]);
-    expect(gateway.auditEvents('grant_issued')).toMatchObject([{ client: 'app', grantType: 'code' }]);
+    expect(gateway.auditEvents('grant_issued')).toMatchObject([{ client: 'app', grant_type: 'code' }]);
     const written = gateway.logLines.join('\n');
     expect(written).not.toContain(response.searchParams.get('code'));
     expect(written).not.toContain(flow.pkce.verifier);

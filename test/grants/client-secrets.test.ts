@@ -44,7 +44,7 @@ describe('client secrets', () => {
     }
     expect(gateway.auditEvents('grant_issued').at(-1)).toMatchObject({
       client: 'billing',
-      grantType: 'client',
+      grant_type: 'client',
     });
     expect((await request({ ...post('billing', SECRET), scope: 'files:read' })).json['scope']).toBe(
       'files:read',

@@ -43,7 +43,7 @@ describe('issued tokens', () => {
     expect(gateway.auditEvents('grant_issued').at(-1)).toMatchObject({
       client: 'jobs',
       identity: 'cluster:system:serviceaccount:shop:builder',
-      grantType: 'exchange',
+      grant_type: 'exchange',
       issuer: 'cluster',
     });
   });
