@@ -173,6 +173,7 @@ test.each([
     body: JSON.stringify({ [name]: whose }),
   });
   expect(reply).toMatchObject({ status: 200, json: { ended: { [name]: whose } } });
+  expect(reply.json).not.toHaveProperty('user_disabled');
   if (name === 'identity') expect(Number(reply.json['live_grants'])).toBeGreaterThanOrEqual(1);
   expect((await gateway.api('/whoami', before.access_token)).status).toBe(401);
   expect((await gateway.refresh(before.refresh_token)).status).toBe(400);
@@ -283,6 +284,8 @@ test('a user name that exists in several directories is 409 with the identities'
     two: { label: 'two', users: [{ ...bob, disabled: true }], derive: false },
     all: { label: 'all', users: [], derive: true },
   };
-  const { findIdentities } = createAdminLookups(() => ({ directories }) as unknown as Settings);
+  const { findIdentities, isDisabled } = createAdminLookups(() => ({ directories }) as unknown as Settings);
   expect(await findIdentities('userName', 'Bob')).toEqual(['one:00ff00ff', 'two:00ff00ff']);
+  const identities = ['one:00ff00ff', 'two:00ff00ff', 'two:ff', `all:${'0'.repeat(64)}`, 'other:1'];
+  expect(await Promise.all(identities.map(isDisabled))).toEqual([false, true, false, false, false]);
 });

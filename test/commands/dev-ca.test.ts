@@ -227,7 +227,14 @@ test('a running gateway refuses a certificate once --revoke has listed it, and n
 
   const crl = join(folder, 'crl.pem');
   const { stdout, stderr } = await runChild([
-    ...['openssl', 'crl', '-in', crl, '-CAfile', join(folder, 'ca.pem'), '-noout', '-text'],
+    'openssl',
+    'crl',
+    '-in',
+    crl,
+    '-CAfile',
+    join(folder, 'ca.pem'),
+    '-noout',
+    '-text',
   ]);
   expect(stderr).toContain('verify OK');
   expect([...stdout.matchAll(/Serial Number: (\w+)/g)].map(([, serial]) => serial)).toEqual([

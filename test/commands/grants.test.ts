@@ -113,7 +113,9 @@ describe('gatehouse grants, with two workers', () => {
       );
       expect(await client.isAccepted(token)).toBe(true);
       const ended = await grants('revoke', '--identity', ALICE, '--yes');
-      expect(ended.stdout).toContain('Live grants revoked: 1.');
+      expect(ended.stdout).toContain(
+        'Live grants revoked: 1.\nThey can obtain new grants unless the user is disabled (users[].disabled) or its access is removed.\n',
+      );
       expect(await client.isAccepted(token)).toBe(false);
 
       const again = await client.grant();
