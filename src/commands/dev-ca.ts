@@ -6,6 +6,7 @@ import { loadSettings } from '../config/load.ts';
 import { type Command, type CommandContext, CommandError, EXIT, UsageError, writeJson } from './command.ts';
 import { createCrl } from './pki/crl.ts';
 import { createAuthority, createClient, createServer, LOOPBACK_HOSTS, type PemPair } from './pki/issue.ts';
+import { readIfExists } from './pki/private-files.ts';
 import { quoteForShell, quoteForYaml } from './quote.ts';
 
 /** `gatehouse check` warns during the last 30 days. */
@@ -227,8 +228,7 @@ function revoke(context: CommandContext, folder: string, names: readonly string[
   const { publicKey } = new X509Certificate(authority.pem);
   const certificates = names.map((name) => readIssued(join(path, `${name}.pem`), publicKey));
   const file = join(path, 'crl.pem');
-  const previous = existsSync(file) ? readFileSync(file, 'utf8') : undefined;
-  writeRevocations(file, () => createCrl(authority, certificates, previous, new Date()));
+  writeRevocations(file, () => createCrl(authority, certificates, readIfExists(file), new Date()));
   printRevoked(context, folder, names);
 }
 
@@ -251,7 +251,7 @@ function writeRevocations(file: string, createList: () => string): void {
   try {
     list = createList();
   } catch (error) {
-    // The list that is there: see `createCrl`.
+    // The list that is there cannot be read, or is not one of this CA.
     throw new CommandError(`${file} ${(error as Error).message}`, EXIT.configuration);
   }
   try {
@@ -347,7 +347,7 @@ function listTokenRequest(context: CommandContext, folder: string, client: strin
     '',
     `  curl --cacert ${quote('ca.pem')} --cert ${quote(`${client}.pem`)} --key ${quote(`${client}-key.pem`)} \\`,
     `    -d grant_type=client_credentials -d client_id=${quoteForShell(known?.clientId ?? 'CLIENT_ID')} \\`,
-    `    ${known?.publicUrl ?? 'PUBLIC_URL'}/authsvc/oauth2/token`,
+    `    ${quoteForShell(`${known?.service ?? 'PUBLIC_URL/authsvc'}/oauth2/token`)}`,
     '',
   ];
 }
@@ -358,7 +358,7 @@ function readConfiguration({ cwd, env }: CommandContext, folder: string) {
   if (!existsSync(file)) return undefined;
   const loaded = loadSettings({ file, env, overrides: [], cwd });
   if (!loaded.ok) return undefined;
-  const { publicUrl, integrations } = loaded.settings;
+  const { publicUrl, integrations, service } = loaded.settings;
   const clientId = integrations.find(({ grants }) => grants.includes('certificate'))?.clientId;
-  return clientId === undefined ? undefined : { publicUrl, clientId };
+  return clientId === undefined ? undefined : { service: `${publicUrl}${service.paths[0] ?? ''}`, clientId };
 }

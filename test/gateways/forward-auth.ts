@@ -10,6 +10,7 @@ import {
   startRecordingUpstream,
 } from '../support/recording-upstream.ts';
 import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
+import { until } from '../support/until.ts';
 
 /** Ports and files for the configuration of the gateway. */
 export interface Addresses {
@@ -23,6 +24,8 @@ export interface ForwardAuthSetup {
   readonly start: (places: Addresses) => Promise<FrontProxy>;
   /** Whether the gateway also forwards the challenge of a 403. */
   readonly challengeOn403: boolean;
+  /** Whether the responses to refused requests have the id under which gatehouse logs them. */
+  readonly hasRefusalId?: boolean;
   /** The gateway's status while gatehouse is unreachable. */
   readonly whenUnreachable: number;
 }
@@ -53,7 +56,8 @@ const listValues = (request: RecordedRequest | undefined, name: string): string[
     .map(([, value]) => value);
 
 /** Tests a real gateway with the configuration of docs/forward-auth.md, a real gatehouse, and an API that records every byte. */
-export function testForwardAuth({ start, challengeOn403, whenUnreachable }: ForwardAuthSetup): void {
+export function testForwardAuth(setup: ForwardAuthSetup): void {
+  const { start, challengeOn403, whenUnreachable, hasRefusalId = false } = setup;
   let gatehouse: TestGateway;
   let api: RecordingUpstream;
   let gateway: FrontProxy;
@@ -137,6 +141,11 @@ export function testForwardAuth({ start, challengeOn403, whenUnreachable }: Forw
     expect(/^www-authenticate: .*insufficient_scope/im.test(scope.head)).toBe(challengeOn403);
     expect((await send('GET /nowhere')).status).toBe(403);
     expect(api.requests).toEqual([]);
+    const ids = [...scope.head.matchAll(/^x-request-id: (\S+)/gim)].map(([, id]) => id);
+    if (hasRefusalId) {
+      expect(ids).toHaveLength(1);
+      await until('gatehouse logs the id', () => gatehouse.log.some((line) => line['request_id'] === ids[0]));
+    }
   });
 
   test('the client’s method is checked, and bodies are forwarded completely', async () => {

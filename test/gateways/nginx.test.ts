@@ -9,6 +9,7 @@ needs('nginx');
 describe('nginx', () => {
   testForwardAuth({
     challengeOn403: false,
+    hasRefusalId: true,
     whenUnreachable: 500,
     start: ({ port, gatehousePort, apiPort, ca }) =>
       startFrontProxy({
