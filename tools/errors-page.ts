@@ -363,7 +363,7 @@ const PROXY: { readonly [R in ProxyReason]: Omit<Extract<ProxyRefusal, { reason:
   token_invalid: { fault: 'expired' },
   proof_invalid: { detail: '*why*' },
   proof_nonce_required: { nonce: '' },
-  insufficient_scope: { scope: 'files:read' },
+  insufficient_scope: { scope: new Map([['files', new Set(['read'])]]) },
   client_not_allowed: {},
   no_rule: {},
   method_not_allowed: {},
