@@ -48,8 +48,8 @@ export function grantsPage(
 <form class="search" method="get" action="${urlFor('/grants')}" role="search">
 <div><label for="by">Search by</label>
 <select id="by" name="by">${Object.entries(SEARCH_FIELDS).map(([name, label]) => html`<option value="${name}"${name === by && { markup: ' selected' }}>${label}</option>`)}</select></div>
-<div><label for="q">Text</label>
-<input type="search" id="q" name="q" value="${text}" maxlength="1024" spellcheck="false" autocomplete="off"></div>
+<div><label for="q">Search for</label>
+<input type="search" id="q" name="q" value="${text}" maxlength="1024" spellcheck="false" autocomplete="off" placeholder="the whole value, not a part"></div>
 <label class="check"><input type="checkbox" name="ended" value="1"${withEnded && { markup: ' checked' }}>also ended</label>
 <button type="submit">Search</button>
 </form>
@@ -69,7 +69,7 @@ const renderProblem = ({
   identities,
 }: NonNullable<
   GrantSearchResult['problem']
->): Markup => html`<div class="note bad" role="alert"><p>${text}</p>
+>): Markup => html`<div class="note bad" role="alert"><p>${renderText(text)}</p>
 ${identities.length > 0 && html`<ul>${identities.map((identity) => html`<li><a href="${urlFor('/grants', { by: 'identity', q: identity })}">${renderText(identity)}</a></li>`)}</ul>`}</div>`;
 
 function describeCount({ text, withEnded }: GrantSearch, count: number, hasMore: boolean): string {
@@ -89,11 +89,11 @@ const describeField = (by: SearchField): string =>
         : 'certificate';
 
 function renderGrantRow(grant: GrantView): Markup {
-  const { id, name, identity, client, scope, state, by, last_refreshed, until } = grant;
+  const { id, name, identity, client, scope, state, by, last_refreshed, refreshes, until } = grant;
   return html`<li>
 <div class="line-up"><h2><a href="${urlFor('/grant', { id })}">${renderText(name ?? identity)}</a></h2>${renderBadge(state, STATE_TONES[state])}<span>${renderText(client)}</span></div>
 <p class="mono">${renderText(scope)}</p>
-<p class="meta"><span>${by}</span><span>last used ${renderTime(last_refreshed)}</span><span>until ${renderTime(until)}</span>${name !== undefined && html`<span>${renderText(identity)}</span>`}</p>
+<p class="meta"><span>${by}</span><span>${refreshes === 0 ? 'issued' : 'refreshed'} ${renderTime(last_refreshed)}</span><span>until ${renderTime(until)}</span>${name !== undefined && html`<span>${renderText(identity)}</span>`}</p>
 </li>
 `;
 }
@@ -127,7 +127,7 @@ function renderGrantFacts(grant: GrantView): Markup {
     ['Scope', html`<code>${renderText(grant.scope)}</code>`],
     ['Obtained by', grant.by],
     ['Issued', renderTime(grant.issued)],
-    ['Last used', renderTime(grant.last_refreshed)],
+    ['Last refreshed', grant.refreshes === 0 ? undefined : renderTime(grant.last_refreshed)],
     ['Refreshes', String(grant.refreshes)],
     ['Until', renderTime(grant.until)],
     ['Revoked', grant.revoked === undefined ? undefined : renderTime(grant.revoked)],
@@ -156,6 +156,7 @@ export function revokePage(
   { grants, next, problem }: GrantSearchResult,
 ): ConsolePage {
   const [grant] = grants;
+  const certificates = new Set(grants.flatMap((one) => one.certificate_fingerprint ?? []));
   const count = `${formatNumber(grants.length)}${next === undefined ? '' : ' or more'} live grant${grants.length === 1 && next === undefined ? '' : 's'}`;
   return {
     title: 'Revoke',
@@ -166,7 +167,9 @@ ${
   by === 'grant' && grant !== undefined
     ? html`<p>Its tokens are rejected at once, on every replica. This cannot be undone.</p>${renderGrantFacts(grant)}`
     : html`<p><b>${renderText(text)}</b>: ${count}.</p>
-<p>${describeEffect(by)} Tokens are rejected at once, on every replica. This cannot be undone.</p>`
+${isCertificateField(by) && certificates.size > 1 && html`<p class="note bad" role="alert">These are grants of ${certificates.size} different certificates.</p>`}
+<p>${describeEffect(by)} Tokens are rejected at once, on every replica. This cannot be undone.</p>
+${renderAffected(grants, next !== undefined)}`
 }
 <div class="actions">
 ${
@@ -182,10 +185,22 @@ ${renderFormToken('/revoke', formatRevocationSubject(by, text))}<input type="hid
   };
 }
 
+const MAX_AFFECTED = 10;
+
+function renderAffected(grants: readonly GrantView[], hasMore: boolean): Markup {
+  if (grants.length === 0) return html``;
+  const hidden = grants.length - MAX_AFFECTED;
+  return html`<ul class="rows card list">\n${grants.slice(0, MAX_AFFECTED).map(renderGrantRow)}</ul>
+${hidden > 0 && html`<p class="soft">and ${hidden}${hasMore && ' or more'} others</p>`}`;
+}
+
+const isCertificateField = (by: RevokeSelection['by']): boolean =>
+  by === 'serial' || by === 'fingerprint' || by === 'subject';
+
 function describeEffect(by: RevokeSelection['by']): string {
   if (by === 'client')
     return 'Every grant and token issued to this client until now ends; new ones are valid.';
-  if (by === 'serial' || by === 'fingerprint' || by === 'subject')
+  if (isCertificateField(by))
     return 'Every grant issued for this certificate ends. Revoke the certificate as well, or its holder can obtain a new grant.';
   return 'Every grant and token issued to this identity until now ends, at all clients; new ones are valid.';
 }

@@ -187,7 +187,7 @@ ${replicas !== undefined && renderTile('Revocation lag', lag === undefined ? 'â€
 }
 
 const renderTile = (name: string, value: Markup | string, note: string): Markup =>
-  html`<div><dt>${name}</dt><dd>${value}<small>${note}</small></dd></div>`;
+  html`<div><dt>${name}</dt><dd>${value}<small>${renderText(note)}</small></dd></div>`;
 
 const renderTable = (
   id: string,
