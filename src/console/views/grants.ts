@@ -59,7 +59,7 @@ ${
   html`<div class="title"><p class="soft" role="status">${describeCount(search, grants.length, next !== undefined)}</p>
 ${mayRevoke && html`<a class="button second" href="${urlFor('/revoke', { by, q: text })}">Revoke all of this ${describeField(by)}…</a>`}</div>`
 }
-${grants.length > 0 && html`<ul class="rows card list">\n${grants.map(renderGrantRow)}</ul>`}
+${grants.length > 0 && html`<ul class="rows card list">\n${sortByTime(grants).map(renderGrantRow)}</ul>`}
 ${next !== undefined && html`<p class="more"><a class="button second" href="${urlFor('/grants', { by, q: text, ...(withEnded && { ended: '1' }), after: next })}">${grants.length === 0 ? 'Continue the search' : 'More grants'}</a></p>`}`,
   };
 }
@@ -87,6 +87,10 @@ const describeField = (by: SearchField): string =>
       : by === 'identity'
         ? 'identity'
         : 'certificate';
+
+/** Newest first, within a page: stores list by id. */
+const sortByTime = (grants: readonly GrantView[]): readonly GrantView[] =>
+  grants.toSorted((one, other) => other.last_refreshed - one.last_refreshed);
 
 function renderGrantRow(grant: GrantView): Markup {
   const { id, name, identity, client, scope, state, by, last_refreshed, refreshes, until } = grant;
@@ -185,12 +189,12 @@ ${renderFormToken('/revoke', formatRevocationSubject(by, text))}<input type="hid
   };
 }
 
-const MAX_AFFECTED = 10;
+const MAX_AFFECTED = 5;
 
 function renderAffected(grants: readonly GrantView[], hasMore: boolean): Markup {
   if (grants.length === 0) return html``;
   const hidden = grants.length - MAX_AFFECTED;
-  return html`<ul class="rows card list">\n${grants.slice(0, MAX_AFFECTED).map(renderGrantRow)}</ul>
+  return html`<ul class="rows card list">\n${sortByTime(grants).slice(0, MAX_AFFECTED).map(renderGrantRow)}</ul>
 ${hidden > 0 && html`<p class="soft">and ${hidden}${hasMore && ' or more'} others</p>`}`;
 }
 
