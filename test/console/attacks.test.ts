@@ -14,6 +14,7 @@ import {
 import { type FormBrowser, formToken } from '../support/form-browser.ts';
 import { sendRequest } from '../support/https-client.ts';
 import { rawRequest } from '../support/raw-client.ts';
+import { testGrant } from '../support/store-fixtures.ts';
 import { ALICE } from '../support/test-gateway.ts';
 
 let harness: ConsoleHarness;
@@ -527,4 +528,49 @@ test('messages contain no bidirectional or control characters of the request', a
     expect((await operator.get(path)).text.replace(/value="[^"]*"/g, '')).not.toMatch(
       /[\u202a-\u202e\u2066-\u2069\u0007]/,
     );
+});
+
+test('a grant whose every field is hostile is shown as text, on every page that shows it', async () => {
+  const { gateway } = harness;
+  const hostile = (name: string): string =>
+    `${name}"><img src=x onerror=alert(1)>\u202e\u0007\u2066'</script>`;
+  const time = Math.floor(gateway.clock.now());
+  const id = 'hostile-grant';
+  const grant = testGrant({
+    id,
+    clientId: hostile('client'),
+    identity: hostile('identity'),
+    scope: hostile('scope'),
+    issuedAt: time,
+    rotatedAt: time,
+    refreshUntil: time + 3_600,
+    profile: { name: hostile('name'), email: hostile('email'), groups: [hostile('group')] },
+    certificate: {
+      subject: hostile('subject'),
+      issuer: hostile('issuer'),
+      serial: 'abcd',
+      fingerprint: 'A'.repeat(43),
+    },
+    exchangedFrom: hostile('exchanged'),
+  });
+  expect(await gateway.server.store.grants.create(id, grant, time + 3_600)).toBe('created');
+  const query = (by: string, q: string): string => new URLSearchParams({ by, q }).toString();
+  for (const path of [
+    `/console/grant?id=${id}`,
+    `/console/revoke?by=grant&q=${id}`,
+    `/console/grants?${query('serial', 'abcd')}`,
+    `/console/grants?${query('identity', hostile('identity'))}`,
+    `/console/revoke?${query('name', hostile('name'))}`,
+    `/console/revoke?${query('client', hostile('client'))}`,
+  ]) {
+    const { status, text } = await operator.get(path);
+    expect([path, status, text.includes('client&quot;&gt;&lt;img')]).toEqual([path, 200, true]);
+    expect(text).not.toContain('<img');
+    expect(text.replace(/value="[^"]*"/g, '')).not.toMatch(/[\u202a-\u202e\u2066-\u2069\u0007]/);
+  }
+  await operator.get(`/console/revoke?by=grant&q=${id}`);
+  expect((await operator.submit('/console/revoke')).text).toContain('revoked');
+  const { text } = await operator.get('/console/audit?q=hostile-grant');
+  expect(text).toContain('client&quot;&gt;&lt;img');
+  expect(text).not.toMatch(/<img|[\u202a-\u202e\u2066-\u2069\u0007]/);
 });

@@ -161,7 +161,6 @@ export function revokePage(
 ): ConsolePage {
   const [grant] = grants;
   const certificates = new Set(grants.flatMap((one) => one.certificate_fingerprint ?? []));
-  const count = `${formatNumber(grants.length)}${next === undefined ? '' : ' or more'} live grant${grants.length === 1 && next === undefined ? '' : 's'}`;
   return {
     title: 'Revoke',
     body: html`<div class="card wide">
@@ -170,7 +169,7 @@ ${problem !== undefined && renderProblem(problem)}
 ${
   by === 'grant' && grant !== undefined
     ? html`<p>Its tokens are rejected at once, on every replica. This cannot be undone.</p>${renderGrantFacts(grant)}`
-    : html`<p><b>${renderText(text)}</b>: ${count}.</p>
+    : html`<p><b>${renderText(text)}</b>: ${describeAffected(grants.length, next !== undefined)}.</p>
 ${isCertificateField(by) && certificates.size > 1 && html`<p class="note bad" role="alert">These are grants of ${certificates.size} different certificates.</p>`}
 <p>${describeEffect(by)} Tokens are rejected at once, on every replica. This cannot be undone.</p>
 ${renderAffected(grants, next !== undefined)}`
@@ -187,6 +186,11 @@ ${renderFormToken('/revoke', formatRevocationSubject(by, text))}<input type="hid
 </div>
 </div>`,
   };
+}
+
+function describeAffected(count: number, hasMore: boolean): string {
+  if (count === 0 && hasMore) return 'no live grant found so far; all are searched when you revoke';
+  return `${formatNumber(count)}${hasMore ? ' or more' : ''} live grant${count === 1 && !hasMore ? '' : 's'}`;
 }
 
 const MAX_AFFECTED = 5;
