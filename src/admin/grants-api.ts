@@ -140,7 +140,8 @@ async function listGrants(
   const grants = new Map<string, GrantView>();
   let next = after;
   do {
-    const page = await readPage(deps, {
+    await waitForTurn();
+    const page = await deps.store.grantIndex.list({
       limit: Number(limit),
       ...selection,
       ...(clientId !== undefined && { clientId }),
@@ -158,17 +159,18 @@ async function listGrants(
   };
 }
 
+/** In an iteration of its own: the embedded store reads synchronously, in the process that may also serve clients. */
+async function readPage({ store }: AdminApiDeps, query: GrantQuery): Promise<GrantPage> {
+  await nextIteration();
+  return store.grantIndex.list(query);
+}
+
 let lastTurn: Promise<unknown> = Promise.resolve();
 
-/**
- * One page per iteration of the event loop, whatever the number of searches: the embedded store reads synchronously, in
- * the process that may also serve the requests of clients.
- */
-async function readPage({ store }: AdminApiDeps, query: GrantQuery): Promise<GrantPage> {
-  const turn = lastTurn.then(() => nextIteration());
-  lastTurn = turn;
-  await turn;
-  return store.grantIndex.list(query);
+/** One search per iteration, whatever their number. Revocations do not wait for searches. */
+function waitForTurn(): Promise<unknown> {
+  lastTurn = lastTurn.then(() => nextIteration());
+  return lastTurn;
 }
 
 const QUERY_PARAMETERS: ReadonlySet<string> = new Set([...SELECTORS, 'client', 'state', 'limit', 'after']);
