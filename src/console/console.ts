@@ -176,13 +176,14 @@ export class Console {
   }
 
   #createRequest(
-    { query, cookie = '' }: Visit,
+    { query, peer, cookie = '' }: Visit,
     identity: AdminIdentity,
     runChecks: ConsoleRequest['runChecks'],
   ): ConsoleRequest {
     return {
       deps: this.#options,
       identity,
+      peer,
       query,
       history: this.#history,
       runChecks,

@@ -54,7 +54,7 @@ export const AUDIT_EVENTS = {
   configuration_changed: action('A changed configuration was applied.'),
   keys_changed: action('The signing and sealing keys have changed.'),
   admin_action: action(
-    'An operator used the grant administration, or signed in to the console; `act` is the action.',
+    'An operator used the grant administration, or signed in to or out of the console; `act` is the action, `by` and `from` the operator and the address.',
   ),
   admin_sign_in_failed: refusal('A wrong admin token was entered at the console.'),
   service_started: action('A process has started to serve.'),

@@ -68,7 +68,7 @@ export function refusalPage(refusal: RecentRefusal, context: RefusalContext): Co
     title: 'Refusal',
     body: html`<div class="card wide">
 <h1>${renderTarget(refusal)}</h1>
-${text !== undefined && html`<p class="note">${text}${context.verdict !== undefined && html` Now: ${renderText(context.verdict)}.`}</p>`}
+${text !== undefined && html`<p class="note">${text}${context.verdict !== undefined && html` With the current configuration, ${renderText(context.verdict)}.`}</p>`}
 ${renderFacts([
   ['Reason', code(reason ?? decision)],
   ['Decision', decision === 'would_refuse' ? 'forwarded: the rule is report-only' : decision],
