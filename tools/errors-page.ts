@@ -580,7 +580,7 @@ export function renderErrors(): string {
       return `| ${status} | \`${error}\` | ${description} | ${formatLogReason(refusal)} |`;
     }),
     '',
-    'If no rule matches, only callers with a valid token of gatehouse receive 404; all others receive 401, as for every path that is not public.',
+    'If no rule matches, only callers with a valid token issued by gatehouse receive 404; all others receive 401, as for every path that is not public.',
     'The log then has `no_rule (…)`, with similar rules and why they do not match, such as',
     '`no_rule (routes[0] /files/**: method; routes[2] /Files: equivalent_path)`, or that none has this path:',
     '',

@@ -101,7 +101,7 @@ export const command: Command = {
     issuer: {
       type: 'string',
       value: 'ISSUER',
-      help: 'revoke: all tokens of this trusted issuer, by its name in trustedIssuers',
+      help: 'revoke: all tokens from this trusted issuer, by its name in trustedIssuers',
     },
     'token-id': { type: 'string', value: 'JTI', help: 'revoke: only the token of --issuer with this jti' },
     all: { type: 'boolean', help: 'list: also expired and revoked grants that are still stored' },
@@ -114,7 +114,7 @@ export const command: Command = {
   subcommands: SUBCOMMANDS,
   positionalPattern: /^-[A-Za-z0-9_-]{21}$/,
   notes: [
-    'Revoking a client, an identity or an issuer revokes all tokens issued until now, on every replica; new ones work.',
+    'Revoking a client, an identity or an issuer revokes all tokens issued so far, on every replica; new ones work.',
     'Every action is recorded in the audit log.',
   ],
   async run(context) {
@@ -134,7 +134,7 @@ const ACTIONS: Readonly<Record<keyof typeof SUBCOMMANDS, Action>> = {
       );
     if (context.option('issuer') !== undefined)
       throw new UsageError(
-        'gatehouse grants list: --issuer is for revoke; tokens of other issuers are not grants',
+        'gatehouse grants list: --issuer is for revoke; tokens from other issuers are not grants',
       );
     const { grants, cut } = await fetchGrants(context, target);
     if (context.json) writeJson(context, { grants, ...(cut && { cut }) });
@@ -203,7 +203,7 @@ async function revokeHolder(
   if (typeof live === 'number')
     context.stdout(
       live === 0
-        ? `There was no live grant here; tokens of trusted issuers are not counted. If you expected a grant, check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
+        ? `There was no live grant here; tokens from trusted issuers are not counted. If you expected a grant, check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
         : `Live grants revoked: ${live}.\n`,
     );
 }

@@ -48,7 +48,7 @@ export const createCommonErrors = (newGrantHint: string) =>
     ),
     logout_token_invalid: describe(
       INVALID_REQUEST,
-      'logout_token is not a valid logout token of a trusted issuer for this service.',
+      'logout_token is not a valid logout token from a trusted issuer for this service.',
     ),
     identity_not_allowed: describe(
       UNAUTHORIZED_CLIENT,

@@ -39,7 +39,7 @@ export const QUESTIONS: readonly Question[] = [
     value: 'here|proxy',
     text: 'Where TLS ends',
     choices: {
-      here: 'gatehouse has the certificate of the server',
+      here: 'gatehouse has the server certificate',
       proxy: 'a proxy or load balancer in front of gatehouse, on this machine',
     },
     fallback: 'here',
@@ -47,7 +47,7 @@ export const QUESTIONS: readonly Question[] = [
   {
     option: 'tls-certificate',
     value: 'FILE',
-    text: 'The certificate of the server, PEM',
+    text: 'The server certificate, PEM',
     fallback: 'pki/server.pem',
     applies: endsTlsHere,
     condition: '--tls here',
@@ -142,7 +142,7 @@ export const QUESTIONS: readonly Question[] = [
   {
     option: 'redis-password-file',
     value: 'FILE',
-    text: 'The file with the password of Redis (- for none)',
+    text: 'The file with the Redis password (- for none)',
     fallback: '-',
     applies: usesRedis,
     condition: '--store redis',

@@ -68,7 +68,7 @@ export const limitsSection = () =>
           ),
         logout: rate
           .prefault('1000/s')
-          .describe('Logout tokens of trusted issuers (oauth2/backchannel_logout), per client address.'),
+          .describe('Logout tokens from trusted issuers (oauth2/backchannel_logout), per client address.'),
         page: rate.prefault('10/s').describe('The confirmation page, per client address.'),
         codeGuesses: rate.prefault('5/m').describe('Wrong user codes, per client address.'),
         networkCodeGuesses: rate

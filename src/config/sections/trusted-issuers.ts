@@ -91,10 +91,10 @@ export const trustedIssuerSection = (path: PathSchema) =>
     scopes: z
       .record(z.string().min(1).max(256), scope)
       .prefault({})
-      .describe('From its scopes and roles to scopes of gatehouse. Others grant nothing.'),
+      .describe('From its scopes and roles to gatehouse scopes. Others grant nothing.'),
     scope: scope
       .exactOptional()
-      .describe('The scope that every token of this issuer has, for issuers without scopes.'),
+      .describe('The scope that every token from this issuer has, for issuers without scopes.'),
     logout: z
       .strictObject({
         audience: audience.describe(
