@@ -102,7 +102,7 @@ Other events are about gatehouse itself. Events of the store:
 | \`store_record_refused\` | error | A record failed authentication and is treated as absent: \`kind\`, \`record\` and \`reason\`. Once a minute for each record. |
 | \`store_revocations_restored\` | error | Revocations were missing from Redis and were restored from memory: \`count\`. |
 | \`store_records_authenticated\` | info | All grants have a MAC now: \`grants\`. \`store.unauthenticatedRecords\` can be set to \`refuse\` once all replicas run this release. |
-| \`store_warning\` | warn | Found at start and worth checking: \`notice\`. |
+| \`store_warning\` | warn | Found at startup and worth checking: \`notice\`. |
 | \`session_tickets_not_shared\` | warn | The secret of TLS session tickets could not be read from the store: only the process that started a session can resume it. \`session_tickets_shared\` (info) when this has ended. |
 
 Other events:
@@ -128,7 +128,7 @@ Other events:
 | \`host_not_listed\` | warn | A request named a host that is neither that of \`publicUrl\` nor of a route nor in \`hosts.allowed\`: \`host\`, \`peer\`, and in \`decision\` whether it was accepted or refused. Once for each host, at most 256 hosts, a few at a time. |
 | \`admin_host_refused\` | warn | A request to the admin listener named a host that is not accepted there (421): \`host\`, \`peer\`. Add the name to \`admin.hostNames\` and restart gatehouse, or use an IP address. Once for each host, at most 256 hosts, a few at a time. |
 | \`admin_token_refused\` | error | Other users can read the file of the admin token, so the token is refused (401): \`file\`, \`problem\`. Run \`chmod 600\`, and replace the token if it may have been read. At most once a minute. |
-| \`admin_token_restricted\` | warn | Found at start: the group of the file of the admin token could read it, as after \`fsGroup\` of Kubernetes; it has mode 600 now: \`problem\`. |
+| \`admin_token_restricted\` | warn | Found at startup: the group of the file of the admin token could read it, as after \`fsGroup\` of Kubernetes; it has mode 600 now: \`problem\`. |
 | \`public_url_changed\` | warn | A reload changed \`publicUrl\`, the issuer of tokens: older access tokens are rejected, and clients obtain new ones with a refresh. |
 | \`listener_failed\`, \`stop_failed\` | error | The listener reported an error; shutting down failed: \`error\`. |
 | \`connections_dropped\` | warn | \`limits.connections\` was reached, and new connections were closed: \`count\`, \`limit\`. |

@@ -30,7 +30,7 @@ store:
   path: data                             # grants and revocations; survives restarts
   unauthenticatedRecords: refuse         # accept: for a store of an earlier version
 keys:
-  file: data/keys.json                   # created at the first start; keep a copy in a safe place
+  file: data/keys.json                   # created on the first start; keep a copy in a safe place
 
 certificates:
   issuers: [pki/ca.pem]                  # whose client certificates are accepted; put your own CA here

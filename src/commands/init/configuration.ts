@@ -84,7 +84,7 @@ function renderStore(answers: Answers): string {
       line('  path: data', 'back it up: `gatehouse backup`') +
       unauthenticatedRecords +
       'keys:\n' +
-      line('  file: data/keys.json', 'created at the first start; keep a copy in a safe place')
+      line('  file: data/keys.json', 'created on the first start; keep a copy in a safe place')
     );
   const passwordFile = get(answers, 'redis-password-file');
   return (

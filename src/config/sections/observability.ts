@@ -90,7 +90,7 @@ export const auditSection = (path: PathSchema) =>
           key: path.exactOptional().describe('Its private key, PEM.'),
         })
         .exactOptional()
-        .describe('Receiver of `sink: syslog`. The files are read at start.'),
+        .describe('Receiver of `sink: syslog`. The files are read at startup.'),
       webhook: z
         .strictObject({
           url: httpUrl.describe('Events are sent there with POST, in batches, as JSON.'),
