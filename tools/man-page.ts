@@ -52,7 +52,7 @@ const ENVIRONMENT = [
   ],
   ['GATEHOUSE_HOME', 'the folder for tokens of gatehouse login'],
   ['GATEHOUSE_TRACE', 'if not empty or 0: show the stack trace of an internal error'],
-  ['NO_COLOR', 'if not empty: no colours and bold text, also on a terminal'],
+  ['NO_COLOR', 'if not empty: no colors or bold text, even on a terminal'],
   ['FORCE_COLOR', 'colours and bold text also if the output is not a terminal; 0: none. Overrides NO_COLOR'],
 ] as const;
 

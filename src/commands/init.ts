@@ -27,13 +27,13 @@ export const command: Command = {
   usage: ['gatehouse init [FILE]', 'gatehouse init --public-url URL --upstream URL [options] [FILE]'],
   options: {
     ...Object.fromEntries(QUESTIONS.map((question) => [question.option, createOption(question)])),
-    yes: { type: 'boolean', help: 'ask nothing; use the defaults for options that are omitted' },
+    yes: { type: 'boolean', help: 'ask no questions; use the defaults of omitted options' },
   },
   positionals: { min: 0, max: 1, complete: ['file'] },
   notes: [
     'FILE is gatehouse.yaml by default. An existing file is never overwritten. The file has mode 0600.',
     'Questions are asked only if standard input is a terminal; an option answers its question.',
-    'Afterwards the next steps are printed.',
+    'It then prints the next steps.',
   ],
   async run(context) {
     const file = context.positionals[0] ?? 'gatehouse.yaml';
@@ -266,7 +266,7 @@ function formatResult(
     `Wrote ${file}.`,
     ...(password === undefined
       ? []
-      : [`The password of ${answers['user']} is ${password}. It is shown only now.`]),
+      : [`The password for ${answers['user']} is ${password}. It is not shown again.`]),
     ...(answers['sign-in'] === 'openid'
       ? [`Register this redirect URI at the OpenID provider: ${getRedirectUri(answers)}`]
       : []),

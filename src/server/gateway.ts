@@ -484,6 +484,6 @@ export function logRestartNeeded(log: Pick<Logger, 'warn'>, settings: readonly s
   for (const setting of settings)
     log.warn('restart_needed', {
       setting,
-      note: 'this setting is read at startup; the old value stays in force until gatehouse is restarted',
+      note: 'this setting is read at startup; the old value stays in use until gatehouse is restarted',
     });
 }

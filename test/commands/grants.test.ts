@@ -129,7 +129,7 @@ describe('gatehouse grants, with two workers', () => {
         stderr: 'gatehouse: No such integration.\n',
       });
       expect((await grants('revoke', '--name', 'alice', '--yes')).stdout).toContain(
-        `Revoked: everything issued to identity ${ALICE} until now.`,
+        `Revoked: everything issued to identity ${ALICE} so far.`,
       );
       expect(await client.isAccepted(again.access_token)).toBe(false);
     } finally {

@@ -288,7 +288,7 @@ test('on a terminal every question that applies is asked, and a wrong answer is 
   expect(stderr).toContain('This must be certificate or device or openid.\n');
   expect(stderr).not.toContain('client_id');
   expect(stdout).toMatch(
-    /^Wrote gatehouse\.yaml\.\nThe password of carol is \S+\. It is shown only now\.\n\nNext:\n1\. /,
+    /^Wrote gatehouse\.yaml\.\nThe password for carol is \S+\. It is not shown again\.\n\nNext:\n1\. /,
   );
   const loaded = loadSettings({ file: join(cwd, 'gatehouse.yaml'), env: {} });
   expect(loaded.ok && loaded.settings.integrations[0]?.clientId).toBe('my-app');

@@ -65,9 +65,9 @@ export const QUESTIONS: readonly Question[] = [
   {
     option: 'sign-in',
     value: 'certificate|device|openid',
-    text: 'How clients prove who they are',
+    text: 'How clients authenticate',
     choices: {
-      certificate: 'with a client certificate, no user is involved; needs --tls here',
+      certificate: 'with a client certificate, without a user; needs --tls here',
       device: 'a user confirms in a browser, with a password',
       openid: 'a user confirms in a browser, signed in at an OpenID provider',
     },
@@ -125,7 +125,7 @@ export const QUESTIONS: readonly Question[] = [
     value: 'embedded|redis',
     text: 'Where grants are stored',
     choices: {
-      embedded: 'in files of this machine: one gatehouse',
+      embedded: 'in files on this machine, for a single gatehouse',
       redis: 'in Redis: several replicas',
     },
     fallback: 'embedded',

@@ -356,7 +356,7 @@ export const integrationRules = [
         )?.[0];
       // Otherwise one source could assert the identities of another.
       if (owner !== undefined)
-        report(['tokens', 'clientLabel'], `"${tokens.clientLabel}" is the label of ${owner} already`);
+        report(['tokens', 'clientLabel'], `"${tokens.clientLabel}" is already the label of ${owner}`);
     },
   ),
   crossCheck(['integrations', 'trustedIssuers'], ({ integrations, trustedIssuers }, report) => {

@@ -4,12 +4,12 @@ import { count, duration, rate, routeRate, size } from '../units.ts';
 /** `limits`: sizes, counts and rates. */
 export const limitsSection = () =>
   z.strictObject({
-    body: size.prefault('10MiB').describe('Largest request body that is forwarded.'),
+    body: size.prefault('10MiB').describe('Maximum size of a forwarded request body.'),
     headers: size
       .prefault('16KiB')
       .meta({ description: 'Largest request head.', appliesAfter: 'workerRestart' }),
     url: size.prefault('8KiB').meta({
-      description: 'Longest path and query of a request; longer ones are rejected with 414.',
+      description: 'Maximum length of path and query; longer ones are rejected with 414.',
       appliesAfter: 'workerRestart',
     }),
     headerTimeout: duration
@@ -17,9 +17,9 @@ export const limitsSection = () =>
       .meta({ description: 'A request head must arrive within this time.', appliesAfter: 'workerRestart' }),
     connections: count
       .default(10_000)
-      .meta({ description: 'Most open client connections per process.', appliesAfter: 'workerRestart' }),
+      .meta({ description: 'Maximum number of open client connections per process.', appliesAfter: 'workerRestart' }),
     streams: z.int().min(1).max(1_000).default(100).meta({
-      description: 'Most concurrent requests on one HTTP/2 connection.',
+      description: 'Maximum number of concurrent requests on one HTTP/2 connection.',
       appliesAfter: 'workerRestart',
     }),
     routes: routeRate.exactOptional().meta({
