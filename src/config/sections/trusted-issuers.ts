@@ -67,7 +67,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
         email: claim
           .default('email')
           .describe(
-            'Claim with the e-mail address. Ignored unless `email_verified` is true; see `trustEmail`.',
+            'Claim with the email address. Ignored unless `email_verified` is true; see `trustEmail`.',
           ),
         groups: claim.default('groups').describe('Claim with a list of groups.'),
         clientId: z
@@ -86,7 +86,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
       .boolean()
       .default(false)
       .describe(
-        'Use its e-mail addresses even if its tokens have no `email_verified`, or `claims.email` names another claim. Only for issuers whose users cannot choose their address.',
+        'Use its email addresses even if its tokens have no `email_verified`, or `claims.email` names another claim. Only for issuers whose users cannot choose their address.',
       ),
     scopes: z
       .record(z.string().min(1).max(256), scope)
