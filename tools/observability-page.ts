@@ -23,7 +23,7 @@ and **spans** for a tracing system. None of them delays requests.
 
 ## Health
 
-On the admin listener (\`admin.host\`, \`admin.port\`), without a token or a certificate, and without a line in the log:
+On the admin listener (\`admin.host\`, \`admin.port\`), without a token or a certificate, and without a log line:
 
 | path | also | response |
 | --- | --- | --- |
@@ -36,7 +36,7 @@ with \`admin.tls\`, a name of its certificate; otherwise the response is 421 ([w
 \`admin_host_refused\` is logged. A change of \`admin.hostNames\` needs a restart. At most 256 connections are open at a time: beyond that, the oldest idle
 one is closed, so that probes work while other clients hold connections open.
 
-A failed upstream does not make gatehouse unready, since that would take the token service out of service too.
+A failed upstream does not make gatehouse unready, because that would stop the token service too.
 
 ## Metrics
 
@@ -79,7 +79,7 @@ ${table(
 
 For privacy, \`log.access.exclude\` omits fields, and \`log.access.pseudonymise\` writes a keyed digest instead of the
 value: equal values stay equal, so that the requests of one user can still be correlated, but the log alone does not reveal
-the user. Set \`log.access.pseudonymKey\` (or \`…KeyFile\`) to the same key on every replica; another key gives other
+the user. Set \`log.access.pseudonymKey\` (or \`…KeyFile\`) to the same key on every replica; another key produces other
 digests. \`log.access.enabled: false\` turns these lines off. All of these settings apply at a reload.
 
 \`\`\`yaml
@@ -168,7 +168,7 @@ With several workers, each logs its own events (\`worker\`).
 
 It records which access was granted to whom, refused or revoked. Events have \`"audit": true\`, \`time\` and \`event\`, and if known
 \`identity\`, \`client\`, \`grant\`, \`scope\`, \`from\` and \`request_id\` (the same as in the log line). \`log.access\` does not
-affect it, since it is for accountability.
+affect it, because the audit log is for accountability.
 
 ${table(
   ['event', 'kind', 'severity', 'meaning'],
@@ -219,8 +219,8 @@ The \`traceparent\` and \`tracestate\` of a request (W3C Trace Context) are forw
 starts a trace. The log line has its \`trace_id\`.
 
 With \`tracing.otlp\`, one server span per sampled request is sent to an OpenTelemetry collector (OTLP/HTTP in JSON), as the
-child of the span of the caller and the parent of the span of the upstream. \`tracing.ratio\` is the ratio of sampled traces, by
-trace id, the same on every replica; traces that a peer in \`trustedProxies\` has sampled are always recorded. A
+child of the caller's span and the parent of the upstream's span. \`tracing.ratio\` is the fraction of traces that are sampled, chosen by
+trace id in the same way on every replica; traces that a peer in \`trustedProxies\` has sampled are always recorded. A
 span has the method, the status, the rule, the decision and its reason, the client id, the upstream and the request id. It
 has no path, query, header or identity. Up to 4,096 spans are buffered; spans that the collector does not accept are
 dropped and counted in \`gatehouse_spans_dropped_total\`. Tracing adds a small cost to each request.
