@@ -78,7 +78,7 @@ routes:                                  # first match wins; requests without a 
     requires: any-token
 
 shutdown: { preStop: 0s, drain: 2s }     # behind a load balancer: preStop: 5s, drain: 30s
-log: { level: info, format: text, access: { enabled: false } }   # in production: format: json, without access
+log: { level: info, format: text, access: { enabled: false } }   # in production: remove this line
 `;
 
 const renderUser = ({ id, name, displayName, email, group, passwordHash }: DemoUser): string =>

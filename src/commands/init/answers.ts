@@ -7,17 +7,23 @@ export interface Question {
   readonly value: string;
   readonly text: string;
   readonly fallback?: string | ((answers: Answers) => string | undefined);
+  /** Added to the help of the option. */
+  readonly help?: string;
   readonly choices?: Readonly<Record<string, string>>;
   /** Asked only if this holds; an option for a question that is not asked is an error. */
   readonly applies?: (answers: Answers) => boolean;
   /** Shown with an error, where the option does not apply. */
   readonly condition?: string;
+  /** Not asked: an option only, with a default that rarely needs a change. */
+  readonly isOptionOnly?: boolean;
   /** Returns what is wrong with an answer. */
   readonly validate?: (answer: string) => string | undefined;
 }
 
 /** By option. */
 export type Answers = Readonly<Record<string, string | undefined>>;
+
+const ADMIN_PORT = 9443;
 
 export const QUESTIONS: readonly Question[] = [
   {
@@ -61,6 +67,16 @@ export const QUESTIONS: readonly Question[] = [
     applies: endsTlsHere,
     condition: '--tls here',
     validate: validatePath,
+  },
+  {
+    option: 'admin-port',
+    value: 'PORT',
+    text: 'The port of the admin listener',
+    fallback: (answers) => (getListenPort(answers) === ADMIN_PORT ? ADMIN_PORT + 1 : ADMIN_PORT).toString(),
+    help: `default: ${ADMIN_PORT}`,
+    isOptionOnly: true,
+    validate: (answer) =>
+      /^[1-9]\d{0,4}$/.test(answer) && Number(answer) <= 65_535 ? undefined : 'must be a port from 1 to 65535',
   },
   {
     option: 'sign-in',
@@ -126,7 +142,7 @@ export const QUESTIONS: readonly Question[] = [
     text: 'Where grants are stored',
     choices: {
       embedded: 'in files on this machine, for a single gatehouse',
-      redis: 'in Redis: several replicas',
+      redis: 'in Redis, for several replicas',
     },
     fallback: 'embedded',
   },
@@ -159,6 +175,12 @@ export const QUESTIONS: readonly Question[] = [
         : 'must be 1 to 64 letters, digits, or . _ -, such as my-client',
   },
 ];
+
+/** The port of the public listener. */
+export function getListenPort(answers: Answers): number {
+  if (!endsTlsHere(answers)) return 8080;
+  return Number(new URL(answers['public-url'] ?? '').port || 443);
+}
 
 function endsTlsHere(answers: Answers): boolean {
   return answers['tls'] === 'here';

@@ -84,7 +84,7 @@ export const dpopSection = () =>
       .boolean()
       .default(false)
       .describe(
-        'Bind the tokens of clients that send a proof to oauth2/token to the key of the proof, and accept `Authorization: DPoP` with a proof on proxied requests and forward-auth. If false, tokens that are bound already are refused.',
+        'If a client sends a proof to oauth2/token, bind its tokens to the key of the proof. Accept `Authorization: DPoP` with a proof on proxied requests and forward-auth. If false, tokens that are bound already are refused.',
       ),
     algorithms: z
       .array(z.enum(PROOF_ALGORITHMS))
