@@ -24,7 +24,11 @@ export const command: Command = {
   options: {
     cert: { type: 'string', value: 'FILE', help: 'client certificate, PEM' },
     key: { type: 'string', value: 'FILE', help: 'its private key, PEM' },
-    cacert: { type: 'string', value: 'FILE', help: 'the CA to trust, PEM (default: the CAs built into Node)' },
+    cacert: {
+      type: 'string',
+      value: 'FILE',
+      help: 'the CA to trust, PEM (default: the CAs built into Node)',
+    },
     header: { type: 'string', short: 'H', multiple: true, value: 'NAME:VALUE', help: 'may be repeated' },
     data: {
       type: 'string',

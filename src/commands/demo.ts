@@ -100,7 +100,12 @@ async function runDemo(options: DemoOptions): Promise<number> {
 
 /** Resolves at the first signal; a second one exits at once. */
 const waitForSignal = (): Promise<void> =>
-  new Promise((resolve) => onStopSignal(() => resolve(), () => process.exit(1)));
+  new Promise((resolve) =>
+    onStopSignal(
+      () => resolve(),
+      () => process.exit(1),
+    ),
+  );
 
 /**
  * The settings of the file, with values derived from the ports: publicUrl gets the port of the listener, and the upstream is

@@ -72,7 +72,11 @@ export const command: Command = {
       value: 'FILE',
       help: 'file with the admin token (default: admin.tokenFile); - is standard input',
     },
-    cert: { type: 'string', value: 'FILE', help: 'a client certificate issued by admin.tls.clientCa, instead of the token; PEM' },
+    cert: {
+      type: 'string',
+      value: 'FILE',
+      help: 'a client certificate issued by admin.tls.clientCa, instead of the token; PEM',
+    },
     key: { type: 'string', value: 'FILE', help: 'its private key, PEM' },
     cacert: { type: 'string', value: 'FILE', help: 'the CA of an admin listener with TLS, PEM' },
     client: { type: 'string', value: 'ID', help: 'only grants of this integration' },
@@ -103,7 +107,11 @@ export const command: Command = {
       value: 'ISSUER',
       help: 'revoke: all tokens from this trusted issuer, by its name in trustedIssuers',
     },
-    'token-id': { type: 'string', value: 'JTI', help: 'revoke: only the token with this jti, issued by --issuer' },
+    'token-id': {
+      type: 'string',
+      value: 'JTI',
+      help: 'revoke: only the token with this jti, issued by --issuer',
+    },
     all: { type: 'boolean', help: 'list: include expired and revoked grants that are still stored' },
     yes: {
       type: 'boolean',

@@ -99,9 +99,7 @@ async function collectAnswers(context: CommandContext): Promise<Answers> {
       }
       const answer =
         given ??
-        (ask && !isOptionOnly
-          ? await ask.answer(question, answers)
-          : getDefault(context, question, answers));
+        (ask && !isOptionOnly ? await ask.answer(question, answers) : getDefault(context, question, answers));
       const problem = findProblem(question, answer, answers);
       if (problem !== undefined) throw new UsageError(`gatehouse init: --${option} ${problem}`);
       answers[option] = answer;

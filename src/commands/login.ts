@@ -29,7 +29,11 @@ export const command: Command = {
     scope: { type: 'string', value: 'SCOPE', help: 'the scope of the token, such as files:read' },
     cert: { type: 'string', value: 'FILE', help: 'client certificate, PEM: signs in without a browser' },
     key: { type: 'string', value: 'FILE', help: 'its private key, PEM' },
-    cacert: { type: 'string', value: 'FILE', help: 'the CA to trust, PEM (default: the CAs built into Node)' },
+    cacert: {
+      type: 'string',
+      value: 'FILE',
+      help: 'the CA to trust, PEM (default: the CAs built into Node)',
+    },
     service: { type: 'string', value: 'PATH', help: 'the path of the token service (default: /authsvc)' },
     'no-qr': { type: 'boolean', help: 'show no QR code' },
     ...PROFILE_OPTION,

@@ -166,7 +166,9 @@ export const RevocationRequest = z.looseObject({
 export const RevocationResponse = z.object({});
 
 export const LogoutRequest = z.looseObject({
-  logout_token: nonEmptyField('A logout token from a trusted issuer (OpenID Connect Back-Channel Logout 1.0).'),
+  logout_token: nonEmptyField(
+    'A logout token from a trusted issuer (OpenID Connect Back-Channel Logout 1.0).',
+  ),
 });
 
 export const LogoutResponse = z.object({});

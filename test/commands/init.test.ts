@@ -293,7 +293,7 @@ test('an admin port that the public listener uses is refused, and nothing is wri
   const cwd = testFolder();
   const { code, stderr } = await runCommand(['init', '--yes', '--admin-port', '8443'], { cwd });
   expect(code).toBe(78);
-  expect(stderr).toContain('admin.port: is 8443, which is also listen.port');
+  expect(stderr).toContain('admin.port  is 8443, which is also listen.port');
   expect(readdirSync(cwd)).toEqual([]);
 });
 

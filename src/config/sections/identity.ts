@@ -330,7 +330,10 @@ export const identityRules = [
     for (const [name, directory] of Object.entries(directories)) {
       if (!directory) continue;
       if (labels.has(directory.label))
-        report(['directories', name, 'label'], `"${directory.label}" is already the label of another directory`);
+        report(
+          ['directories', name, 'label'],
+          `"${directory.label}" is already the label of another directory`,
+        );
       labels.add(directory.label);
       checkDirectory(directory, ['directories', name], report);
     }

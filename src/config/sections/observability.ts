@@ -20,14 +20,11 @@ export const logSection = (path: PathSchema) =>
         .enum(['debug', 'info', 'warn', 'error'])
         .default('info')
         .meta({ description: 'Lowest level that is logged.', appliesAfter: 'restart' }),
-      format: z
-        .enum(['auto', 'json', 'text'])
-        .default('auto')
-        .meta({
-          description:
-            '`json` for log processors, `text` for people. `auto`: `text` if standard output is a terminal, otherwise `json`.',
-          appliesAfter: 'restart',
-        }),
+      format: z.enum(['auto', 'json', 'text']).default('auto').meta({
+        description:
+          '`json` for log processors, `text` for people. `auto`: `text` if standard output is a terminal, otherwise `json`.',
+        appliesAfter: 'restart',
+      }),
       access: z
         .strictObject({
           enabled: z.boolean().default(true).describe('Log one line per request.'),
