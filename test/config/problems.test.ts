@@ -29,7 +29,7 @@ test('the minimal configuration has safe defaults', () => {
     listen: { host: '127.0.0.1', port: 8443 },
     admin: { host: '127.0.0.1', port: 9443 },
     service: { paths: ['/authsvc'] },
-    log: { level: 'info', format: 'json' },
+    log: { level: 'info', format: 'auto' },
   });
 });
 
