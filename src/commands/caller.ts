@@ -12,12 +12,14 @@ export interface Caller {
 export async function fetchCaller(client: Client): Promise<Caller> {
   const { username, email, sub, aud } = await client.introspect();
   return {
-    ...(typeof username === 'string' && { username }),
-    ...(typeof email === 'string' && { email }),
-    ...(typeof sub === 'string' && { identity: sub }),
-    ...(typeof aud === 'string' && { audience: aud }),
+    ...(isText(username) && { username }),
+    ...(isText(email) && { email }),
+    ...(isText(sub) && { identity: sub }),
+    ...(isText(aud) && { audience: aud }),
   };
 }
+
+const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
 
 export const formatTime = (seconds: number): string =>
   new Date(seconds * 1_000).toISOString().replace(/\.\d+Z$/, 'Z');

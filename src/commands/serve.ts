@@ -254,8 +254,8 @@ const EXIT_CUT_OFF = 1;
 const getExitCode = (isDrained: boolean): number => (isDrained ? EXIT.ok : EXIT_CUT_OFF);
 
 /**
- * `shutdown.preStop` waits until load balancers have stopped sending requests. There is none before a process that is stopped
- * with Ctrl-C in a terminal.
+ * `shutdown.preStop` gives load balancers time to stop sending requests. A process that is stopped with Ctrl-C in a terminal
+ * has none in front of it.
  */
 const getDrainOptions = (signal: StopSignal, context: CommandContext): DrainOptions =>
   signal === 'SIGINT' && isInteractive(context) ? { preStop: 0 } : {};
