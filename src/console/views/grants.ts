@@ -184,8 +184,8 @@ ${renderFormToken('/revoke', formatRevocationSubject(by, text))}<input type="hid
 
 function describeEffect(by: RevokeSelection['by']): string {
   if (by === 'client')
-    return 'This revokes every grant and token issued to this client so far. New ones are not affected.';
+    return 'Every grant and token issued to this client until now ends; new ones are valid.';
   if (by === 'serial' || by === 'fingerprint' || by === 'subject')
-    return 'This revokes every grant issued for this certificate. Revoke the certificate as well, or its holder can obtain a new grant.';
-  return 'This revokes every grant and token issued to this identity so far, for all clients. New ones are not affected.';
+    return 'Every grant issued for this certificate ends. Revoke the certificate as well, or its holder can obtain a new grant.';
+  return 'Every grant and token issued to this identity until now ends, at all clients; new ones are valid.';
 }
