@@ -8,7 +8,7 @@ export const AUDIT_EVENTS = {
   refresh_retried: action(
     'A refresh was repeated after its response was lost; the same tokens were returned.',
   ),
-  refresh_rolled_forward: action('A refresh continued after the store had lost the previous one.'),
+  refresh_rolled_forward: action('A refresh succeeded although the store had lost the previous one.'),
   refresh_reuse: alert(
     'A used refresh token was presented again, so two parties hold this grant. `action` is what was done.',
   ),
