@@ -76,7 +76,7 @@ test('in front of a Flask API', async () => {
   await followTutorial('docs/tutorials/flask.md', { path: [await installPythonTools()] });
 });
 
-test('accept tokens from your identity provider', async (context) => {
+test('accept tokens of your identity provider', async (context) => {
   await requirePackage(context, 'oidc-provider@9');
   await followTutorial('docs/tutorials/identity-provider.md', { env: NPM });
 });

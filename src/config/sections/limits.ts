@@ -15,12 +15,10 @@ export const limitsSection = () =>
     headerTimeout: duration
       .prefault('10s')
       .meta({ description: 'A request head must arrive within this time.', appliesAfter: 'workerRestart' }),
-    connections: count
-      .default(10_000)
-      .meta({
-        description: 'Maximum number of open client connections per process.',
-        appliesAfter: 'workerRestart',
-      }),
+    connections: count.default(10_000).meta({
+      description: 'Maximum number of open client connections per process.',
+      appliesAfter: 'workerRestart',
+    }),
     streams: z.int().min(1).max(1_000).default(100).meta({
       description: 'Maximum number of concurrent requests on one HTTP/2 connection.',
       appliesAfter: 'workerRestart',
