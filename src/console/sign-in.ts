@@ -139,7 +139,7 @@ export class ConsoleSignIn {
     return identity === undefined
       ? this.showPage(visit, {
           status: 401,
-          text: 'The browser presented no certificate of admin.tls.clientCa.',
+          text: 'The browser presented no certificate issued by admin.tls.clientCa.',
         })
       : this.#start(visit, identity, fields);
   }

@@ -6,7 +6,7 @@ import { formatNumber, renderBadge, renderFacts, renderText, renderTime, type To
 /** What grants are searched by, as in the admin API. */
 const SEARCH_FIELDS = {
   name: 'Person: user name',
-  email: 'Person: e-mail address',
+  email: 'Person: email address',
   identity: 'Person or machine: identity',
   client: 'Client: client id',
   serial: 'Certificate: serial number',

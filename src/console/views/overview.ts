@@ -64,7 +64,7 @@ ${renderReplicas(figures)}`;
 
 type Parts = readonly (Interval | undefined)[];
 
-const EMPTY = 'No figures yet: the first appear within ten seconds.';
+const EMPTY = 'No data yet: the first values appear within ten seconds.';
 
 /** Events per second or minute. */
 const toSeries = (

@@ -34,7 +34,7 @@ ${refusals.length > 0 && html`<ul class="rows card list">\n${refusals.map(render
 const describeCount = (text: string, count: number, hasMore: boolean): string => {
   if (count === 0)
     return text === ''
-      ? 'No request was refused since the start.'
+      ? 'No request has been refused since startup.'
       : 'None of the recent refusals matches. Each process remembers its last 500; the log has all of them.';
   return hasMore ? `The newest ${count}` : `${count}, newest first`;
 };

@@ -190,7 +190,7 @@ const ERROR_RESPONSES: ErrorResponses = {
   original_request_ambiguous: ({ detail }) => ({
     status: 403,
     error: 'invalid_request',
-    description: `It is not clear which request this is about: ${detail}.`,
+    description: `The original request is ambiguous: ${detail}.`,
   }),
   rate_limited: ({ limit }) => ({
     status: 429,
