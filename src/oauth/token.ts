@@ -61,7 +61,8 @@ const refuseMissing = (name: string): Outcome<never> =>
   refuseMalformed(`${name} is required with this grant_type.`);
 
 /** RFC 8628 §3.4. */
-const handleDeviceCode: GrantHandler = async ({ service, client, parameters, audience, proofKey }) => {
+const handleDeviceCode: GrantHandler = async (request) => {
+  const { service, context, client, parameters, audience, proofKey } = request;
   const deviceCode = parameters.get('device_code');
   if (deviceCode === undefined) return refuseMissing('device_code');
   return withRefreshToken(
@@ -72,6 +73,7 @@ const handleDeviceCode: GrantHandler = async ({ service, client, parameters, aud
       audience,
       proofKey,
       slowDown: true,
+      getCertificate: () => service.getPresentedCertificate(context),
     }),
   );
 };
