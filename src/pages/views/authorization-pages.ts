@@ -5,7 +5,7 @@ import { type PageDeps, SCOPE_FIELD } from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import type { Transaction } from '../transaction.ts';
 import { describeRefusal, renderAlert, renderForm, renderName, renderSignOut } from './device-pages.ts';
-import { html, type Markup, sanitizeText } from './html.ts';
+import { html, isolateText, type Markup, sanitizeText } from './html.ts';
 import type { Page } from './layout.ts';
 import type { Messages } from './messages/english.ts';
 import { describeScope } from './scope-text.ts';
@@ -55,8 +55,15 @@ function renderUnregistered(
   { messages: { authorization } }: PageDeps,
   { integrationName, transaction }: AuthorizationView,
 ): Markup {
-  const claimedName = sanitizeText(transaction.request.claimedName ?? '', 60);
-  const text = claimedName === '' ? authorization.unregistered : authorization.formatClaimedName(claimedName);
+  // A quotation mark would end the quotation, and the rest of the name would look like a sentence of this page.
+  const claimedName = sanitizeText(transaction.request.claimedName ?? '', 60).replace(
+    /\p{Quotation_Mark}/gu,
+    '’',
+  );
+  const text =
+    claimedName === ''
+      ? authorization.unregistered
+      : authorization.formatClaimedName(isolateText(claimedName));
   return html`<p class="note">${renderName(integrationName)} ${text}</p>`;
 }
 
