@@ -80,10 +80,13 @@ export function readTransaction(
 }
 
 /** Is the user signed in, and recently enough for the request? */
-export const isSignInSufficient = (
+export function isSignInSufficient(
   transaction: Transaction | undefined,
-  { identity, since = 0 }: Pick<Session, 'identity' | 'since'>,
-): boolean => identity !== undefined && since >= (transaction?.request.signedInSince ?? 0);
+  { identity, since = 0, authenticatedAt = since }: Pick<Session, 'identity' | 'since' | 'authenticatedAt'>,
+): boolean {
+  const { signedInSince = 0, authenticatedSince = 0 } = transaction?.request ?? {};
+  return identity !== undefined && since >= signedInSince && authenticatedAt >= authenticatedSince;
+}
 
 /** Page URLs that continue the transaction. */
 export function createTransactionUrls(

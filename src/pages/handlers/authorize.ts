@@ -140,6 +140,22 @@ function invalidRequest(deps: PageDeps, context: RequestContext, refusal: Refusa
   return { page: authorizationNotice(deps, 'invalid', 400, detail) };
 }
 
+/**
+ * OpenID Connect Core §3.1.2.1: the app asked for a new authentication, and the OpenID provider did not confirm one. Nothing is sent
+ * to an app that is not registered: the provider may have signed the user in without a page.
+ */
+export function refuseSignIn(deps: PageDeps, { request, issuer }: Transaction): PageResponse {
+  const error_description = 'The identity provider did not confirm that the user has authenticated again.';
+  return deps.grantDeps.integrations.get(request.clientId)?.templateId === undefined
+    ? {
+        location: formatAuthorizationResponse(request, issuer, {
+          error: 'login_required',
+          error_description,
+        }),
+      }
+    : { page: authorizationNotice(deps, 'invalid', 403, error_description) };
+}
+
 function continueOnPages(
   deps: PageDeps,
   context: RequestContext,
@@ -166,6 +182,7 @@ async function requireUser(
   const {
     identity = '',
     since: _since,
+    authenticatedAt: _authenticatedAt,
     shownAs: _shownAs,
     profile: _profile,
     assertedGroups,
