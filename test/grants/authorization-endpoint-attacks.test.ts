@@ -439,6 +439,20 @@ describe('a transaction and its forms', () => {
     expect(twice.text).toContain('Request expired');
   });
 
+  test('several tabs that an app opens at once in a new browser continue independently', async () => {
+    flow = start();
+    // None of the requests has the cookie of another response. Two may get the same name: then the older tab starts again.
+    const begun = await Promise.all(['1', '2', '3', '4'].map((state) => flow.authorize({ state })));
+    const names = new Set(begun.map(({ headers }) => String(headers['set-cookie']).split('=')[0]));
+    const pages = [];
+    for (const { redirectTo = '' } of begun) pages.push(await flow.browser.open(redirectTo));
+    expect(pages.filter(({ text }) => text.includes('name="password"'))).toHaveLength(names.size);
+    // From now on there is one more request, and no more cookies.
+    const cookies = flow.browser.cookie.split('; ').length;
+    await flow.authorize();
+    expect(flow.browser.cookie.split('; ')).toHaveLength(cookies);
+  });
+
   test('prefetch, prerender, frames, images and scripts get no page, and begin nothing', async () => {
     flow = start();
     for (const headers of [

@@ -163,12 +163,12 @@ function continueOnPages(
   issuer: string,
 ): PageResponse {
   const { browserCookie, messages } = deps;
-  const browser = browserCookie.read(context.request.headers.cookie) ?? browserCookie.createId();
+  const { id: browser, cookie } = browserCookie.renew(context.request.headers.cookie);
   const urlFor = createTransactionUrls(deps.grantDeps.sealer, deps.urlFor, { request, browser, issuer });
   context.note({ clientId: request.clientId });
   return {
     page: redirectPage(messages, messages.authorization.redirecting, urlFor('/sign-in')),
-    cookies: [browserCookie.format(browser)],
+    cookies: [cookie],
   };
 }
 
