@@ -13,7 +13,7 @@ import {
 } from '../support/code-client.ts';
 import { createForeignKey, signForeign } from '../support/foreign-issuer.ts';
 import { formToken } from '../support/form-browser.ts';
-import { createOAuthClient, refusal } from '../support/oauth-client.ts';
+import { createOAuthClient, getAccessToken, refusal } from '../support/oauth-client.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** Attacks on the front channel: redirect URIs, parameters, pushed requests, transactions and forms. */
@@ -31,6 +31,7 @@ const start = (): CodeFlow => {
 beforeAll(async () => {
   gateway = await startGateway((settings) => ({
     ...withCodeClients(settings),
+    trustedProxies: ['127.0.0.1'],
     integrations: [
       ...(withCodeClients(settings).integrations ?? []),
       { ...APP, clientId: 'native', redirectUris: [...LOOPBACKS, 'com.example.app:/callback'] },
@@ -502,6 +503,32 @@ describe('a transaction and its forms', () => {
     expect(gateway.auditEvents('authorization_approved')).toEqual([]);
     await setAccess(APP.access ?? []);
   });
+});
+
+test('at forward-auth, the authorization endpoint and the pages are not a part of the API', async () => {
+  flow = start();
+  const token = getAccessToken(await flow.exchange(await flow.obtainCode()));
+  const review = await flow.reachReview();
+  const query = new URLSearchParams(flow.parameters()).toString();
+  for (const uri of [`/authsvc/oauth2/authorize?${query}`, new URL(review.url).pathname])
+    for (const method of ['GET', 'POST']) {
+      const reply = await gateway.request({
+        path: '/authsvc/check',
+        headers: {
+          cookie: flow.browser.cookie,
+          authorization: `Bearer ${token}`,
+          'x-forwarded-method': method,
+          'x-forwarded-proto': 'https',
+          'x-forwarded-host': 'localhost:8443',
+          'x-forwarded-uri': uri,
+        },
+      });
+      expect([reply.status, reply.headers['set-cookie'], reply.headers.location]).toEqual([
+        403,
+        undefined,
+        undefined,
+      ]);
+    }
 });
 
 test('no log line at level debug has a code, state, challenge, verifier, transaction, request_uri or token', async () => {
