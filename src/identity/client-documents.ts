@@ -1,10 +1,12 @@
+import { lookup } from 'node:dns';
 import { isIP } from 'node:net';
 import { type ClientDocument, parseClientDocument, parseClientIdUrl } from '../domain/client-document.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { IDENTITY_ENCODING, readResponseText } from '../http/read-response.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import { createHttpClient, type HttpClient, type HttpResponse } from '../lib/http-client.ts';
-import { isPublicAddress, lookupPublicAddress } from '../lib/public-address.ts';
+import { createLookupQueue } from '../lib/lookup-queue.ts';
+import { createPublicLookup, isPublicAddress } from '../lib/public-address.ts';
 import { parseStrictJson } from '../lib/strict-json.ts';
 import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
 import { Fault } from '../ports/fault.ts';
@@ -33,6 +35,10 @@ const LIFETIME = { min: 60, default: 300, max: 86_400 };
 /** Seconds until a document that could not be read is read again. */
 const RETRY_AFTER = 10;
 
+/** One queue for all integrations. */
+const resolveName = createLookupQueue(lookup, MAX_CONCURRENT);
+const resolvePublicName = createPublicLookup(resolveName);
+
 type Result = ClientDocument | { readonly problem: string; readonly isTemporary?: boolean };
 
 /**
@@ -45,7 +51,7 @@ export function createClientDocuments(options: ClientDocumentOptions): ClientDoc
     timeoutMs: TIMEOUT_MS,
     ca,
     maxConnections: MAX_CONCURRENT_PER_HOST,
-    ...(!privateAddresses && { lookup: lookupPublicAddress }),
+    lookup: privateAddresses ? resolveName : resolvePublicName,
   });
   const cache = createBoundedCache<string, { readonly result: Result; readonly until: Epoch }>(MAX_CACHED);
   const pending = new Map<string, { readonly host: string; readonly result: Promise<Result> }>();

@@ -181,6 +181,8 @@ export function createPages(options: PagesOptions) {
           ? readTransaction(grantDeps, context, deps.browserCookie)
           : undefined;
         if (transaction !== 'expired') deps = deps.withTransaction(transaction);
+        // The response of an OpenID provider: if it fails, the user continues with the same request.
+        if (typeof target === 'object') deps = deps.withTransaction(readPendingTransaction(deps, context));
         const response = await dispatch(deps, options, {
           context,
           target,
@@ -224,6 +226,9 @@ export function createPages(options: PagesOptions) {
     },
   };
 }
+
+const readPendingTransaction = ({ pendingSignInCookie }: PageDeps, { request }: RequestContext) =>
+  pendingSignInCookie.read(request.headers.cookie)?.transaction;
 
 /** A page, or the redirect URI of an OpenID provider. */
 type PageTarget = PagePath | { readonly provider: string } | undefined;

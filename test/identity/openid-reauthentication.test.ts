@@ -109,6 +109,7 @@ describe('with a provider that ignores it', () => {
   let flow: CodeFlow;
   let key: ForeignKey;
   let closeProvider = async (): Promise<void> => {};
+  let isDown = false;
   /** Seconds since the user authenticated at the provider; undefined: it does not say. */
   let age: number | undefined;
   let nonce = '';
@@ -144,6 +145,7 @@ describe('with a provider that ignores it', () => {
     };
     const listener = await listenTcp(
       createServer((request, response) => {
+        if (isDown) return void response.writeHead(503).end();
         void respond(request.url ?? '').then((body) =>
           response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(body)),
         );
@@ -210,6 +212,21 @@ describe('with a provider that ignores it', () => {
     // Nobody is signed in.
     const next = await flow.browser.follow(await flow.authorize({}));
     expect(next.text).toContain('Example Login');
+  });
+
+  test('while it is down, the user is told so, and can continue with the same request', async () => {
+    const page = await flow.browser.follow(await flow.authorize({}));
+    expect(page.text).toContain('Example Login');
+    const leaving = await flow.browser.post('/openid', { provider: 'corp' });
+    const { redirect_uri, state } = Object.fromEntries(new URL(leaving.redirectTo ?? '').searchParams);
+    isDown = true;
+    const failed = await flow.browser.get(`${redirect_uri}?code=1&state=${state}`);
+    isDown = false;
+    expect(failed.status).toBe(503);
+    const [, link = ''] = / href="([^"]*\/sign-in\?request=[^"&]*)"/.exec(failed.text) ?? [];
+    const again = await flow.browser.open(link);
+    expect(again.text).toContain('Example Login');
+    expect((await flow.signIn()).text).toContain('/approve');
   });
 
   test('the demands are sent to it', async () => {
