@@ -284,6 +284,19 @@ describe('audiences', () => {
     expect((await flow.exchange(code, fields)).status).toBe(200);
   });
 
+  test('the user sees which of several APIs the token would be for', async () => {
+    const flow = start();
+    for (const [resource, shown] of [
+      [OTHER, OTHER],
+      [API, API],
+      ['', API],
+    ] as const) {
+      const review = await flow.reachReview({ client_id: 'several', resource });
+      expect(review.text).toContain(`<dt>For the API</dt><dd><bdi>${shown}</bdi></dd>`);
+    }
+    expect((await flow.reachReview()).text).not.toContain('For the API');
+  });
+
   test('a code for an audience that the integration has lost is refused', async () => {
     const flow = start();
     const fields = { client_id: 'several', resource: OTHER };

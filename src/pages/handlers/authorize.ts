@@ -220,10 +220,13 @@ function renderAuthorization(
     clientId: request.clientId,
     ...(!approvable.ok && { reason: approvable.refusal.reason }),
   });
+  const integration = deps.grantDeps.integrations.get(request.clientId);
+  const [defaultAudience, ...otherAudiences] = integration?.audience ?? [];
   const page = authorizationPage(deps, session, {
     transaction,
     integrationName: getIntegrationName(deps.grantDeps, request.clientId),
-    isRegistered: deps.grantDeps.integrations.get(request.clientId)?.templateId === undefined,
+    isRegistered: integration?.templateId === undefined,
+    audience: otherAudiences.length === 0 ? undefined : (request.audience ?? defaultAudience),
     displayName: session.shownAs ?? user.displayName,
     approvable: approvable.ok ? approvable.value : { refusal: approvable.refusal },
     status,

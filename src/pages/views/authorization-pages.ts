@@ -15,6 +15,8 @@ interface AuthorizationView {
   /** Of an app that is not registered: the host of its address, never only what it calls itself. */
   readonly integrationName: string;
   readonly isRegistered: boolean;
+  /** Which of the APIs of the integration the token would be for; undefined if it has one. */
+  readonly audience: string | undefined;
   readonly displayName: string;
   /** What the user would approve, or why they cannot. */
   readonly approvable: { readonly scope: Scope; readonly text: string } | { readonly refusal: Refusal };
@@ -40,6 +42,7 @@ ${refusalText !== undefined && renderAlert(refusalText)}
 ${'scope' in approvable && renderScope(deps, approvable.scope)}
 <dl>
 ${!view.isRegistered && html`<div><dt>${messages.authorization.address}</dt><dd><bdi>${sanitizeText(transaction.request.clientId, 256)}</bdi></dd></div>`}
+${view.audience !== undefined && html`<div><dt>${messages.authorization.audience}</dt><dd><bdi>${sanitizeText(view.audience, 256)}</bdi></dd></div>`}
 <div><dt>${messages.authorization.returnsTo}</dt><dd><bdi>${describeReturn(messages, redirectUri)}</bdi></dd></div>
 </dl>
 ${refusalText === undefined && html`<p class="note">${messages.authorization.warning}</p>`}
