@@ -411,6 +411,8 @@ describe('a transaction and its forms', () => {
     for (const headers of [
       { origin: 'https://evil.example.test', 'sec-fetch-site': 'cross-site' },
       { origin: 'null', 'sec-fetch-site': 'cross-site' },
+      { 'sec-fetch-site': 'cross-site' },
+      { 'sec-fetch-site': 'same-site' },
       {
         origin: ISSUER,
         'sec-fetch-site': 'same-origin',
