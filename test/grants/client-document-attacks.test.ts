@@ -175,6 +175,28 @@ test.each([
   expect(review.text).toContain(`<strong><bdi>${hosts[0]}</bdi></strong>`);
 });
 
+test('an invalid request of such a client shows no text of the request, and sends nothing to the client', async () => {
+  const text = 'Your account is locked. Call 0800 123456';
+  const fields = { client_id: clientId, redirect_uri: CALLBACK };
+  for (const changes of [
+    { resource: text },
+    { audience: text },
+    { scope: 'account-locked:call-0800-123456' },
+    { scope: text },
+    { state: `${text}\u00fc` },
+    { prompt: text },
+    { response_mode: text },
+    { response_type: text },
+    { code_challenge: text },
+  ]) {
+    const page = await flow.authorize({ ...fields, ...changes });
+    expect([page.status, page.redirectTo], JSON.stringify(changes)).toEqual([400, undefined]);
+    // The links for other languages repeat the query.
+    const shown = page.text.replaceAll(/<[^>]*>/g, ' ');
+    expect(shown).not.toMatch(/locked|0800/);
+  }
+});
+
 test('a redirect URI that a document has lost is refused once the document is read again', async () => {
   const fields = { client_id: clientId, redirect_uri: CALLBACK };
   await flow.reachReview(fields);

@@ -119,12 +119,15 @@ const describeRepetition = ({ repeated }: Query): Refusal =>
 
 const MALFORMED_QUERY: Refusal = { reason: 'request_malformed', detail: 'The query is not form-encoded.' };
 
+/** Without text of the request: a link could otherwise show any sentence on these pages. */
 const PAGE_DETAILS: Partial<Record<Refusal['reason'], string>> = {
   client_id_missing: 'client_id is missing, or occurs twice.',
   client_unknown: 'client_id does not match an API integration.',
   client_document_invalid: 'The metadata document at client_id cannot be used.',
   grant_type_not_allowed: 'The API integration does not allow authorization codes.',
   redirect_uri_invalid: 'redirect_uri is missing, occurs twice, or is not registered for this client_id.',
+  scope_exceeds_integration: 'scope exceeds the scope of the API integration.',
+  target_invalid: 'resource or audience does not name an API of the API integration.',
 };
 
 function invalidRequest(deps: PageDeps, context: RequestContext, refusal: Refusal): PageResponse {
