@@ -134,7 +134,11 @@ export function createOpenIdProvider(
           isMissing && userInfoEndpoint !== undefined
             ? await client.fetchUserInfo(configuration, tokens.access_token, idTokenClaims.sub)
             : {};
-        return toResult(settings, issuer, { ...userInfo, ...idTokenClaims });
+        const result = toResult(settings, issuer, { ...userInfo, ...idTokenClaims });
+        const { auth_time: authTime, iat: issuedAt } = idTokenClaims;
+        return result.kind === 'authenticated' && authTime !== undefined
+          ? { ...result, authenticationAge: Math.max(0, issuedAt - authTime) }
+          : result;
       } catch (error) {
         return classifyError(client, error);
       }
@@ -159,11 +163,8 @@ function toResult(
     .map((key) => claims[key])
     .find((text) => typeof text === 'string' && text !== '');
   const profile = readProfile(claims);
-  const { auth_time: authTime, iat: issuedAt } = claims;
   return {
     kind: 'authenticated',
-    ...(typeof authTime === 'number' &&
-      typeof issuedAt === 'number' && { authenticationAge: Math.max(0, issuedAt - authTime) }),
     claim: { issuer, attribute: means, value },
     ...(profile !== undefined && { profile }),
     groups: groups === undefined ? [] : readGroups(claims[groups]),

@@ -214,6 +214,21 @@ describe('with a provider that ignores it', () => {
     expect(next.text).toContain('Example Login');
   });
 
+  test('nothing is sent to a redirect URI that was removed meanwhile', async () => {
+    age = undefined;
+    await flow.browser.follow(await flow.authorize({ prompt: 'login' }));
+    const leaving = await flow.browser.post('/openid', { provider: 'corp' });
+    const query = Object.fromEntries(new URL(leaving.redirectTo ?? '').searchParams);
+    nonce = query['nonce'] ?? '';
+    const setRedirectUris = (redirectUris: string[]) =>
+      gateway.reload((settings) => ({ ...settings, integrations: [{ ...APP, redirectUris }] }));
+    await setRedirectUris(['https://elsewhere.example.test/callback']);
+    const page = await flow.browser.get(`${query['redirect_uri']}?code=1&state=${query['state']}`);
+    await setRedirectUris([...(APP.redirectUris ?? [])]);
+    expect([page.status, page.redirectTo]).toEqual([403, undefined]);
+    expect(gateway.auditEvents('sign_in')).toEqual([]);
+  });
+
   test('while it is down, the user is told so, and can continue with the same request', async () => {
     const page = await flow.browser.follow(await flow.authorize({}));
     expect(page.text).toContain('Example Login');

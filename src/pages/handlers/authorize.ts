@@ -5,6 +5,7 @@ import {
   AUTHORIZATION_PARAMETERS,
   type AuthorizationRequest,
   findClientRedirect,
+  isStillRegistered,
   openPushedRequest,
   readAuthorizationRequest,
 } from '../../grants/authorization-request.ts';
@@ -145,11 +146,14 @@ function invalidRequest(deps: PageDeps, context: RequestContext, refusal: Refusa
 
 /**
  * OpenID Connect Core §3.1.2.1: the app asked for a new authentication, and the OpenID provider did not confirm one. Nothing is sent
- * to an app that is not registered: the provider may have signed the user in without a page.
+ * to an app that is not registered: the provider may have signed the user in without a page. The configuration may have changed since
+ * the user left for the provider.
  */
 export function refuseSignIn(deps: PageDeps, { request, issuer }: Transaction): PageResponse {
   const error_description = 'The identity provider did not confirm that the user has authenticated again.';
-  return deps.grantDeps.integrations.get(request.clientId)?.templateId === undefined
+  const { integrations } = deps.grantDeps;
+  const isRegistered = integrations.get(request.clientId)?.templateId === undefined;
+  return isRegistered && isStillRegistered(deps.grantDeps, request)
     ? {
         location: formatAuthorizationResponse(request, issuer, {
           error: 'login_required',
