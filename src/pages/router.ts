@@ -33,6 +33,7 @@ import {
   createTransactionUrls,
   isTransactionPath,
   readTransaction,
+  type Transaction,
 } from './transaction.ts';
 import { FORM_TOKEN, redirectPage } from './views/device-pages.ts';
 import { createPageSender } from './views/layout.ts';
@@ -177,12 +178,8 @@ export function createPages(options: PagesOptions) {
         const storedSession = sessions.read(context.request.headers.cookie);
         deps = selectDeps(context, language ?? storedSession?.language);
         const session = storedSession && withLanguage(storedSession, language);
-        const transaction = isTransactionPath(target)
-          ? readTransaction(grantDeps, context, deps.browserCookie)
-          : undefined;
+        const transaction = findTransaction(deps, context, target);
         if (transaction !== 'expired') deps = deps.withTransaction(transaction);
-        // The response of an OpenID provider: if it fails, the user continues with the same request.
-        if (typeof target === 'object') deps = deps.withTransaction(readPendingTransaction(deps, context));
         const response = await dispatch(deps, options, {
           context,
           target,
@@ -226,9 +223,6 @@ export function createPages(options: PagesOptions) {
     },
   };
 }
-
-const readPendingTransaction = ({ pendingSignInCookie }: PageDeps, { request }: RequestContext) =>
-  pendingSignInCookie.read(request.headers.cookie)?.transaction;
 
 /** A page, or the redirect URI of an OpenID provider. */
 type PageTarget = PagePath | { readonly provider: string } | undefined;
@@ -343,6 +337,17 @@ function parseTarget(subpath: string): PageTarget {
   if (Object.hasOwn(PAGE_ROUTES, path)) return path as PagePath;
   const provider = /^\/openid\/([a-z0-9-]+)$/.exec(path)?.[1];
   return provider === undefined ? undefined : { provider };
+}
+
+/** Undefined: the page is not about an authorization request. */
+function findTransaction(
+  { grantDeps, browserCookie, pendingSignInCookie }: PageDeps,
+  context: RequestContext,
+  target: PageTarget,
+): Transaction | 'expired' | undefined {
+  if (typeof target === 'object')
+    return pendingSignInCookie.read(context.request.headers.cookie)?.transaction;
+  return isTransactionPath(target) ? readTransaction(grantDeps, context, browserCookie) : undefined;
 }
 
 function getReturnPath(target: PageTarget): PagePath {
