@@ -16,9 +16,10 @@ export const AUDIT_EVENTS = {
   grant_denied: refusal(
     'The token service refused a request; `reason` is why. For a token exchange and a logout token, `detail` is the exact reason, and `issuer` the trusted issuer if it is known.',
   ),
-  device_requested: refusal(
-    'A device requested confirmation. Dropped first, like refusals, because anyone can cause it.',
-  ),
+  device_requested: {
+    ...refusal('A device requested confirmation. Dropped first, like refusals, because anyone can cause it.'),
+    severity: 'info',
+  },
   device_confirmed: action('A user approved a device.'),
   device_denied: action('A user denied a device.'),
   device_closed: alert('A device request was closed after too many wrong passwords.'),

@@ -159,7 +159,10 @@ function renderTiles({ history, now, checks, replicas }: Figures): Markup {
   const minute = history.total(now, MINUTE);
   const failed = checks.filter(({ problem }) => problem !== undefined);
   const requests = minute === undefined ? undefined : sumCounts(minute.decisions);
-  const refused = minute === undefined ? 0 : sumOf(minute, 'refused', 'failed');
+  const formatShare = (decision: string): string =>
+    minute === undefined || requests === undefined || requests === 0
+      ? '–'
+      : `${formatNumber((100 * sumOf(minute, decision)) / requests)} %`;
   const p95 = minute && quantileOf(minute, 0.95);
   const p99 = minute && quantileOf(minute, 0.99);
   const startedAt = readTotal(latest, 'process_start_time_seconds');
@@ -173,7 +176,7 @@ ${renderTile(
     : failed.map(({ name, problem }) => `${name}: ${problem}`).join('; '),
 )}
 ${renderTile('Requests', requests === undefined || minute === undefined ? '–' : formatNumber(requests / minute.seconds), 'per second, last minute')}
-${renderTile('Refused', requests === undefined || requests === 0 ? '–' : `${formatNumber((100 * refused) / requests)} %`, 'of requests, last minute')}
+${renderTile('Refused', formatShare('refused'), `of requests, last minute; ${formatShare('failed')} failed`)}
 ${renderTile('Latency', p95 === undefined ? '–' : formatSeconds(p95), p99 === undefined ? '95% of requests, last minute' : `95% of requests, last minute; 99%: ${formatSeconds(p99)}`)}
 ${renderTile('In progress', formatNumber(readTotal(latest, 'gatehouse_http_requests_in_flight') ?? 0), `requests, ${formatNumber(readTotal(latest, 'gatehouse_connections') ?? 0)} connections`)}
 ${renderTile('Workers', formatNumber(readTotal(latest, 'gatehouse_workers') ?? 0), `event loop delay ${formatSeconds(readTotal(latest, 'gatehouse_event_loop_lag_seconds') ?? 0)}`)}
