@@ -22,6 +22,8 @@ const { values } = parseArgs({
 const MAX_ANONYMOUS_GROWTH_MIB = 32;
 /** Share of 503 responses; zero on an idle machine. */
 const MAX_REJECTED = 0.01;
+/** Share of samples that may be missed. */
+const MAX_MISSED = 0.1;
 /** After a full garbage collection, the heap hardly varies. */
 const MAX_HELD_GROWTH_MIB = 4;
 /** Hostile clients come and go, so the number of descriptors varies. */
@@ -53,6 +55,7 @@ const ok =
   failures.length === 0 &&
   found.rejected <= found.completed * MAX_REJECTED &&
   exitCode === 0 &&
+  found.missedSamples <= samples.length * MAX_MISSED &&
   hasStableDescriptors &&
   anonymousGrowth <= MAX_ANONYMOUS_GROWTH_MIB &&
   heldGrowth <= MAX_HELD_GROWTH_MIB;
@@ -80,7 +83,7 @@ const rows: readonly (readonly [string, string])[] = [
   ...Object.entries(found.activities).map(([name, count]) => [name, String(count)] as const),
   ['exit code', String(exitCode)],
 ];
-console.log(`\nafter ${values.minutes} min, ${samples.length} samples:`);
+console.log(`\nafter ${values.minutes} min, ${samples.length} samples, ${found.missedSamples} missed:`);
 for (const [name, value] of rows) console.log(`  ${name.padEnd(16)} ${value}`);
 for (const failure of failures.slice(0, 20)) console.log(`  ${failure}`);
 recordFigures(`soak-${values.load}`, {

@@ -16,6 +16,7 @@ import { lockDemoFolder } from './demo/lock-folder.ts';
 import { createDemoLog } from './demo/log.ts';
 import { type DemoPorts, findFreePort, isFreePort, replacePorts } from './demo/ports.ts';
 import { renderWalkthrough } from './demo/walkthrough.ts';
+import { getLogFormat } from './log-format.ts';
 import { writePrivateFile } from './pki/private-files.ts';
 import { quoteForShell } from './quote.ts';
 import { reportStartFailure } from './start-failure.ts';
@@ -79,7 +80,7 @@ async function runDemo(options: DemoOptions): Promise<number> {
   }
   const { settings } = loaded;
   const sink = createStdoutSink();
-  const log = createLog(settings, sink.write);
+  const log = createLog(settings, context, sink.write);
   const opening = openGateway({ settings, log });
   const reloader = new Reloader({ load, gateway: opening, settings, files: loaded.files, log });
   try {
@@ -126,7 +127,12 @@ async function writePorts(options: DemoOptions, freePorts: DemoPorts): Promise<v
 
 /** Resolves at the first signal; a second one exits at once. */
 const waitForSignal = (): Promise<void> =>
-  new Promise((resolve) => onStopSignal(resolve, () => process.exit(1)));
+  new Promise((resolve) =>
+    onStopSignal(
+      () => resolve(),
+      () => process.exit(1),
+    ),
+  );
 
 /**
  * The settings of the file, with values derived from the ports: publicUrl gets the port of the listener, and the upstream is
@@ -174,8 +180,9 @@ const isDemoApi = (upstreams: Settings['upstreams']): boolean => upstreams['defa
 const usesDemoLog = ({ log: { level, format } }: Settings): boolean => format !== 'json' && level !== 'debug';
 
 /** A short log beside the walkthrough; the normal one with `log.format: json` or `log.level: debug`. */
-function createLog(settings: Settings, write: (line: string) => void): Logger {
-  if (!usesDemoLog(settings)) return createLogger({ ...settings.log, write });
+function createLog(settings: Settings, context: CommandContext, write: (line: string) => void): Logger {
+  if (!usesDemoLog(settings))
+    return createLogger({ ...settings.log, ...getLogFormat(settings.log, context), write });
   const names = new Map<string, string>(
     Object.values(settings.directories).flatMap(({ label, users }) =>
       users.map(({ id, name }) => [`${label}:${id}`, name] as const),

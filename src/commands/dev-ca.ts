@@ -50,7 +50,7 @@ export const command: Command = {
   positionals: { min: 1, max: 1, complete: ['folder'] },
   notes: [
     'In a folder that has a CA, --client adds certificates of this CA.',
-    `A new CA is valid for ${DEFAULT_DAYS} days, or --days if that is more. All subjects contain "${MARK}", so that the certificates are recognized in logs and browsers. Keys have mode 0600.`,
+    `A new CA is valid for ${DEFAULT_DAYS} days, or --days if that is more. All subjects contain "${MARK}", so that the certificates can be recognized in logs and browsers. Keys have mode 0600.`,
     'No certificate or key is overwritten. To start over, delete the folder; clients then need the new ca.pem.',
     'Anyone who has ca-key.pem can sign in as any user. Do not use this CA where that matters.',
   ],

@@ -152,7 +152,7 @@ async function runEndpoint<Name extends string, Service extends EndpointService<
   const refuse = (refusal: Refusal): JsonResponse => {
     const { status, code, description } = describeRefusal(endpoint.errors(parameters), refusal);
     const retryAfter = getRetryAfter(refusal);
-    context.note({ decision: 'refused', reason: refusal.reason });
+    context.note({ decision: isDenial(refusal) ? 'refused' : 'handled', reason: refusal.reason });
     if (isDenial(refusal))
       service.grantDeps.log.audit('grant_denied', {
         operation: api.getAuditName(name),

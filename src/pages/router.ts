@@ -33,8 +33,9 @@ import {
   createTransactionUrls,
   isTransactionPath,
   readTransaction,
+  type Transaction,
 } from './transaction.ts';
-import { FORM_TOKEN } from './views/device-pages.ts';
+import { FORM_TOKEN, redirectPage } from './views/device-pages.ts';
 import { createPageSender } from './views/layout.ts';
 import { MESSAGES, negotiateLanguage, readLanguage } from './views/messages/languages.ts';
 import {
@@ -177,9 +178,7 @@ export function createPages(options: PagesOptions) {
         const storedSession = sessions.read(context.request.headers.cookie);
         deps = selectDeps(context, language ?? storedSession?.language);
         const session = storedSession && withLanguage(storedSession, language);
-        const transaction = isTransactionPath(target)
-          ? readTransaction(grantDeps, context, deps.browserCookie)
-          : undefined;
+        const transaction = findTransaction(deps, context, target);
         if (transaction !== 'expired') deps = deps.withTransaction(transaction);
         const response = await dispatch(deps, options, {
           context,
@@ -273,7 +272,7 @@ async function dispatch(
   options: PagesOptions,
   { context, target, session, language, hasExpired }: ParsedRequest,
 ): Promise<PageResponse> {
-  const { url, bodyTimeout } = options;
+  const { url, basePath, bodyTimeout } = options;
   const { sessions } = deps;
   const { method } = context.request;
   const clientKey = getRateLimitKey(context.clientAddress);
@@ -291,6 +290,8 @@ async function dispatch(
     if (session !== undefined) return get(deps, { context, session, clientKey });
     const startsHere = isEntryPage === true || deps.transaction !== undefined;
     if (!startsHere) return { page: noticePage(deps, 'expired') };
+    if (context.request.headers['sec-fetch-site'] === 'cross-site')
+      return continueFromOtherSite(deps, `${basePath}${target}`, context);
     const created = withLanguage(sessions.create(), language);
     return { session: created, ...(await get(deps, { context, session: created, clientKey })) };
   }
@@ -313,6 +314,20 @@ async function dispatch(
   return post(deps, { context, session, clientKey }, form.fields);
 }
 
+/**
+ * With a link of another site, browsers do not send the `Strict` session cookie, and a new session would replace it: any site could sign
+ * users out. This page requests the same URL again, from this site.
+ */
+function continueFromOtherSite(
+  { messages }: PageDeps,
+  path: string,
+  { request }: RequestContext,
+): PageResponse {
+  const query = getQuery(request);
+  const url = query === '' ? path : `${path}?${query}`;
+  return { page: redirectPage(messages, messages.authorization.redirecting, url) };
+}
+
 const withLanguage = (session: Session, language: Language | undefined): Session =>
   language === undefined ? session : { ...session, language };
 
@@ -322,6 +337,17 @@ function parseTarget(subpath: string): PageTarget {
   if (Object.hasOwn(PAGE_ROUTES, path)) return path as PagePath;
   const provider = /^\/openid\/([a-z0-9-]+)$/.exec(path)?.[1];
   return provider === undefined ? undefined : { provider };
+}
+
+/** Undefined: the page is not about an authorization request. */
+function findTransaction(
+  { grantDeps, browserCookie, pendingSignInCookie }: PageDeps,
+  context: RequestContext,
+  target: PageTarget,
+): Transaction | 'expired' | undefined {
+  if (typeof target === 'object')
+    return pendingSignInCookie.read(context.request.headers.cookie)?.transaction;
+  return isTransactionPath(target) ? readTransaction(grantDeps, context, browserCookie) : undefined;
 }
 
 function getReturnPath(target: PageTarget): PagePath {

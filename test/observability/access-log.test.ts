@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { ACCESS_FIELDS } from '../../src/observability/access-fields.ts';
+import { createDeviceClient } from '../support/device-client.ts';
 import { connectRawTls } from '../support/raw-client.ts';
 import { scrape } from '../support/scrape.ts';
 import { connect, createServeFolder, until } from '../support/serve-process.ts';
@@ -62,6 +63,35 @@ describe('the access log line', () => {
     expect(line).toMatchObject({ status: 200, bytes_in: 70_000 });
     expect(String(line['trace_id'])).toMatch(/^[0-9a-f]{32}$/);
     expect(gateway.upstream.requests.at(-1)?.headers['traceparent']).toContain(line['trace_id']);
+  });
+
+  test('L01 a token at the place where a long path is cut is not logged', async () => {
+    const token = 'Q'.repeat(62);
+    const begin = '/files/long-';
+    for (const kept of [30, 62, 63]) {
+      const path = `${begin}${'-'.repeat(512 - begin.length - kept)}${token}==/x?q=1`;
+      const { headers } = await gateway.api(path);
+      const line = await until('it is logged', () =>
+        gateway.log.find(
+          (entry) => entry.event === 'request' && entry['request_id'] === headers['x-request-id'],
+        ),
+      );
+      expect(line['path']).toMatch(/^\/files\/long-{400,}/);
+      expect(line['path']).not.toContain('QQ');
+      expect(String(line['path']).length).toBeLessThanOrEqual(512);
+    }
+  });
+
+  test('does not call it a refusal that a device must continue to poll', async () => {
+    const device = createDeviceClient(gateway);
+    const { device_code: code } = await device.requestCodes();
+    const { headers } = await device.exchange(code);
+    const line = await until('it is logged', () =>
+      gateway.log.find(
+        (entry) => entry.event === 'request' && entry['request_id'] === headers['x-request-id'],
+      ),
+    );
+    expect(line).toMatchObject({ status: 400, decision: 'handled', reason: 'device_pending' });
   });
 
   test('has the reason of a rejection', async () => {

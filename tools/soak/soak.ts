@@ -16,6 +16,8 @@ export interface SoakResult {
   readonly failures: readonly string[];
   /** Periodic samples after the warm-up. */
   readonly samples: readonly Sample[];
+  /** Times at which the metrics could not be read within 30 s, because of other load on the machine. */
+  readonly missedSamples: number;
   /** How often each kind of client has run, if the load has several. */
   readonly activities: Readonly<Record<string, number>>;
   /** From the end of the warm-up to the end. */
@@ -121,21 +123,20 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
       if (load.isPausedForHeapSamples && !isLast) await startLoad();
     };
     const samples: Sample[] = [];
+    let missedSamples = 0;
     const heapSamples: HeapSample[] = [];
     const heapCount = HEAP_SAMPLES[load.isPausedForHeapSamples ? 'paused' : 'running'];
     const heapEvery = (seconds - warmUpSeconds) / (heapCount - 1);
     await startLoad();
     for (let at = warmUpSeconds; at <= seconds; at += everySeconds) {
       await new Promise((resolve) => setTimeout(resolve, Math.max(0, (at - second()) * 1_000)));
-      const metrics = await scrape(server.adminPort);
-      const sample = {
-        second: Math.round(second()),
-        ...readProcessStats(server.pid),
-        connections: metrics.value('gatehouse_connections'),
-        lagSeconds: metrics.value('gatehouse_event_loop_lag_seconds'),
-      };
-      samples.push(sample);
-      onSample?.(sample);
+      const figures = await readMetrics(server.adminPort);
+      if (figures === undefined) missedSamples += 1;
+      else {
+        const sample = { second: Math.round(second()), ...readProcessStats(server.pid), ...figures };
+        samples.push(sample);
+        onSample?.(sample);
+      }
       // After the sample, because a full garbage collection would count as lag. The last one comes at the end.
       const isDue = second() >= warmUpSeconds + heapSamples.length * heapEvery;
       if (isDue && heapSamples.length < heapCount - 1) await sampleHeap(false);
@@ -159,6 +160,7 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
       ],
       activities: sumByName(runs.map((run) => run.activities?.() ?? {})),
       samples,
+      missedSamples,
       heapSamples,
       anonymousSlope: slope(samples) * 3_600,
       anonymousGrowth: peakGrowth(samples, ({ anonymousMiB }) => anonymousMiB),
@@ -172,6 +174,20 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
   } finally {
     await runs.at(-1)?.stop();
     await folder.remove();
+  }
+}
+
+/** Undefined: no complete response in time. */
+async function readMetrics(
+  adminPort: number,
+): Promise<Pick<Sample, 'connections' | 'lagSeconds'> | undefined> {
+  try {
+    const metrics = await scrape(adminPort);
+    const connections = metrics.value('gatehouse_connections');
+    const lagSeconds = metrics.value('gatehouse_event_loop_lag_seconds');
+    return Number.isNaN(connections) || Number.isNaN(lagSeconds) ? undefined : { connections, lagSeconds };
+  } catch {
+    return undefined;
   }
 }
 

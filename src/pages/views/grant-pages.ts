@@ -62,7 +62,7 @@ function renderGrantDetails(deps: PageDeps, grant: Grant): Markup {
 ${describeScope(readScope(grant), messages, theme.permissions).map((sentence) => html`<li>${sentence}</li>\n`)}</ul>
 <dl>
 <div><dt>${text.created}</dt><dd>${formatTimeAgo(grant.issuedAt)}</dd></div>
-<div><dt>${text.lastUsed}</dt><dd>${grant.generation > 1 ? formatTimeAgo(grant.rotatedAt) : text.unused}</dd></div>
+<div><dt>${text.lastRenewed}</dt><dd>${grant.generation > 1 ? formatTimeAgo(grant.rotatedAt) : text.neverRenewed}</dd></div>
 <div><dt>${messages.expires}</dt><dd>${messages.formatIn(grant.refreshUntil - now)} (${renderDate(deps, grant.refreshUntil)})</dd></div>
 </dl>`;
 }

@@ -77,6 +77,8 @@ export const englishMessages = {
     returnsTo: 'Returns to',
     /** Of an app that the administrator has not registered. */
     address: 'Address of the app',
+    /** The API that the token is for. */
+    audience: 'For the API',
     formatClaimedName: (name: string): string => `calls itself “${name}” and is not registered here.`,
     unregistered: 'is not registered here.',
     loopback: 'an app on this computer',
@@ -86,7 +88,7 @@ export const englishMessages = {
     notices: {
       invalid: {
         title: 'Invalid request',
-        lead: 'The app sent a request that can’t be processed. Nothing was approved. If it happens again, contact the developer of the app.',
+        lead: 'The app sent a request that can’t be processed. Nothing was approved. If it happens again, contact the app’s developer.',
       },
       expired: {
         title: 'Request expired',
@@ -127,13 +129,13 @@ export const englishMessages = {
     by: {
       device: 'Approved in the browser',
       certificate: 'Granted with your certificate',
-      exchange: 'Granted with a token of your identity provider',
+      exchange: 'Granted with a token from your identity provider',
       client: 'Granted to the app itself',
       code: 'Approved in the browser',
     },
     created: 'Granted',
-    lastUsed: 'Last used',
-    unused: 'Not since it was granted',
+    lastRenewed: 'Last renewed',
+    neverRenewed: 'Not since it was granted',
     discontinued: 'No longer available',
     revokeLabel: 'Revoke…',
     formatRevokeLabel: (name: string): string => `Revoke access for ${name}`,

@@ -77,9 +77,10 @@ export const frenchMessages: Messages = {
   },
 
   authorization: {
-    redirecting: { title: 'Redirection…', lead: 'Vous allez être redirigé vers la page de connexion.' },
+    redirecting: { title: 'Redirection en cours…', lead: 'La page de connexion va s’ouvrir.' },
     returnsTo: 'Retour vers',
     address: 'Adresse de l’application',
+    audience: 'Pour l’API',
     formatClaimedName: (name) =>
       `se présente sous le nom «\u00a0${name}\u00a0» et n’est pas enregistrée ici.`,
     unregistered: 'n’est pas enregistrée ici.',
@@ -142,8 +143,8 @@ export const frenchMessages: Messages = {
       client: 'Accordé à l’application elle-même',
     },
     created: 'Accès accordé',
-    lastUsed: 'Dernière utilisation',
-    unused: 'Aucune depuis que l’accès a été accordé',
+    lastRenewed: 'Dernier renouvellement',
+    neverRenewed: 'Aucun depuis que l’accès a été accordé',
     discontinued: 'N’est plus disponible',
     revokeLabel: 'Révoquer…',
     formatRevokeLabel: (name) => `Révoquer l’accès de ${name}`,
@@ -172,8 +173,8 @@ export const frenchMessages: Messages = {
     lead: `Cette demande a déjà été refusée. ${NEW_CODE}`,
   },
   closed: {
-    title: 'Demande close',
-    lead: `Cette demande a été close après un trop grand nombre d’échecs de connexion. ${NEW_CODE}`,
+    title: 'Demande clôturée',
+    lead: `Cette demande a été clôturée après un trop grand nombre d’échecs de connexion. ${NEW_CODE}`,
   },
   codeInvalid: { title: 'Code incorrect', lead: `Ce code est incorrect ou a expiré. ${NEW_CODE}` },
   codeExpired: {

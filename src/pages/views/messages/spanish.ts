@@ -78,12 +78,13 @@ export const spanishMessages: Messages = {
     redirecting: { title: 'Redirigiendo…', lead: 'Se le está redirigiendo para iniciar sesión.' },
     returnsTo: 'Vuelve a',
     address: 'Dirección de la aplicación',
+    audience: 'Para la API',
     formatClaimedName: (name) => `se presenta como «${name}» y no está registrada aquí.`,
     unregistered: 'no está registrada aquí.',
     loopback: 'una aplicación en este equipo',
     formatApp: (scheme) => `la aplicación ${scheme} en este dispositivo`,
     warning:
-      'Apruebe solo si acaba de abrir esta página usted mismo desde la aplicación. Si alguien le envió un enlace, rechácela.',
+      'Apruebe la solicitud solo si acaba de abrir usted esta página desde la aplicación. Si alguien le ha enviado un enlace, deniéguela.',
     notices: {
       invalid: {
         title: 'Solicitud no válida',
@@ -95,7 +96,7 @@ export const spanishMessages: Messages = {
       },
       decided: {
         title: 'Solicitud ya respondida',
-        lead: 'Esta solicitud ya se aprobó o se rechazó. Vuelva a la aplicación. Si sigue esperando, empiece de nuevo desde ella.',
+        lead: 'Esta solicitud ya se ha aprobado o denegado. Vuelva a la aplicación. Si sigue esperando, empiece de nuevo desde ella.',
       },
     },
   },
@@ -138,8 +139,8 @@ export const spanishMessages: Messages = {
       client: 'Concedido a la propia aplicación',
     },
     created: 'Concedido',
-    lastUsed: 'Último uso',
-    unused: 'Ninguno desde que se concedió',
+    lastRenewed: 'Última renovación',
+    neverRenewed: 'Ninguna desde que se concedió',
     discontinued: 'Ya no está disponible',
     revokeLabel: 'Revocar…',
     formatRevokeLabel: (name) => `Revocar el acceso de ${name}`,
