@@ -33,6 +33,7 @@ import {
   createTransactionUrls,
   isTransactionPath,
   readTransaction,
+  type Transaction,
 } from './transaction.ts';
 import { FORM_TOKEN } from './views/device-pages.ts';
 import { createPageSender } from './views/layout.ts';
@@ -137,11 +138,19 @@ export function createPages(options: PagesOptions) {
     const layout = { messages: deps.messages, currentUrl: deps.urlFor(returnTo) };
     sender.sendPage(context, response.page, layout, cookies);
   };
-  const fail = (context: RequestContext, deps: PageDeps, error: unknown, returnTo: PagePath): void => {
+  const fail = (
+    context: RequestContext,
+    deps: PageDeps,
+    error: unknown,
+    returnTo: PagePath,
+    retry?: string,
+  ): void => {
     const isFault = error instanceof Fault;
     grantDeps.log.error('page_failed', { request_id: context.id, ...errorFields(error) });
     context.note({ reason: isFault ? error.code : 'internal_error' });
-    const page = isFault ? faultPage(deps, error, returnTo) : internalErrorPage(deps, context.id, returnTo);
+    const page = isFault
+      ? faultPage(deps, error, returnTo, retry)
+      : internalErrorPage(deps, context.id, returnTo);
     respond(context, deps, { page }, returnTo, []);
   };
 
@@ -177,9 +186,7 @@ export function createPages(options: PagesOptions) {
         const storedSession = sessions.read(context.request.headers.cookie);
         deps = selectDeps(context, language ?? storedSession?.language);
         const session = storedSession && withLanguage(storedSession, language);
-        const transaction = isTransactionPath(target)
-          ? readTransaction(grantDeps, context, deps.browserCookie)
-          : undefined;
+        const transaction = findTransaction(deps, context, target);
         if (transaction !== 'expired') deps = deps.withTransaction(transaction);
         const response = await dispatch(deps, options, {
           context,
@@ -209,7 +216,7 @@ export function createPages(options: PagesOptions) {
         const response = await dispatchAuthorization(deps, options, context);
         respond(context, deps, response, '', response.cookies ?? []);
       } catch (error) {
-        fail(context, deps, error, '');
+        fail(context, deps, error, '', deps.messages.retryLater.other);
       }
     },
     /** The authorization endpoint on the host of the API, if the pages have their own. */
@@ -322,6 +329,17 @@ function parseTarget(subpath: string): PageTarget {
   if (Object.hasOwn(PAGE_ROUTES, path)) return path as PagePath;
   const provider = /^\/openid\/([a-z0-9-]+)$/.exec(path)?.[1];
   return provider === undefined ? undefined : { provider };
+}
+
+/** Undefined: the page is not about an authorization request. */
+function findTransaction(
+  { grantDeps, browserCookie, pendingSignInCookie }: PageDeps,
+  context: RequestContext,
+  target: PageTarget,
+): Transaction | 'expired' | undefined {
+  if (typeof target === 'object')
+    return pendingSignInCookie.read(context.request.headers.cookie)?.transaction;
+  return isTransactionPath(target) ? readTransaction(grantDeps, context, browserCookie) : undefined;
 }
 
 function getReturnPath(target: PageTarget): PagePath {
