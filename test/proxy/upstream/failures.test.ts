@@ -39,19 +39,24 @@ const TIMEOUT_MS = 1_000;
 const TICKS_MS = 400;
 
 /** Starts a proxy with timeouts of one second each, whose timers advance only with the test. */
-async function startWithStoppedTimers(): Promise<ProxyHarness> {
+async function startWithStoppedTimers(more: { readonly events?: number } = {}): Promise<ProxyHarness> {
   vi.useFakeTimers({
     toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance'],
   });
   const stopped = await startProxyHarness({
     upstream: upstream.url,
-    upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 1 }, bodyBuffer: 0, minRate: 0 },
+    upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 1, ...more }, bodyBuffer: 0, minRate: 0 },
   });
   onTestFinished(async () => {
     vi.useRealTimers();
     await stopped.close();
   });
   return stopped;
+}
+
+/** In steps: a jump would look like a stall of the event loop, which does not count. */
+function advanceInTicks(milliseconds: number): void {
+  for (let passed = 0; passed < milliseconds; passed += 200) vi.advanceTimersByTime(200);
 }
 
 /** Expects that a truncated response is incomplete for the client and its connection is closed. */
@@ -345,6 +350,37 @@ describe('a transfer longer than every timeout is not aborted while it makes pro
     await until('the response is complete', () => isCompleteResponse(client.text()));
     client.destroy();
   });
+
+  test.each(['text/event-stream', 'Text/Event-Stream; charset=utf-8'])(
+    'a silent event stream (%s) stays open for timeouts.events, other responses for timeouts.idle',
+    async (contentType) => {
+      const { port } = await startWithStoppedTimers({ events: 30 });
+      const senders: Socket[] = [];
+      upstream.respondWith((socket) => {
+        begin(socket, `Content-Type: ${senders.length === 0 ? contentType : 'text/plain'}`);
+        senders.push(socket);
+      });
+      const events = await connectRaw(port);
+      events.send(get('/files/events'));
+      await until('the stream has begun', () => events.text().includes('200 OK'));
+      const other = await connectRaw(port);
+      other.send(get('/files/1'));
+      await until('the response has begun', () => other.text().includes('200 OK'));
+      advanceInTicks(20 * TIMEOUT_MS);
+      await until('the response is aborted', () => other.closeKind() !== undefined);
+      senders[0]?.write('data: late\n\n');
+      await until('the event arrives', () => events.text().includes('data: late\n'));
+      // The pause begins again with each event.
+      advanceInTicks(20 * TIMEOUT_MS);
+      senders[0]?.write('data: later\n\n');
+      await until('the event arrives', () => events.text().includes('data: later\n'));
+      advanceInTicks(31 * TIMEOUT_MS + TICKS_MS);
+      await until('the stream is aborted', () => events.closeKind() !== undefined);
+      expect(isCompleteResponse(events.text())).toBe(false);
+      other.destroy();
+      events.destroy();
+    },
+  );
 
   test('an upload in small parts arrives completely', async () => {
     const { port } = await startWithStoppedTimers();
