@@ -1,4 +1,5 @@
 import { writeFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:https';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
@@ -84,7 +85,7 @@ export const startStatePages = (): Promise<PagesHarness> =>
           name: 'Sales assistant',
           scope: 'reports:read,write;files:read',
           grants: ['code'],
-          redirectUris: [CALLBACK],
+          redirectUris: [CALLBACK, 'http://127.0.0.1/callback'],
           access: [{ groups: ['operators'] }],
         },
       ],
@@ -272,15 +273,17 @@ async function openAuthorizationReview(
   await signIn(stage, name);
 }
 
-/** Sends the form of *Deny* without following the redirect to the app. */
-async function denyInBackground({ pages, page }: PageContext): Promise<void> {
-  const form = page.locator('form[action*="/deny"]');
-  const form_token = await form.locator('[name="form_token"]').inputValue();
-  await page.context().request.post(pages.url + (await form.getAttribute('action')), {
-    form: { form_token },
-    maxRedirects: 0,
-    headers: { origin: pages.url, 'sec-fetch-site': 'same-origin' },
-  });
+/** The user has denied the request of an app on this computer, and goes back. */
+async function openDecidedAuthorization(stage: PageContext): Promise<void> {
+  const { port, close } = await listenTcp(createHttpServer((_request, response) => response.end('done')));
+  try {
+    await openAuthorizationReview(stage, 'alice', { redirect_uri: `http://127.0.0.1:${port}/callback` });
+    const review = stage.page.url();
+    await clickButton(stage.page, 'Deny');
+    await stage.page.goto(review);
+  } finally {
+    await close();
+  }
 }
 
 /** An app that is not registered: its document is read from a server that runs until the page is shown. */
@@ -400,11 +403,7 @@ export const STATES: Readonly<Record<string, PageState>> = {
   'authorization-decided': {
     heading: 'Already answered',
     isFinal: true,
-    async reach(stage) {
-      await openAuthorizationReview(stage);
-      await denyInBackground(stage);
-      await stage.page.reload();
-    },
+    reach: openDecidedAuthorization,
   },
   'authorization-store-unreachable': {
     heading: 'Temporarily unavailable',
