@@ -364,11 +364,20 @@ describe('resource', () => {
     expect((await flow.exchange(code, { ...fields, resource: 'https://api.example.test' })).status).toBe(200);
   });
 
-  test('the URL of the API and of a path of it are the default audience', async () => {
+  test.each([
+    ['a path of it', `${ISSUER}/files/a`, `${ISSUER}/files/a`],
+    ['the API itself', ISSUER, ISSUER],
+    // Clients that parse the resource as a URL add the slash (the MCP SDKs, at an endpoint without a path).
+    ['the API itself, with a slash', `${ISSUER}/`, `${ISSUER}/`],
+    ['one with and one without a slash', `${ISSUER}/`, ISSUER],
+  ])('the URL of the API is the default audience: %s', async (_, requested, exchanged) => {
     const flow = at.start();
-    const code = await flow.obtainCode({ resource: `${ISSUER}/files/a` });
-    const token = getAccessToken(await flow.exchange(code, { resource: `${ISSUER}/files/a` }));
-    expect((await at.gateway.api('/files/a', token)).status).toBe(200);
+    const code = await flow.obtainCode({ resource: requested });
+    const reply = await flow.exchange(code, { resource: exchanged });
+    expect((await at.gateway.api('/files/a', getAccessToken(reply))).status).toBe(200);
+    const refreshToken = String(reply.json['refresh_token']);
+    const fields = { client_id: 'app', resource: requested };
+    expect((await createOAuthClient(at.gateway).refresh(refreshToken, fields)).status).toBe(200);
   });
 });
 
