@@ -1,6 +1,6 @@
 import { createServer } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
-import type { Browser } from 'playwright-core';
+import type { Browser, Page } from 'playwright-core';
 import { openChromium, openWindow } from '../support/chromium.ts';
 import { type ClientGateway, startClientGateway } from '../support/client-gateway.ts';
 import { clickButton } from '../support/page-states.ts';
@@ -65,10 +65,7 @@ export async function startMcpGateway(serverPort: number): Promise<McpGateway> {
   const redirectUri = `http://127.0.0.1:${callback.port}/callback`;
   let browser: Browser | undefined;
 
-  const withPage = async <T>(
-    path: string,
-    use: (page: import('playwright-core').Page) => Promise<T>,
-  ): Promise<T> => {
+  const withPage = async <T>(path: string, use: (page: Page) => Promise<T>): Promise<T> => {
     browser ??= await openChromium();
     const window = await openWindow(browser);
     try {

@@ -105,6 +105,10 @@ describe.each([
       const provider = new TestProvider(gateway.redirectUri, { documentUrl: gateway.documentUrl });
       await using connection = await authorizeAndConnect(gateway, provider);
       expect(provider.redirects[0]?.searchParams.get('client_id')).toBe(gateway.documentUrl);
+      const { host } = new URL(gateway.documentUrl);
+      expect(provider.approvals[0]).toContain(
+        `${host} calls itself “Test agent” and is not registered here.`,
+      );
       expect(await connection.callTool('add', { a: 1, b: 1 })).toBe('2');
     });
 

@@ -1,7 +1,6 @@
 import { type OAuthClientProvider, UnauthorizedError } from '@modelcontextprotocol/sdk/client/auth.js';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import type { FetchLike } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { type McpGateway, REGISTERED } from './mcp-gateway.ts';
 
 type ClientInformation = Awaited<ReturnType<OAuthClientProvider['clientInformation']>>;
@@ -14,6 +13,8 @@ export class TestProvider implements OAuthClientProvider {
   readonly clientMetadata: OAuthClientProvider['clientMetadata'];
   /** URLs that the user was sent to. */
   readonly redirects: URL[] = [];
+  /** The texts of the pages on which the user approved. */
+  readonly approvals: string[] = [];
   readonly savedTokens: NonNullable<Tokens>[] = [];
   #client: ClientInformation;
   #tokens: Tokens;
@@ -62,12 +63,13 @@ export interface Connection extends AsyncDisposable {
 export async function connect({ at, url }: McpGateway, provider: TestProvider): Promise<Connection> {
   const transport = new StreamableHTTPClientTransport(new URL(url), {
     authProvider: provider,
-    fetch: at.fetch() as FetchLike,
+    fetch: at.fetch(),
   });
   const errors: Error[] = [];
   const client = new Client({ name: 'test', version: '1.0.0' });
-  client.onerror = (error) => errors.push(error);
-  await client.connect(transport as Parameters<Client['connect']>[0]);
+  // Not an EventTarget.
+  Object.assign(client, { onerror: (error: Error) => errors.push(error) });
+  await client.connect(transport);
   return {
     client,
     transport,
@@ -89,14 +91,13 @@ export async function authorizeAndConnect(gateway: McpGateway, provider: TestPro
   const { at, url } = gateway;
   const transport = new StreamableHTTPClientTransport(new URL(url), {
     authProvider: provider,
-    fetch: at.fetch() as FetchLike,
+    fetch: at.fetch(),
   });
   const client = new Client({ name: 'test', version: '1.0.0' });
-  const refused = await client
-    .connect(transport as Parameters<Client['connect']>[0])
-    .catch((error: unknown) => error);
+  const refused = await client.connect(transport).catch((error: unknown) => error);
   if (!(refused instanceof UnauthorizedError)) throw refused;
-  const { response } = await gateway.authorize(provider.redirects.at(-1)?.href ?? '');
+  const { response, page } = await gateway.authorize(provider.redirects.at(-1)?.href ?? '');
+  provider.approvals.push(page);
   await transport.finishAuth(response.searchParams.get('code') ?? '');
   await client.close();
   return connect(gateway, provider);
