@@ -11,6 +11,7 @@ import {
   type Responder,
   startRecordingUpstream,
 } from '../../support/recording-upstream.ts';
+import { listenTcp } from '../../support/tcp-server.ts';
 import { until } from '../../support/until.ts';
 
 let upstream: RecordingUpstream;
@@ -39,12 +40,15 @@ const TIMEOUT_MS = 1_000;
 const TICKS_MS = 400;
 
 /** Starts a proxy with timeouts of one second each, whose timers advance only with the test. */
-async function startWithStoppedTimers(more: { readonly events?: number } = {}): Promise<ProxyHarness> {
+async function startWithStoppedTimers(
+  more: { readonly events?: number } = {},
+  target = upstream.url,
+): Promise<ProxyHarness> {
   vi.useFakeTimers({
     toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance'],
   });
   const stopped = await startProxyHarness({
-    upstream: upstream.url,
+    upstream: target,
     upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 1, ...more }, bodyBuffer: 0, minRate: 0 },
   });
   onTestFinished(async () => {
@@ -381,6 +385,24 @@ describe('a transfer longer than every timeout is not aborted while it makes pro
       events.destroy();
     },
   );
+
+  test('an event stream is not allowed a longer pause while its request is incomplete', async () => {
+    const early = await listenTcp(
+      createServer((socket) => {
+        socket.once('data', () => begin(socket, 'Content-Type: text/event-stream'));
+      }),
+    );
+    onTestFinished(() => early.close());
+    const { port } = await startWithStoppedTimers({ events: 30 }, `http://127.0.0.1:${early.port}`);
+    const client = await connectRaw(port);
+    client.send(
+      'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 12\r\n\r\nhalf',
+    );
+    await until('the stream has begun', () => client.text().includes('200 OK'));
+    advanceInTicks(TIMEOUT_MS + TICKS_MS);
+    await until('the stream is aborted', () => client.closeKind() !== undefined);
+    client.destroy();
+  });
 
   test('an upload in small parts arrives completely', async () => {
     const { port } = await startWithStoppedTimers();
