@@ -363,7 +363,7 @@ const PROXY: { readonly [R in ProxyReason]: Omit<Extract<ProxyRefusal, { reason:
   token_invalid: { fault: 'expired' },
   proof_invalid: { detail: '*why*' },
   proof_nonce_required: { nonce: '' },
-  insufficient_scope: { scope: 'files:read' },
+  insufficient_scope: { scope: new Map([['files', new Set(['read'])]]) },
   client_not_allowed: {},
   no_rule: {},
   method_not_allowed: {},
@@ -455,25 +455,25 @@ const FAULTS: { readonly [F in FaultCode]: string } = {
   store_record_unreadable: 'A record in the store cannot be read.',
   directory_unavailable: 'A directory or an OpenID provider cannot be reached.',
   certificate_status_unavailable:
-    'Whether the client certificate is revoked is not known: its revocation list cannot be fetched, or its OCSP responder is unreachable. The log line `dependency_failed` or `authorization_failed` with the same `request_id` names the URL; `ocsp_failed` or `crl_fetch_failed` says why. Let gatehouse reach the URL (name resolution, network policy, proxy), or correct `certificates.crls[].url` or `certificates.issuers[].ocsp.url`. Clients get the temporary error and can retry; their certificates are not the problem.',
+    'It is not known whether the client certificate is revoked: its revocation list cannot be fetched, or its OCSP responder is unreachable. The log line `dependency_failed` or `authorization_failed` with the same `request_id` names the URL; `ocsp_failed` or `crl_fetch_failed` says why. Let gatehouse reach the URL (name resolution, network policy, proxy), or correct `certificates.crls[].url` or `certificates.issuers[].ocsp.url`. Clients get the temporary error and can retry; their certificates are not the problem.',
   keys_unavailable:
     'A key that is needed is not in `keys.file`, or the keys of a trusted issuer cannot be fetched.',
   introspection_unavailable: 'The introspection endpoint of a trusted issuer is unreachable or fails.',
   upstream_unavailable: 'An upstream cannot be reached.',
   upstream_timeout: 'An upstream did not respond in time.',
-  audit_unavailable: 'The audit sink takes nothing, and `audit.failClosed` is set.',
-  overloaded: 'Too much is in progress at the same time.',
+  audit_unavailable: 'The audit sink accepts no events, and `audit.failClosed` is set.',
+  overloaded: 'Too many operations are in progress at the same time.',
 };
 
 /** Reasons of the confirmation pages, which respond with HTML instead of error codes. */
 const PAGES: Readonly<Record<string, string>> = {
   not_a_navigation:
     'The browser reports that a script or an embedded element sent the request (`Sec-Fetch-*`).',
-  misdirected: 'The pages have a host of their own (`pages.url`), and the request named another one.',
+  misdirected: 'The pages have a separate host (`pages.url`), and the request named another one.',
   'client_unknown, redirect_uri_invalid, …':
     'An authorization request that was refused: on a page if the client or its redirect URI is not valid, otherwise at the redirect URI.',
-  device_code_unknown: 'The code that was typed is not one that waits for confirmation.',
-  sign_in_failed: 'The user name or the password is wrong, or the person is disabled.',
+  device_code_unknown: 'No device is waiting for confirmation with the entered code.',
+  sign_in_failed: 'The user name or the password is wrong, or the user is disabled.',
   openid_cancelled: 'Sign-in was cancelled at the OpenID provider.',
   openid_refused: 'The response of the OpenID provider was not accepted.',
   internal_error: 'An error of gatehouse; the log has `page_failed` with the same `request_id`.',
@@ -484,18 +484,17 @@ const OTHER_REASONS: Readonly<Record<string, string>> = {
   preflight: 'A CORS preflight.',
   asterisk: '`OPTIONS *`.',
   no_resource: 'Protected resource metadata was requested for a path that needs no token (404).',
-  service_path: 'At `/authsvc/check`: the path is one of gatehouse itself (403).',
-  unknown_token:
-    'A token that is not known was to be revoked at `oauth2/revoke`; the response is 200 (RFC 7009).',
+  service_path: 'At `/authsvc/check`: the path belongs to gatehouse itself (403).',
+  unknown_token: 'An unknown token was sent to `oauth2/revoke`; the response is 200 (RFC 7009).',
   target_too_long: 'The path and query are longer than `limits.url` (414).',
   head_too_large: 'The request head is larger than `limits.headers` (431).',
   client_disconnected: 'The client closed the connection before the response was complete.',
-  upstream_aborted: 'The upstream closed the connection within its response.',
+  upstream_aborted: 'The upstream closed the connection before its response was complete.',
   aborted: 'A WebSocket or another upgraded connection was closed on one side without notice.',
   upgrade_declined: 'The upstream did not accept the upgrade.',
   'ended: token_…': 'A WebSocket or another long response was ended with its token: expired, revoked, …',
-  'ended: going_away': 'A WebSocket or another long response was ended because gatehouse stops.',
-  internal_error: 'An error of gatehouse; the log has it with the same `request_id`.',
+  'ended: going_away': 'A WebSocket or another long response was ended because gatehouse is shutting down.',
+  internal_error: 'An internal error; the log has the details, with the same `request_id`.',
 };
 
 const formatMeanings = (rows: Readonly<Record<string, string>>, head = 'reason'): string[] => [
@@ -571,7 +570,7 @@ export function renderErrors(): string {
     '',
     '## Proxied requests',
     '',
-    'The body is `{"error": "…", "error_description": "…", "request_id": "…"}`. Responses of the API itself are forwarded unchanged.',
+    'The body is `{"error": "…", "error_description": "…", "request_id": "…"}`. Responses from the API itself are forwarded unchanged.',
     '',
     '| status | error | error_description | reason |',
     '|---|---|---|---|',
@@ -580,7 +579,7 @@ export function renderErrors(): string {
       return `| ${status} | \`${error}\` | ${description} | ${formatLogReason(refusal)} |`;
     }),
     '',
-    'If no rule matches, only callers with a valid token of gatehouse receive 404; all others receive 401, as for every path that is not public.',
+    'If no rule matches, only callers with a valid token issued by gatehouse receive 404; all others receive 401, as for every path that is not public.',
     'The log then has `no_rule (…)`, with similar rules and why they do not match, such as',
     '`no_rule (routes[0] /files/**: method; routes[2] /Files: equivalent_path)`, or that none has this path:',
     '',

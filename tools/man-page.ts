@@ -35,7 +35,7 @@ export async function renderManPage(): Promise<string> {
     escapeLine('the configuration, unless --config or GATEHOUSE_CONFIG names another file'),
     '.TP',
     String.raw`.I \(ti/.config/gatehouse`,
-    escapeLine('tokens of gatehouse login, unless GATEHOUSE_HOME names another folder'),
+    escapeLine('the tokens that gatehouse login stores, unless GATEHOUSE_HOME names another folder'),
   ].join('\n')}\n`;
 }
 
@@ -50,10 +50,13 @@ const ENVIRONMENT = [
     'GATEHOUSE_LISTEN__PORT',
     'overrides listen.port of the configuration file; every other setting has a variable of this form, with two underscores between the parts of its path',
   ],
-  ['GATEHOUSE_HOME', 'the folder for tokens of gatehouse login'],
+  ['GATEHOUSE_HOME', 'the folder in which gatehouse login stores tokens'],
   ['GATEHOUSE_TRACE', 'if not empty or 0: show the stack trace of an internal error'],
-  ['NO_COLOR', 'if not empty: no colours and bold text, also on a terminal'],
-  ['FORCE_COLOR', 'colours and bold text also if the output is not a terminal; 0: none. Overrides NO_COLOR'],
+  ['NO_COLOR', 'if not empty: no colors or bold text, even on a terminal'],
+  [
+    'FORCE_COLOR',
+    'if not empty: colors and bold text even if the output is not a terminal; 0 turns them off. Overrides NO_COLOR',
+  ],
 ] as const;
 
 function renderCommand({ name, summary, usage, options, subcommands = {}, notes = [] }: Command): string[] {

@@ -23,7 +23,7 @@ and **spans** for a tracing system. None of them delays requests.
 
 ## Health
 
-On the admin listener (\`admin.host\`, \`admin.port\`), without a token or a certificate, and without a line in the log:
+On the admin listener (\`admin.host\`, \`admin.port\`), without a token or a certificate, and without a log line:
 
 | path | also | response |
 | --- | --- | --- |
@@ -36,7 +36,7 @@ with \`admin.tls\`, a name of its certificate; otherwise the response is 421 ([w
 \`admin_host_refused\` is logged. A change of \`admin.hostNames\` needs a restart. At most 256 connections are open at a time: beyond that, the oldest idle
 one is closed, so that probes work while other clients hold connections open.
 
-A failed upstream does not make gatehouse unready, since that would take the token service out of service too.
+A failed upstream does not make gatehouse unready, because that would stop the token service too.
 
 ## Metrics
 
@@ -60,7 +60,7 @@ dashboard. Tests check every metric in them against a running gateway.
 
 ## The log
 
-JSON lines on standard output (\`log.format: text\` for a terminal), with RFC 3339 times in UTC. Secrets are not logged;
+JSON lines on standard output, with RFC 3339 times in UTC; on a terminal, text that is easier to read (\`log.format\`). Secrets are not logged;
 text that looks like one is replaced with \`[redacted]\`. If standard output blocks, up to 4 MiB of lines are buffered; beyond
 that, lines are dropped, counted in \`gatehouse_log_lines_dropped_total\`, and reported with \`log_lines_lost\` once output
 works again. Lines of level \`warn\` and \`error\` and audit events are dropped last.
@@ -79,7 +79,7 @@ ${table(
 
 For privacy, \`log.access.exclude\` omits fields, and \`log.access.pseudonymise\` writes a keyed digest instead of the
 value: equal values stay equal, so that the requests of one user can still be correlated, but the log alone does not reveal
-the user. Set \`log.access.pseudonymKey\` (or \`…KeyFile\`) to the same key on every replica; another key gives other
+the user. Set \`log.access.pseudonymKey\` (or \`…KeyFile\`) to the same key on every replica; another key produces other
 digests. \`log.access.enabled: false\` turns these lines off. All of these settings apply at a reload.
 
 \`\`\`yaml
@@ -90,7 +90,7 @@ log:
     pseudonymKeyFile: /run/secrets/log-key
 \`\`\`
 
-Other events are about gatehouse itself. Events of the store:
+Other events are about gatehouse itself. Store events:
 
 | event | level | meaning |
 | --- | --- | --- |
@@ -102,33 +102,33 @@ Other events are about gatehouse itself. Events of the store:
 | \`store_record_refused\` | error | A record failed authentication and is treated as absent: \`kind\`, \`record\` and \`reason\`. Once a minute for each record. |
 | \`store_revocations_restored\` | error | Revocations were missing from Redis and were restored from memory: \`count\`. |
 | \`store_records_authenticated\` | info | All grants have a MAC now: \`grants\`. \`store.unauthenticatedRecords\` can be set to \`refuse\` once all replicas run this release. |
-| \`store_warning\` | warn | Found at start and worth checking: \`notice\`. |
-| \`session_tickets_not_shared\` | warn | The secret of TLS session tickets could not be read from the store: only the process that started a session can resume it. \`session_tickets_shared\` (info) when this has ended. |
+| \`store_warning\` | warn | Found at startup and worth checking: \`notice\`. |
+| \`session_tickets_not_shared\` | warn | The secret of TLS session tickets could not be read from the store: only the process that started a session can resume it. \`session_tickets_shared\` (info) is logged when it works again. |
 
 Other events:
 
 | event | level | meaning |
 | --- | --- | --- |
-| \`ready\`, \`draining\` | info | gatehouse is serving; it is shutting down and lets active requests complete. |
+| \`ready\`, \`draining\` | info | gatehouse is serving; gatehouse is shutting down and lets active requests complete. |
 | \`shutdown_announced\` | info | \`gatehouse drain\` or SIGPWR: not ready, and every response closes its connection for \`pre_stop_seconds\`, until SIGTERM. |
 | \`reloaded\` | info | A changed configuration or file has been applied. |
 | \`reload_rejected\` | error | A changed configuration was rejected: \`problems\`. The previous one stays in use. |
 | \`reload_failed\` | error | A changed configuration could not be applied: \`error\`. The previous one stays in use. With \`retry_in_seconds\`, a dependency such as the store was unavailable, and the reload is tried again. |
 | \`restart_needed\` | warn | A changed setting applies only after a restart; the old value stays in use: \`setting\`. Logged at each reload; \`reloaded\` lists these settings too, in \`restart_needed\`. |
-| \`setting_deprecated\` | warn | A setting is given under its former name, which the next release will not accept: \`setting\`, \`note\` with the current name, and \`from\` if it is not in the file. At start and at each reload. |
+| \`setting_deprecated\` | warn | A setting is given under its former name, which the next release will not accept: \`setting\`, \`note\` with the current name, and \`from\` if it is not in the file. Logged at startup and at each reload. |
 | \`keys_reload_failed\` | error | The supervisor could not read a changed key file that its workers have applied: \`error\`. It continues with the old keys. |
-| \`issuer_unavailable\` | warn | The keys of a trusted issuer cannot be fetched: \`issuer\`, \`error\`. The last keys are used for \`maxStaleness\`; then its tokens get 503. \`issuer_available\` (info) when this has ended. |
-| \`introspection_failed\` | warn | The introspection endpoint of a trusted issuer fails: \`issuer\`, \`error\`. Opaque tokens whose state is not cached get 503. \`introspection_recovered\` (info) when this has ended. |
-| \`crl_fetch_failed\`, \`ocsp_failed\` | warn | A revocation list cannot be fetched, or an OCSP responder fails: \`url\`, \`error\`; \`ocsp_failed\` also has \`issuer\`. \`crl_fetch_recovered\`, \`ocsp_recovered\` (info) when this has ended. |
+| \`issuer_unavailable\` | warn | The keys of a trusted issuer cannot be fetched: \`issuer\`, \`error\`. The last keys are used for \`maxStaleness\`; then its tokens get 503. \`issuer_available\` (info) is logged when it works again. |
+| \`introspection_failed\` | warn | The introspection endpoint of a trusted issuer fails: \`issuer\`, \`error\`. Opaque tokens whose state is not cached get 503. \`introspection_recovered\` (info) is logged when it works again. |
+| \`crl_fetch_failed\`, \`ocsp_failed\` | warn | A revocation list cannot be fetched, or an OCSP responder fails: \`url\`, \`error\`; \`ocsp_failed\` also has \`issuer\`. \`crl_fetch_recovered\`, \`ocsp_recovered\` (info) is logged when it works again. |
 | \`certificate_warning\`, \`key_warning\` | warn | A certificate, revocation list or key needs attention soon: \`warning\`. |
 | \`dependency_failed\` | error | A request to the token service failed because of a dependency; the client was asked to retry: \`operation\`, \`error\`, and \`code\`, such as \`store_unavailable\`, \`store_full\` or \`store_record_unreadable\`. |
 | \`authorization_failed\` | error | A proxied request got 503 because a dependency failed: \`request_id\`, \`error\`. |
 | \`upstream_failed\`, \`upstream_aborted\` | warn | An upstream gave no response, or an incomplete one: \`upstream\`, \`error\`. |
 | \`target_ejected\`, \`target_restored\` | warn | A target of an upstream receives no requests for a while, and receives them again: \`target\`, \`reason\`. |
-| \`host_not_listed\` | warn | A request named a host that is neither that of \`publicUrl\` nor of a route nor in \`hosts.allowed\`: \`host\`, \`peer\`, and in \`decision\` whether it was accepted or refused. Once for each host, at most 256 hosts, a few at a time. |
-| \`admin_host_refused\` | warn | A request to the admin listener named a host that is not accepted there (421): \`host\`, \`peer\`. Add the name to \`admin.hostNames\` and restart gatehouse, or use an IP address. Once for each host, at most 256 hosts, a few at a time. |
+| \`host_not_listed\` | warn | A request named a host that is neither that of \`publicUrl\` nor of a route nor in \`hosts.allowed\`: \`host\`, \`peer\`, and in \`decision\` whether it was accepted or refused. Once for each host, for at most 256 hosts, with a limited rate. |
+| \`admin_host_refused\` | warn | A request to the admin listener named a host that is not accepted there (421): \`host\`, \`peer\`. Add the name to \`admin.hostNames\` and restart gatehouse, or use an IP address. Once for each host, for at most 256 hosts, with a limited rate. |
 | \`admin_token_refused\` | error | Other users can read the file of the admin token, so the token is refused (401): \`file\`, \`problem\`. Run \`chmod 600\`, and replace the token if it may have been read. At most once a minute. |
-| \`admin_token_restricted\` | warn | Found at start: the group of the file of the admin token could read it, as after \`fsGroup\` of Kubernetes; it has mode 600 now: \`problem\`. |
+| \`admin_token_restricted\` | warn | Found at startup: the group of the file of the admin token could read it, as Kubernetes sets it with \`fsGroup\`; the mode is now 600: \`problem\`. |
 | \`public_url_changed\` | warn | A reload changed \`publicUrl\`, the issuer of tokens: older access tokens are rejected, and clients obtain new ones with a refresh. |
 | \`listener_failed\`, \`stop_failed\` | error | The listener reported an error; shutting down failed: \`error\`. |
 | \`connections_dropped\` | warn | \`limits.connections\` was reached, and new connections were closed: \`count\`, \`limit\`. |
@@ -154,7 +154,7 @@ Other events:
 | \`span_export_failed\` | warn | Traces cannot be exported: \`error\`. |
 | \`watch_failed\` | warn | A folder cannot be watched for changes; it is checked every 30 seconds instead: \`error\`. |
 | \`service_manager_unreachable\` | warn | systemd could not be notified: \`problem\`. |
-| \`debugger_refused\` | warn | SIGUSR1 was received. The debugger of Node is not available, since it would expose keys and tokens. |
+| \`debugger_refused\` | warn | SIGUSR1 was received. Node's debugger is not available, because it would expose keys and tokens. |
 | \`workers_restarting\`, \`workers_restarted\` | info | The workers are being replaced; all were replaced. |
 | \`worker_start_failed\`, \`worker_replace_failed\` | error | A worker could not start: \`problems\`. The old one keeps running while workers are being replaced. |
 | \`worker_unreachable\` | warn | A message to a worker could not be delivered: \`error\`. |
@@ -166,9 +166,9 @@ With several workers, each logs its own events (\`worker\`).
 
 ## The audit log
 
-It records which access was granted to whom, refused or revoked. Events have \`"audit": true\`, \`time\` and \`event\`, and if known
+The audit log records which access was granted, refused or revoked, and for whom. Events have \`"audit": true\`, \`time\` and \`event\`, and if known
 \`identity\`, \`client\`, \`grant\`, \`scope\`, \`from\` and \`request_id\` (the same as in the log line). \`log.access\` does not
-affect it, since it is for accountability.
+affect it, because the audit log is for accountability.
 
 ${table(
   ['event', 'kind', 'severity', 'meaning'],
@@ -202,7 +202,7 @@ many refused requests cannot displace important events. Dropped events are count
 \`gatehouse_audit_dropped_total\` and reported with \`audit_events_lost\` in the log. Events may arrive twice after a failure
 during a delivery.
 
-With **\`audit.failClosed: true\`** no grant is issued, refreshed or confirmed while the sink does not accept events: clients receive the
+With **\`audit.failClosed: true\`**, no grant is issued, refreshed or confirmed while the sink does not accept events: clients receive the
 temporary error with \`Retry-After: 5\`. Access tokens stay valid, and revocation works. A file is then also flushed to
 disk with each batch.
 
@@ -219,8 +219,8 @@ The \`traceparent\` and \`tracestate\` of a request (W3C Trace Context) are forw
 starts a trace. The log line has its \`trace_id\`.
 
 With \`tracing.otlp\`, one server span per sampled request is sent to an OpenTelemetry collector (OTLP/HTTP in JSON), as the
-child of the span of the caller and the parent of the span of the upstream. \`tracing.ratio\` is the ratio of sampled traces, by
-trace id, the same on every replica; traces that a peer in \`trustedProxies\` has sampled are always recorded. A
+child of the caller's span and the parent of the upstream's span. \`tracing.ratio\` is the fraction of traces that are sampled, chosen by
+trace id in the same way on every replica; traces that a peer in \`trustedProxies\` has sampled are always recorded. A
 span has the method, the status, the rule, the decision and its reason, the client id, the upstream and the request id. It
 has no path, query, header or identity. Up to 4,096 spans are buffered; spans that the collector does not accept are
 dropped and counted in \`gatehouse_spans_dropped_total\`. Tracing adds a small cost to each request.

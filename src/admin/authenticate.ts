@@ -48,7 +48,8 @@ export function authenticateCertificate(
 ): AdminIdentity | undefined {
   if (!(socket instanceof TLSSocket) || !socket.authorized) return undefined;
   const certificate = socket.getPeerX509Certificate();
-  if (certificate === undefined) return undefined;
+  // It was valid at the handshake, which may be long ago.
+  if (certificate === undefined || certificate.validToDate.getTime() <= Date.now()) return undefined;
   // A certificate may have no subject.
   const attributes = ((certificate.subject as string | undefined) ?? '').split('\n');
   // RFC 4514 §2.1: the last attribute first. OpenSSL has escaped the values.

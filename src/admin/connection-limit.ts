@@ -1,6 +1,7 @@
 import type { Server } from 'node:http';
 import type { Server as SecureServer } from 'node:https';
 import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 
 interface AdminConnection {
   /** The plain socket, and after the handshake the TLS socket above it. */
@@ -16,7 +17,7 @@ const getRemoteEndpoint = ({ remoteAddress, remotePort }: Socket): string => `${
  * Bounds the connections of the admin listener without rejecting probes: beyond the limit, a new connection replaces another
  * one, the oldest idle connection from the address with the most connections.
  */
-export function limitConnections(server: Server | SecureServer, limit: number): void {
+export function limitConnections(server: Server | SecureServer, limit: number) {
   /** Oldest first. */
   const connections = new Map<string, AdminConnection>();
 
@@ -42,6 +43,14 @@ export function limitConnections(server: Server | SecureServer, limit: number): 
       connection.pending -= 1;
     });
   });
+
+  return {
+    /** Closes the connections that presented a client certificate, or still may in their handshake. */
+    closeAuthenticated(): void {
+      for (const { socket } of connections.values())
+        if (!(socket instanceof TLSSocket) || socket.getPeerX509Certificate() !== undefined) socket.destroy();
+    },
+  };
 }
 
 function selectConnectionToClose(connections: Iterable<AdminConnection>): AdminConnection | undefined {

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { setImmediate as nextIteration } from 'node:timers/promises';
 import { type Grant, getGrantState, normalizeSerial } from '../domain/grant.ts';
 import { certificateFields } from '../grants/issue.ts';
 import {
@@ -14,7 +15,7 @@ import { readBody } from '../http/read-body.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
 import type { Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import type { GrantFilter, GrantQuery } from '../ports/grant-index.ts';
+import type { GrantFilter, GrantPage, GrantQuery } from '../ports/grant-index.ts';
 import type { StoredRecord } from '../ports/record-store.ts';
 import type { Store } from '../ports/store.ts';
 import { createErrorResponse } from './responses.ts';
@@ -45,9 +46,16 @@ export interface AdminRequest {
   /** Its body says what to revoke, unless `selection` does. */
   readonly request?: IncomingMessage;
   readonly selection?: JsonObject;
+  /** Of a list: read further pages until `limit` grants are found, or for this time (milliseconds). */
+  readonly searchTime?: number;
   /** The operator's name for the audit log. */
   readonly by: string;
+  /** The operator's address. */
+  readonly from?: string | undefined;
 }
+
+/** Who revokes, for the audit log. */
+type Operator = Pick<AdminRequest, 'by' | 'from'>;
 
 /** What grants can be found by. */
 const SELECTORS = ['identity', 'name', 'email', 'serial', 'fingerprint', 'subject'] as const;
@@ -85,12 +93,14 @@ async function route(deps: AdminApiDeps, request: AdminRequest): Promise<JsonRes
     /^\/(grants|revoke)(?:\/([^/]+))?(?:\/(revoke))?$/.exec(request.path) ?? [];
   if (resource === undefined || (resource === 'revoke' && id !== '')) throw notFound('No such resource.');
   if (resource === 'revoke') return allowMethod('POST', request, () => revokeMany(deps, request));
-  if (id === '') return allowMethod('GET', request, () => listGrants(deps, request.query));
+  if (id === '') return allowMethod('GET', request, () => listGrants(deps, request));
   if (!GRANT_ID.test(id)) throw badRequest('A grant id consists of letters, digits, - and _.');
   return action === undefined
     ? allowMethod('GET', request, () => showGrant(deps, id))
-    : allowMethod('POST', request, () => revokeOne(deps, id, request.by));
+    : allowMethod('POST', request, () => revokeOne(deps, id, getOperator(request)));
 }
+
+const getOperator = ({ by, from }: AdminRequest): Operator => ({ by, from });
 
 const allowMethod = async (
   method: 'GET' | 'POST',
@@ -101,7 +111,11 @@ const allowMethod = async (
     ? handle()
     : createErrorResponse(405, 'method_not_allowed', `This resource supports ${method}.`, { allow: method });
 
-async function listGrants(deps: AdminApiDeps, query: URLSearchParams): Promise<JsonResponse> {
+async function listGrants(
+  deps: AdminApiDeps,
+  { query, searchTime = 0 }: AdminRequest,
+): Promise<JsonResponse> {
+  const deadline = performance.now() + searchTime;
   const readSingle = (name: string): string | undefined => {
     const [first, second] = query.getAll(name);
     if (second !== undefined) throw badRequest(`${name} occurs more than once.`);
@@ -123,20 +137,40 @@ async function listGrants(deps: AdminApiDeps, query: URLSearchParams): Promise<J
   });
   if (otherSelectors.length > 0) throw badRequest(`Use only one of ${SELECTORS.join(', ')}.`);
   const selection = selector && (await resolveSelector(deps, selector));
-  const page = await deps.store.grantIndex.list({
-    limit: Number(limit),
-    ...selection,
-    ...(clientId !== undefined && { clientId }),
-    ...(after !== undefined && { after }),
-  });
-  const grants = page.grants.map((grant) => formatGrant(deps, grant));
+  const grants = new Map<string, GrantView>();
+  let next = after;
+  do {
+    await waitForTurn();
+    const page = await deps.store.grantIndex.list({
+      limit: Number(limit),
+      ...selection,
+      ...(clientId !== undefined && { clientId }),
+      ...(next !== undefined && { after: next }),
+    });
+    for (const grant of page.grants) {
+      const view = formatGrant(deps, grant);
+      if (state === 'all' || view.state === 'live') grants.set(view.id, view);
+    }
+    ({ next } = page);
+  } while (next !== undefined && grants.size < Number(limit) && performance.now() < deadline);
   return {
     status: 200,
-    body: {
-      grants: state === 'all' ? grants : grants.filter((grant) => grant.state === 'live'),
-      ...(page.next !== undefined && { next: page.next }),
-    },
+    body: { grants: [...grants.values()], ...(next !== undefined && { next }) },
   };
+}
+
+/** In an iteration of its own: the embedded store reads synchronously, in the process that may also serve clients. */
+async function readPage({ store }: AdminApiDeps, query: GrantQuery): Promise<GrantPage> {
+  await nextIteration();
+  return store.grantIndex.list(query);
+}
+
+let lastTurn: Promise<unknown> = Promise.resolve();
+
+/** One search per iteration, whatever their number. Revocations do not wait for searches. */
+function waitForTurn(): Promise<unknown> {
+  lastTurn = lastTurn.then(() => nextIteration());
+  return lastTurn;
 }
 
 const QUERY_PARAMETERS: ReadonlySet<string> = new Set([...SELECTORS, 'client', 'state', 'limit', 'after']);
@@ -185,24 +219,24 @@ async function showGrant(deps: AdminApiDeps, id: string): Promise<JsonResponse> 
   return { status: 200, body: formatGrant(deps, found.record) };
 }
 
-async function revokeOne(deps: AdminApiDeps, id: string, by: string): Promise<JsonResponse> {
+async function revokeOne(deps: AdminApiDeps, id: string, operator: Operator): Promise<JsonResponse> {
   let found: StoredRecord<Grant> | undefined;
   try {
     found = await deps.store.grants.read(id);
   } catch (error) {
     // Revoke it even though the request fails.
-    await revokeUnread(deps, id, by);
+    await revokeUnread(deps, id, operator);
     throw error;
   }
   if (found === undefined) {
-    await revokeUnread(deps, id, by);
+    await revokeUnread(deps, id, operator);
     throw notFound('No grant has this id.');
   }
   const { record } = found;
   await revokeGrant(deps, record);
   deps.log.audit('admin_action', {
     act: 'revoke_grant',
-    by,
+    ...operator,
     grant: id,
     client: record.clientId,
     identity: record.identity,
@@ -212,22 +246,23 @@ async function revokeOne(deps: AdminApiDeps, id: string, by: string): Promise<Js
 }
 
 /** A missing record may have been tampered with and may be restored later: revoke the grant anyway. */
-async function revokeUnread(deps: AdminApiDeps, id: string, by: string): Promise<void> {
+async function revokeUnread(deps: AdminApiDeps, id: string, operator: Operator): Promise<void> {
   await deps.store.revocations.announce({
     of: 'grant',
     grantId: id,
     belowGeneration: Number.POSITIVE_INFINITY,
     keepUntil: Math.ceil(deps.now()) + deps.longestGrant() + 86_400,
   });
-  deps.log.audit('admin_action', { act: 'revoke_grant', by, grant: id });
+  deps.log.audit('admin_action', { act: 'revoke_grant', ...operator, grant: id });
 }
 
 async function revokeMany(deps: AdminApiDeps, adminRequest: AdminRequest): Promise<JsonResponse> {
-  const { by, request } = adminRequest;
+  const { request } = adminRequest;
+  const operator = getOperator(adminRequest);
   const members = adminRequest.selection ?? (request === undefined ? {} : await readSelection(request));
   const selection = await resolveSelection(deps, members);
-  if ('jti' in selection) return revokeForeignToken(deps, selection, by);
-  if ('filter' in selection) return revokeFiltered(deps, selection.filter, by);
+  if ('jti' in selection) return revokeForeignToken(deps, selection, operator);
+  if ('filter' in selection) return revokeFiltered(deps, selection.filter, operator);
   const { holder } = selection;
   // Only the count reads records: an unreadable record must not prevent the revocation.
   const live = await countLiveGrants(deps, holder).catch((error: unknown) => {
@@ -237,7 +272,7 @@ async function revokeMany(deps: AdminApiDeps, adminRequest: AdminRequest): Promi
   await revokeAllGrants(deps, holder, deps.longestGrant());
   const { of: kind, ...subject } = holder;
   const ended = 'clientId' in subject ? { client: subject.clientId } : subject;
-  deps.log.audit('admin_action', { act: `revoke_all_of_${kind}`, by, ...ended });
+  deps.log.audit('admin_action', { act: `revoke_all_of_${kind}`, ...operator, ...ended });
   return {
     status: 200,
     body: {
@@ -251,21 +286,25 @@ async function revokeMany(deps: AdminApiDeps, adminRequest: AdminRequest): Promi
 async function revokeForeignToken(
   deps: AdminApiDeps,
   { issuer, jti }: ForeignToken,
-  by: string,
+  operator: Operator,
 ): Promise<JsonResponse> {
   await revokeForeignTokens(deps, deps.getForeignTokenId(issuer, jti));
-  deps.log.audit('admin_action', { act: 'revoke_token', by, issuer, jti });
+  deps.log.audit('admin_action', { act: 'revoke_token', ...operator, issuer, jti });
   return { status: 200, body: { ended: { issuer, jti } } };
 }
 
 /** The grants that were issued for a certificate, one by one. Its identity may have others. */
-async function revokeFiltered(deps: AdminApiDeps, filter: GrantFilter, by: string): Promise<JsonResponse> {
+async function revokeFiltered(
+  deps: AdminApiDeps,
+  filter: GrantFilter,
+  operator: Operator,
+): Promise<JsonResponse> {
   const grants = await findLiveGrants(deps, { filter });
   for (const grant of grants) {
     await revokeGrant(deps, grant);
     deps.log.audit('admin_action', {
       act: 'revoke_grant',
-      by,
+      ...operator,
       grant: grant.id,
       client: grant.clientId,
       identity: grant.identity,
@@ -286,7 +325,7 @@ async function findLiveGrants(
   const live = new Map<string, Grant>();
   let after: string | undefined;
   for (let pages = 0; pages < MAX_SCAN_PAGES; pages += 1) {
-    const page = await deps.store.grantIndex.list({
+    const page = await readPage(deps, {
       ...query,
       limit: MAX_LIMIT,
       ...(after !== undefined && { after }),
@@ -313,7 +352,7 @@ async function countLiveGrants(deps: AdminApiDeps, holder: GrantHolder): Promise
   let after: string | undefined;
   for (let pages = 0; pages < MAX_PAGES; pages += 1) {
     const query = { identity: holder.identity, limit: MAX_LIMIT, ...(after !== undefined && { after }) };
-    const { grants, next } = await deps.store.grantIndex.list(query);
+    const { grants, next } = await readPage(deps, query);
     for (const grant of grants) if (formatGrant(deps, grant).state === 'live') live.add(grant.id);
     if (next === undefined) return live.size;
     after = next;

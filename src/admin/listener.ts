@@ -78,8 +78,9 @@ export type AdminListener = Awaited<ReturnType<typeof openAdminListener>>;
 /** Probes, metrics, the admin API and the console. None of it is reachable through the public listener. */
 export async function openAdminListener(options: AdminListenerOptions) {
   const { host, port, tls } = options;
-  let certificate = tls?.certificate;
+  let { certificate, clientCa } = tls ?? {};
   const server = createAdminServer(tls);
+  const connections = limitConnections(server, MAX_CONNECTIONS);
   const isAllowedHost = createHostCheck([host, ...(options.hostNames ?? [])], () => certificate);
   server.on('request', createRequestHandler(options, isAllowedHost));
   await listen(server, host, port);
@@ -89,10 +90,13 @@ export async function openAdminListener(options: AdminListenerOptions) {
     setTls(next: AdminTls): void {
       if (!(server instanceof SecureServer)) return;
       // `requestCert` is set at start: without a clientCa, Node would accept certificates of every public CA.
-      if ((next.clientCa === undefined) !== (tls?.clientCa === undefined))
+      if ((next.clientCa === undefined) !== (clientCa === undefined))
         throw new Error('adding or removing admin.tls.clientCa needs a restart');
       server.setSecureContext(createTlsOptions(next));
       certificate = next.certificate;
+      // Certificates are verified in the handshake: those of a removed CA must not authenticate further requests.
+      if (next.clientCa !== clientCa) connections.closeAuthenticated();
+      clientCa = next.clientCa;
     },
     close: () =>
       new Promise<void>((resolve) => {
@@ -115,7 +119,6 @@ function createAdminServer(tls: AdminTls | undefined): Server | SecureServer {
           requestCert: tls.clientCa !== undefined,
           rejectUnauthorized: false,
         });
-  limitConnections(server, MAX_CONNECTIONS);
   // A second bound: connections that are closing still count.
   server.maxConnections = 4 * MAX_CONNECTIONS;
   // Clients that do not read their response.
@@ -174,8 +177,14 @@ function createRequestHandler(
       if (identity === undefined) return UNAUTHENTICATED;
       if (identity.role === 'viewer' && method !== 'GET' && method !== 'HEAD') return READ_ONLY;
       if (handleAdminRequest === undefined) return STORE_NOT_READY;
-      const by = identity.name;
-      return await handleAdminRequest({ method, path, query: new URLSearchParams(query), request, by });
+      return await handleAdminRequest({
+        method,
+        path,
+        query: new URLSearchParams(query),
+        request,
+        by: identity.name,
+        from: request.socket.remoteAddress,
+      });
     } catch (error) {
       if (error instanceof Fault) return STORE_NOT_READY;
       // Without path and body: they may identify users.

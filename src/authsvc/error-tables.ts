@@ -55,7 +55,7 @@ export const TOKEN_ERRORS: ErrorTable = {
   subject_token_invalid: { ...INVALID_GRANT, description: 'The token is not valid.' },
   subject_not_allowed: {
     ...UNAUTHORIZED_CLIENT,
-    description: 'The API integration no longer accepts tokens of this subject.',
+    description: 'The API integration no longer accepts tokens for this subject.',
   },
   subject_token_used: { ...INVALID_GRANT, description: 'The token was already exchanged.' },
   scope_malformed: {

@@ -44,7 +44,7 @@ export async function requestDeviceGrant(
   let wait = interval;
   for (;;) {
     if (now() + wait >= end)
-      throw new LoginRequiredError('the code has expired before it was confirmed; start again');
+      throw new LoginRequiredError('the code expired before it was confirmed; start again');
     await pause(wait * 1_000, undefined, signal === undefined ? {} : { signal });
     try {
       const parameters = { grant_type: DEVICE_GRANT, device_code: deviceCode };

@@ -39,7 +39,7 @@ export async function resolveAdminUrl(
   const { host, port, tls } = admin;
   if (port === 0)
     throw new UsageError(
-      `${label}: admin.port is 0 (any free port); pass --url with the adminPort from the log line \`ready\``,
+      `${label}: admin.port is 0 (any free port); pass --url with the admin_port from the log line \`ready\``,
     );
   // A listener on all addresses is reachable on the loopback address.
   const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;

@@ -19,12 +19,16 @@ const MAX_BYTES = 16 * 1_048_576;
 
 export const command: Command = {
   name: 'call',
-  summary: 'sends one HTTP request and prints the response: where curl is not installed',
+  summary: 'sends one HTTP request and prints the response, for images without curl',
   usage: ['gatehouse call [options] [METHOD] URL'],
   options: {
     cert: { type: 'string', value: 'FILE', help: 'client certificate, PEM' },
     key: { type: 'string', value: 'FILE', help: 'its private key, PEM' },
-    cacert: { type: 'string', value: 'FILE', help: 'the CA to trust, PEM (default: those of Node)' },
+    cacert: {
+      type: 'string',
+      value: 'FILE',
+      help: 'the CA to trust, PEM (default: the CAs built into Node)',
+    },
     header: { type: 'string', short: 'H', multiple: true, value: 'NAME:VALUE', help: 'may be repeated' },
     data: {
       type: 'string',

@@ -132,7 +132,7 @@ const formatMessage = (kind: string, message: string, columns: number): string =
 
 const listUnchecked = ({ store }: Settings): readonly string[] => [
   ...(store.type === 'redis'
-    ? ['Redis was not contacted: gatehouse verifies at start that it is reachable and suitable']
+    ? ['Redis was not contacted: gatehouse verifies at startup that it is reachable and suitable']
     : []),
   ...(store.unauthenticatedRecords === 'accept' ? [explainUnauthenticatedRecords(store)] : []),
 ];

@@ -15,6 +15,7 @@ import { type DemoFolder, prepareDemoFolder } from './demo/folder.ts';
 import { lockDemoFolder } from './demo/lock-folder.ts';
 import { createDemoLog } from './demo/log.ts';
 import { renderWalkthrough } from './demo/walkthrough.ts';
+import { getLogFormat } from './log-format.ts';
 import { quoteForShell } from './quote.ts';
 import { reportStartFailure } from './start-failure.ts';
 import { onStopSignal } from './stop-signals.ts';
@@ -76,7 +77,7 @@ async function runDemo(options: DemoOptions): Promise<number> {
   }
   const { settings } = loaded;
   const sink = createStdoutSink();
-  const log = createLog(settings, sink.write);
+  const log = createLog(settings, context, sink.write);
   const opening = openGateway({ settings, log });
   const reloader = new Reloader({ load, gateway: opening, settings, files: loaded.files, log });
   try {
@@ -99,7 +100,12 @@ async function runDemo(options: DemoOptions): Promise<number> {
 
 /** Resolves at the first signal; a second one exits at once. */
 const waitForSignal = (): Promise<void> =>
-  new Promise((resolve) => onStopSignal(resolve, () => process.exit(1)));
+  new Promise((resolve) =>
+    onStopSignal(
+      () => resolve(),
+      () => process.exit(1),
+    ),
+  );
 
 /**
  * The settings of the file, with values derived from the ports: publicUrl gets the port of the listener, and the upstream is
@@ -156,8 +162,9 @@ const findFreePort = (): Promise<number> =>
 const usesDemoLog = ({ log: { level, format } }: Settings): boolean => format !== 'json' && level !== 'debug';
 
 /** A short log beside the walkthrough; the normal one with `log.format: json` or `log.level: debug`. */
-function createLog(settings: Settings, write: (line: string) => void): Logger {
-  if (!usesDemoLog(settings)) return createLogger({ ...settings.log, write });
+function createLog(settings: Settings, context: CommandContext, write: (line: string) => void): Logger {
+  if (!usesDemoLog(settings))
+    return createLogger({ ...settings.log, ...getLogFormat(settings.log, context), write });
   const names = new Map<string, string>(
     Object.values(settings.directories).flatMap(({ label, users }) =>
       users.map(({ id, name }) => [`${label}:${id}`, name] as const),

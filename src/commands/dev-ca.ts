@@ -29,7 +29,7 @@ export const command: Command = {
   },
   positionals: { min: 1, max: 1, complete: ['folder'] },
   notes: [
-    `The certificates are valid for ${DAYS} days. Their subjects contain "${MARK}", so that they are recognized in logs and browsers. Keys have mode 0600.`,
+    `The certificates are valid for ${DAYS} days. Their subjects contain "${MARK}", so that they can be recognized in logs and browsers. Keys have mode 0600.`,
     'Nothing is overwritten. To start over, delete the folder; clients then need the new ca.pem.',
     'Anyone who has ca-key.pem can sign in as any user. Do not use this CA where that matters.',
   ],

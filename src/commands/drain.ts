@@ -6,19 +6,19 @@ import { DRAIN_SIGNAL } from './stop-signals.ts';
 
 export const command: Command = {
   name: 'drain',
-  summary: 'announces the shutdown of the running gatehouse, and waits N seconds: a preStop hook',
+  summary: 'announces the shutdown of the running gatehouse and waits N seconds, for preStop hooks',
   usage: ['gatehouse drain N [--pid PID]'],
   options: {
     pid: {
       type: 'string',
       value: 'PID',
-      help: 'the process of gatehouse serve (default: the only one that runs here)',
+      help: 'the process id of gatehouse serve (default: the only one running here)',
     },
   },
   positionals: { min: 1, max: 1 },
   notes: [
-    'gatehouse then reports that it is not ready, and serves every request, but asks clients to use other connections: with Connection: close, or GOAWAY over HTTP/2. Connections without requests are closed one second before the end of shutdown.preStop. It runs until SIGTERM.',
-    'For the preStop hook of a native sidecar, which gets SIGTERM only after the application has ended.',
+    'gatehouse then reports that it is not ready, but serves every request until SIGTERM. It asks clients to reconnect elsewhere, with Connection: close or, over HTTP/2, GOAWAY. Idle connections are closed one second before the end of shutdown.preStop.',
+    'For the preStop hook of a native sidecar, which gets SIGTERM only after the application has exited.',
     'Waits even if there is no process to signal; the exit code is then 69.',
   ],
   async run({ positionals: [text = ''], option }) {
@@ -44,9 +44,9 @@ function parsePid(text: string | undefined): number | undefined {
 function announce(given: number | undefined): string | undefined {
   const pids = given === undefined ? findServeProcesses() : [given];
   const [pid] = pids;
-  if (pid === undefined) return 'no process of `gatehouse serve` runs here; pass --pid';
+  if (pid === undefined) return 'no `gatehouse serve` process is running here; pass --pid';
   if (pids.length > 1)
-    return `several processes of \`gatehouse serve\` run here (${pids.join(', ')}); pass --pid`;
+    return `several \`gatehouse serve\` processes are running here (${pids.join(', ')}); pass --pid`;
   try {
     process.kill(pid, DRAIN_SIGNAL);
     return undefined;

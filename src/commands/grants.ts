@@ -72,7 +72,11 @@ export const command: Command = {
       value: 'FILE',
       help: 'file with the admin token (default: admin.tokenFile); - is standard input',
     },
-    cert: { type: 'string', value: 'FILE', help: 'a client certificate of admin.tls.clientCa instead, PEM' },
+    cert: {
+      type: 'string',
+      value: 'FILE',
+      help: 'a client certificate issued by admin.tls.clientCa, instead of the token; PEM',
+    },
     key: { type: 'string', value: 'FILE', help: 'its private key, PEM' },
     cacert: { type: 'string', value: 'FILE', help: 'the CA of an admin listener with TLS, PEM' },
     client: { type: 'string', value: 'ID', help: 'only grants of this integration' },
@@ -101,20 +105,24 @@ export const command: Command = {
     issuer: {
       type: 'string',
       value: 'ISSUER',
-      help: 'revoke: all tokens of this trusted issuer, by its name in trustedIssuers',
+      help: 'revoke: all tokens from this trusted issuer, by its name in trustedIssuers',
     },
-    'token-id': { type: 'string', value: 'JTI', help: 'revoke: only the token of --issuer with this jti' },
-    all: { type: 'boolean', help: 'list: also expired and revoked grants that are still stored' },
+    'token-id': {
+      type: 'string',
+      value: 'JTI',
+      help: 'revoke: only the token with this jti, issued by --issuer',
+    },
+    all: { type: 'boolean', help: 'list: include expired and revoked grants that are still stored' },
     yes: {
       type: 'boolean',
-      help: 'revoke: required to revoke everything of a client, an identity or an issuer',
+      help: 'revoke: confirms that everything issued to a client or an identity, or by an issuer, is revoked',
     },
   },
   positionals: { min: 1, max: 101 },
   subcommands: SUBCOMMANDS,
   positionalPattern: /^-[A-Za-z0-9_-]{21}$/,
   notes: [
-    'Revoking a client, an identity or an issuer revokes all tokens issued until now, on every replica; new ones work.',
+    'Revoking a client, an identity or an issuer revokes all tokens issued so far, on every replica; new ones work.',
     'Every action is recorded in the audit log.',
   ],
   async run(context) {
@@ -134,7 +142,7 @@ const ACTIONS: Readonly<Record<keyof typeof SUBCOMMANDS, Action>> = {
       );
     if (context.option('issuer') !== undefined)
       throw new UsageError(
-        'gatehouse grants list: --issuer is for revoke; tokens of other issuers are not grants',
+        'gatehouse grants list: --issuer is for revoke; tokens from other issuers are not grants',
       );
     const { grants, cut } = await fetchGrants(context, target);
     if (context.json) writeJson(context, { grants, ...(cut && { cut }) });
@@ -198,12 +206,12 @@ async function revokeHolder(
   context.stdout(
     CERTIFICATE_OPTIONS.has(option)
       ? `Revoked: the grants issued for certificates with ${option} ${printable(value)}.\n`
-      : `Revoked: everything issued ${kind === 'issuer' ? 'by' : 'to'} ${printable(kind)} ${printable(name)} until now.\n`,
+      : `Revoked: everything issued ${kind === 'issuer' ? 'by' : 'to'} ${printable(kind)} ${printable(name)} so far.\n`,
   );
   if (typeof live === 'number')
     context.stdout(
       live === 0
-        ? `There was no live grant here; tokens of trusted issuers are not counted. If you expected a grant, check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
+        ? `There was no live grant here; tokens from trusted issuers are not counted. If you expected a grant, check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
         : `Live grants revoked: ${live}.\n`,
     );
 }
@@ -227,7 +235,7 @@ async function revokeForeign(
   if (context.json) return writeJson(context, { ended, ...(live !== undefined && { live_grants: live }) });
   context.stdout(
     tokenId === undefined
-      ? `Revoked: everything issued to subject ${printable(subject)} of ${printable(issuer)} until now.\n`
+      ? `Revoked: everything issued to subject ${printable(subject)} by ${printable(issuer)} so far.\n`
       : `Revoked: the token ${printable(tokenId)} of ${printable(issuer)}.\n`,
   );
 }
@@ -258,7 +266,7 @@ async function fetchGrants(
       throw unexpectedResponse('sent a response without grants');
     for (const grant of grants) found.set(grant.id, grant);
     if (typeof next !== 'string') return { grants: [...found.values()], cut: false };
-    if (cursors.has(next)) throw unexpectedResponse('returns the same page again and again');
+    if (cursors.has(next)) throw unexpectedResponse('returns the same page repeatedly');
     cursors.add(next);
     query.set('after', next);
   }

@@ -9,7 +9,7 @@ export const command: Command = {
   summary: 'reads a password from standard input and prints its hash for the configuration',
   usage: ['gatehouse hash-password', 'gatehouse hash-password < password.txt'],
   options: {},
-  notes: ['On a terminal the password is not shown. A trailing line break of a pipe or file is ignored.'],
+  notes: ['On a terminal, the password is not echoed. A trailing line break from a pipe or file is ignored.'],
   async run(context) {
     const password = context.stdin.isTTY ? await readFromTerminal(context) : await readFromPipe(context);
     if (password === '') throw new UsageError('gatehouse hash-password: the password is empty');

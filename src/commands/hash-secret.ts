@@ -8,11 +8,11 @@ const MAX_BYTES = 1_024;
 
 export const command: Command = {
   name: 'hash-secret',
-  summary: 'makes a client secret, or hashes one from standard input, for clientSecretHashes',
+  summary: 'generates a client secret, or hashes one from standard input, for clientSecretHashes',
   usage: ['gatehouse hash-secret --generate', 'gatehouse hash-secret < secret.txt'],
-  options: { generate: { type: 'boolean', help: 'make a random secret and print it with its hash' } },
+  options: { generate: { type: 'boolean', help: 'generate a random secret and print it with its hash' } },
   notes: [
-    `The hash is fast, so a secret must be random: at least ${MIN_LENGTH} characters.`,
+    `The hash is fast to compute, so the secret must be random and have at least ${MIN_LENGTH} characters.`,
     'Only the hash belongs in the configuration. The secret is printed once.',
   ],
   async run(context) {

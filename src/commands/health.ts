@@ -9,7 +9,7 @@ const TIMEOUT_MS = 2_000;
 
 export const command: Command = {
   name: 'health',
-  summary: 'checks whether the running gatehouse is ready: for container probes',
+  summary: 'checks whether the running gatehouse is ready, for container probes',
   usage: ['gatehouse health [--config FILE]', 'gatehouse health --url http://127.0.0.1:9443'],
   options: {
     ...CONFIG_OPTIONS,

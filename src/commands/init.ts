@@ -27,13 +27,13 @@ export const command: Command = {
   usage: ['gatehouse init [FILE]', 'gatehouse init --public-url URL --upstream URL [options] [FILE]'],
   options: {
     ...Object.fromEntries(QUESTIONS.map((question) => [question.option, createOption(question)])),
-    yes: { type: 'boolean', help: 'ask nothing; use the defaults for options that are omitted' },
+    yes: { type: 'boolean', help: 'ask no questions; use the defaults of omitted options' },
   },
   positionals: { min: 0, max: 1, complete: ['file'] },
   notes: [
     'FILE is gatehouse.yaml by default. An existing file is never overwritten. The file has mode 0600.',
     'Questions are asked only if standard input is a terminal; an option answers its question.',
-    'Afterwards the next steps are printed.',
+    'It then prints the next steps.',
   ],
   async run(context) {
     const file = context.positionals[0] ?? 'gatehouse.yaml';
@@ -61,11 +61,12 @@ export const command: Command = {
   },
 };
 
-function createOption({ choices, text, fallback, condition, value }: Question): Option {
+function createOption({ choices, text, fallback, condition, value, help }: Question): Option {
   const details = [
     ...(choices === undefined ? [] : Object.entries(choices).map(([name, meaning]) => `${name}: ${meaning}`)),
     ...(condition === undefined ? [] : [`with ${condition}`]),
     ...(typeof fallback === 'string' && fallback !== '-' ? [`default: ${fallback}`] : []),
+    ...(help === undefined ? [] : [help]),
   ].join('; ');
   const label = text.replace(' (- for none)', '');
   return {
@@ -89,7 +90,7 @@ async function collectAnswers(context: CommandContext): Promise<Answers> {
   const answers: Record<string, string> = {};
   try {
     for (const question of QUESTIONS) {
-      const { option, applies, condition } = question;
+      const { option, applies, condition, isOptionOnly = false } = question;
       const given = context.option(option);
       if (applies?.(answers) === false) {
         if (given !== undefined)
@@ -97,7 +98,8 @@ async function collectAnswers(context: CommandContext): Promise<Answers> {
         continue;
       }
       const answer =
-        given ?? (ask ? await ask.answer(question, answers) : getDefault(context, question, answers));
+        given ??
+        (ask && !isOptionOnly ? await ask.answer(question, answers) : getDefault(context, question, answers));
       const problem = findProblem(question, answer, answers);
       if (problem !== undefined) throw new UsageError(`gatehouse init: --${option} ${problem}`);
       answers[option] = answer;
@@ -200,16 +202,17 @@ function listNextSteps(context: CommandContext, answers: Answers, file: string):
   const needsPki =
     pki !== undefined &&
     !['tls-certificate', 'tls-key', 'client-ca'].some((option) => exists(answers[option]));
+  const certificateName = getCertificateName(answers);
   const hasFile = (name: string): boolean => pki !== undefined && (needsPki || exists(`${pki}/${name}`));
   const loginOptions = [
     ['--url', quoteForShell(url)],
     ['--client', quoteForShell(answers['client'] ?? '')],
     ['--scope', SCOPE.split(',')[0]],
     ...(hasFile('ca.pem') ? [['--cacert', locate(`${pki}/ca.pem`)]] : []),
-    ...(isCertificate && hasFile('alice.pem')
+    ...(isCertificate && hasFile(`${certificateName}.pem`)
       ? [
-          ['--cert', locate(`${pki}/alice.pem`)],
-          ['--key', locate(`${pki}/alice-key.pem`)],
+          ['--cert', locate(`${pki}/${certificateName}.pem`)],
+          ['--key', locate(`${pki}/${certificateName}-key.pem`)],
         ]
       : isCertificate
         ? [['--cert FILE --key FILE']]
@@ -223,7 +226,7 @@ function listNextSteps(context: CommandContext, answers: Answers, file: string):
             command: [
               'gatehouse dev-ca',
               ...(isLoopbackUrl(url) ? [] : ['--host', new URL(url).hostname.replace(/^\[|\]$/g, '')]),
-              ...(isCertificate ? ['--client alice'] : []),
+              ...(isCertificate ? ['--client', quoteForShell(certificateName)] : []),
               locate(pki),
             ].join(' '),
           },
@@ -246,6 +249,12 @@ function listNextSteps(context: CommandContext, answers: Answers, file: string):
   ];
 }
 
+/** The client certificate for `gatehouse dev-ca`: named after the program, unless the CA or the server has that file. */
+function getCertificateName({ client = '' }: Answers): string {
+  const isTaken = /^(?:ca|server|.*-key)$/i.test(client);
+  return isTaken ? `${client.slice(0, 57)}-client` : client;
+}
+
 /** The folder for `gatehouse dev-ca`: undefined unless all files are where it would create them. */
 function findDevelopmentFolder(answers: Answers): string | undefined {
   const certificate = answers['tls-certificate'];
@@ -266,7 +275,7 @@ function formatResult(
     `Wrote ${file}.`,
     ...(password === undefined
       ? []
-      : [`The password of ${answers['user']} is ${password}. It is shown only now.`]),
+      : [`The password for ${answers['user']} is ${password}. It is not shown again.`]),
     ...(answers['sign-in'] === 'openid'
       ? [`Register this redirect URI at the OpenID provider: ${getRedirectUri(answers)}`]
       : []),

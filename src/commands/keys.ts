@@ -56,22 +56,22 @@ export const command: Command = {
     algorithm: {
       type: 'string',
       value: 'EdDSA|ES256',
-      help: 'of the new signing key (default: keys.algorithm of --config; without --config, EdDSA)',
+      help: 'algorithm of the new signing key (default: keys.algorithm in --config; without --config, EdDSA)',
     },
     'publish-before': {
       type: 'string',
       value: 'DURATION',
-      help: 'rotate: time until the new keys are used, so that every replica has loaded them (default: keys.publishBefore of --config; without --config, 5m)',
+      help: 'rotate: time until the new keys are used, so that every replica has loaded them (default: keys.publishBefore in --config; without --config, 5m)',
     },
     keep: {
       type: 'string',
       value: 'DURATION',
-      help: 'rotate: how long the old keys stay valid for verification (default: the longest grant lifetime of --config; without --config, forever)',
+      help: 'rotate: how long the old keys stay valid for verification (default: the longest grant lifetime in --config; without --config, forever)',
     },
     config: {
       ...CONFIG_OPTIONS.config,
       value: 'CONFIGURATION',
-      help: 'the configuration with the defaults of the other options',
+      help: 'the configuration file that sets the defaults of the other options',
     },
   },
   positionals: { min: 2, max: 2, complete: ['file'] },

@@ -1,6 +1,9 @@
 import { resolve } from 'node:path';
+import type { Client } from '../client/client.ts';
 import type { DevicePrompt } from '../client/device.ts';
+import type { StoredGrant } from '../client/grant.ts';
 import { printable } from '../lib/printable.ts';
+import { type Caller, fetchCaller, formatTime } from './caller.ts';
 import { type Command, type CommandContext, EXIT, UsageError, writeJson } from './command.ts';
 import {
   PROFILE_OPTION,
@@ -26,7 +29,11 @@ export const command: Command = {
     scope: { type: 'string', value: 'SCOPE', help: 'the scope of the token, such as files:read' },
     cert: { type: 'string', value: 'FILE', help: 'client certificate, PEM: signs in without a browser' },
     key: { type: 'string', value: 'FILE', help: 'its private key, PEM' },
-    cacert: { type: 'string', value: 'FILE', help: 'the CA to trust, PEM (default: those of Node)' },
+    cacert: {
+      type: 'string',
+      value: 'FILE',
+      help: 'the CA to trust, PEM (default: the CAs built into Node)',
+    },
     service: { type: 'string', value: 'PATH', help: 'the path of the token service (default: /authsvc)' },
     'no-qr': { type: 'boolean', help: 'show no QR code' },
     ...PROFILE_OPTION,
@@ -40,31 +47,48 @@ export const command: Command = {
   async run(context) {
     const name = readProfileName(context);
     const profile = createProfile(context, name);
-    const grant = await withClient(context, name, profile, async (client) => {
-      const prompter = createPrompter(context);
-      try {
-        return await client.login({ onDevice: prompter.show });
-      } finally {
-        prompter.done();
-      }
+    const { grant, caller } = await withClient(context, name, profile, async (client) => {
+      const signedIn = await login(context, client);
+      saveProfile(context, name, profile);
+      return { grant: signedIn, caller: await findCaller(client, signedIn) };
     });
-    saveProfile(context, name, profile);
-    const until = new Date(grant.until * 1_000).toISOString().slice(0, 10);
     if (context.json)
       writeJson(context, {
         profile: name,
         scope: grant.scope,
-        ...(grant.identity !== undefined && { identity: grant.identity }),
+        ...caller,
         expires: Math.floor(grant.expires),
         until: Math.floor(grant.until),
       });
     else
       context.stdout(
-        `Signed in${grant.identity === undefined ? '' : ` as ${printable(grant.identity)}`} for ${grant.scope}, until ${until}.\n`,
+        `Signed in${formatCaller(caller)} for ${grant.scope}, until ${formatTime(grant.until)}.\n`,
       );
     return EXIT.ok;
   },
 };
+
+async function login(context: CommandContext, client: Client): Promise<StoredGrant> {
+  const prompter = createPrompter(context);
+  try {
+    return await client.login({ onDevice: prompter.show });
+  } finally {
+    prompter.done();
+  }
+}
+
+/** The login has succeeded even if the names cannot be fetched. */
+async function findCaller(client: Client, { identity }: StoredGrant): Promise<Caller> {
+  const { audience: _audience, ...caller } = await fetchCaller(client).catch((): Caller => ({}));
+  return { ...(identity !== undefined && { identity }), ...caller };
+}
+
+function formatCaller({ username, email, identity }: Caller): string {
+  const caller = username ?? email ?? identity;
+  if (caller === undefined) return '';
+  const address = email === undefined || email === caller ? '' : ` (${printable(email)})`;
+  return ` as ${printable(caller)}${address}`;
+}
 
 function createProfile(context: CommandContext, name: string): Profile {
   const resolveFile = (option: string): string | undefined => {

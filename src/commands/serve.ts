@@ -12,11 +12,12 @@ import type { SupervisorMessage, WorkerMessage } from '../server/workers/message
 import { createRateLimitClient } from '../server/workers/rate-limit-ipc.ts';
 import { openSupervisor } from '../server/workers/supervisor-process.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT } from './command.ts';
+import { getLogFormat } from './log-format.ts';
 import { getRuntime, selfCheck } from './self-check.ts';
 import { createServiceManager, type ServiceManager } from './service-manager.ts';
 import { loadCommandSettings, readConfig } from './settings.ts';
 import { reportStartFailure } from './start-failure.ts';
-import { DRAIN_SIGNAL, onStopSignal } from './stop-signals.ts';
+import { DRAIN_SIGNAL, onStopSignal, type StopSignal } from './stop-signals.ts';
 
 export const command: Command = {
   name: 'serve',
@@ -25,7 +26,8 @@ export const command: Command = {
   options: CONFIG_OPTIONS,
   notes: [
     'The configuration and the files it names are reloaded when they change, and on SIGHUP. Settings that need a restart are logged as restart_needed.',
-    'SIGTERM drains and exits; a second one exits at once.',
+    'SIGTERM drains and exits; a second one exits at once. Ctrl-C in a terminal does not wait for shutdown.preStop.',
+    'On a terminal, the log is text instead of JSON (log.format).',
     'SIGPWR announces the shutdown without exiting, as `gatehouse drain` does.',
     'SIGUSR2 replaces the workers one by one (listen.workers above 1) without dropping requests.',
   ],
@@ -82,6 +84,7 @@ async function serve(context: CommandContext, loaded: LoadedConfig): Promise<num
   const sink = createStdoutSink(process.stdout, (lines) => log.error('log_lines_lost', { lines }));
   const log = createLogger({
     ...settings.log,
+    ...getLogFormat(settings.log, context),
     write: (line, isImportant) => sink.write(line, isImportant),
     ...(cluster.isWorker && { fields: { worker: process.pid } }),
   });
@@ -250,15 +253,28 @@ const EXIT_CUT_OFF = 1;
 /** Requests that were cut off are reported by the exit code. */
 const getExitCode = (isDrained: boolean): number => (isDrained ? EXIT.ok : EXIT_CUT_OFF);
 
-function stopOnSignal({ log, manager, end, setStop }: ServeContext, drain: StopFunction): void {
+/**
+ * `shutdown.preStop` gives load balancers time to stop sending requests. A process that is stopped with Ctrl-C in a terminal
+ * has none in front of it.
+ */
+const getDrainOptions = (signal: StopSignal, context: CommandContext): DrainOptions =>
+  signal === 'SIGINT' && isInteractive(context) ? { preStop: 0 } : {};
+
+const isInteractive = ({ isTerminal, stdin, env }: CommandContext): boolean =>
+  isTerminal === true &&
+  stdin.isTTY === true &&
+  env['NOTIFY_SOCKET'] === undefined &&
+  env['KUBERNETES_SERVICE_HOST'] === undefined;
+
+function stopOnSignal({ context, log, manager, end, setStop }: ServeContext, drain: StopFunction): void {
   const stop: StopFunction = (options) => {
     manager.stopping();
     return drain(options);
   };
   setStop(stop);
   onStopSignal(
-    () => {
-      stop()
+    (signal) => {
+      stop(getDrainOptions(signal, context))
         .then((isDrained) => end(getExitCode(isDrained)))
         .catch((error: unknown) => {
           log.error('stop_failed', errorFields(error));

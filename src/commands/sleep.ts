@@ -4,7 +4,7 @@ import { parseSeconds } from './seconds.ts';
 
 export const command: Command = {
   name: 'sleep',
-  summary: 'waits N seconds: a preStop hook for images without a shell',
+  summary: 'waits N seconds, for preStop hooks in images without a shell',
   usage: ['gatehouse sleep N'],
   options: {},
   positionals: { min: 1, max: 1 },

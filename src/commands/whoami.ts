@@ -2,6 +2,7 @@ import type { Client } from '../client/client.ts';
 import { OAuthError } from '../client/errors.ts';
 import type { ServiceResponse } from '../client/service.ts';
 import { printable } from '../lib/printable.ts';
+import { type Caller, fetchCaller, formatTime } from './caller.ts';
 import { type Command, EXIT, writeJson } from './command.ts';
 import { PROFILE_OPTION, withProfile } from './profile.ts';
 
@@ -12,16 +13,20 @@ export const command: Command = {
   options: PROFILE_OPTION,
   async run(context) {
     await withProfile(context, async (client, { profile }) => {
-      const names = await fetchNames(client);
-      const verification = await verify(client, names.audience);
+      const { username, email, audience } = await findCaller(client);
+      const verification = await verify(client, audience);
       const grant = await client.grant();
-      const { audience: _audience, ...shown } = names;
-      if (context.json) return writeJson(context, { ...verification, ...shown });
+      if (context.json)
+        return writeJson(context, {
+          ...verification,
+          ...(username !== undefined && { username }),
+          ...(email !== undefined && { email }),
+        });
       const expires = grant?.expires ?? 0;
       const minutes = Math.max(0, Math.floor((expires - Date.now() / 1_000) / 60));
       const lines = [
-        ['name', names.username],
-        ['email', names.email],
+        ['name', username],
+        ['email', email],
         ['identity', verification['identity']],
         ['client', verification['application']],
         ['scope', verification['scope']],
@@ -48,21 +53,9 @@ async function verify(client: Client, audience: string | undefined): Promise<Ser
   }
 }
 
-interface Names {
-  readonly username?: string;
-  readonly email?: string;
-  readonly audience?: string;
-}
-
-/** Authorize/Verify has no name. */
-async function fetchNames(client: Client): Promise<Names> {
+async function findCaller(client: Client): Promise<Caller> {
   try {
-    const { username, email, aud } = await client.introspect();
-    return {
-      ...(typeof aud === 'string' && { audience: aud }),
-      ...(typeof username === 'string' && { username }),
-      ...(typeof email === 'string' && { email }),
-    };
+    return await fetchCaller(client);
   } catch (error) {
     // An earlier version lets only configured callers introspect tokens.
     if (error instanceof OAuthError) return {};
@@ -72,6 +65,3 @@ async function fetchNames(client: Client): Promise<Names> {
 
 const formatGrantExpiry = (time: unknown): string | undefined =>
   typeof time === 'string' ? `until ${time}` : undefined;
-
-const formatTime = (seconds: number): string =>
-  new Date(seconds * 1_000).toISOString().replace(/\.\d+Z$/, 'Z');

@@ -66,7 +66,7 @@ const limitKey = z
   .enum(LIMIT_KEYS)
   .exactOptional()
   .describe(
-    'What is counted: the requests of each `identity`, of each `client` (client id), of each client `address` (IPv6: /64) or of the whole `route`. Requests without a token count by address instead of identity or client. If omitted: `identity`, on public routes `address`.',
+    'What is counted: the requests of each `identity`, of each `client` (client id), of each client `address` (IPv6: /64) or of the whole `route`. Requests without a token are counted by address instead of identity or client. If omitted: `identity`, on public routes `address`.',
   );
 
 const limitedRate = z
@@ -82,7 +82,7 @@ const routeLimit = z.strictObject({
     .min(1)
     .max(1_000_000_000)
     .exactOptional()
-    .describe('How many requests may follow each other at once. If omitted, the number in `limit`.'),
+    .describe('How many requests may be made in a burst. If omitted, the number in `limit`.'),
   per: limitKey,
 });
 

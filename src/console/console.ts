@@ -134,7 +134,7 @@ export class Console {
     const isBackground = route.isBackground === true;
     if (!canGet && !canPost) return createNotice(404, 'Page not found', 'The console has no such page.');
     if (isBackground ? !isFromConsole(visit) : !isNavigation(request.headers))
-      return createNotice(403, 'Request not accepted', 'Open the console in a browser window of its own.');
+      return createNotice(403, 'Request not accepted', 'Open the console in its own browser window.');
     if (method === 'POST' && canPost) return this.#submitForm(visit, route, runChecks);
     if ((method !== 'GET' && method !== 'HEAD') || !canGet) {
       const allow = [canGet && 'GET, HEAD', canPost && 'POST'].filter(Boolean).join(', ');
@@ -176,13 +176,14 @@ export class Console {
   }
 
   #createRequest(
-    { query, cookie = '' }: Visit,
+    { query, peer, cookie = '' }: Visit,
     identity: AdminIdentity,
     runChecks: ConsoleRequest['runChecks'],
   ): ConsoleRequest {
     return {
       deps: this.#options,
       identity,
+      peer,
       query,
       history: this.#history,
       runChecks,
@@ -209,7 +210,7 @@ const VISIT_REFUSALS: Readonly<Record<VisitRefusal, ConsoleReply>> = {
 const FORM_REJECTED = createNotice(
   403,
   'Form not accepted',
-  'It was not submitted by this console, or the page was open for too long. Open the page again and repeat it.',
+  'It was not submitted by this console, or the page was open for too long. Open the page again and retry.',
 );
 
 function toReply(request: ConsoleRequest, path: ConsolePath, response: ConsoleResponse): ConsoleReply {

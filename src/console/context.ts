@@ -65,6 +65,8 @@ export type ConsoleResponse = ConsolePage | ConsoleFragment | { readonly redirec
 export interface ConsoleRequest {
   readonly deps: ConsoleDeps;
   readonly identity: AdminIdentity;
+  /** Address of the browser. */
+  readonly peer: string;
   readonly query: URLSearchParams;
   readonly history: History;
   readonly runChecks: () => Promise<readonly CheckResult[]>;

@@ -30,7 +30,9 @@ export function listEffectiveSettings(settings: Settings): readonly EffectiveSec
     const visit = (node: unknown, setting: KnownSetting | undefined, path: SettingPath): void => {
       const text = formatValue(node, setting);
       if (text !== undefined) {
-        const value = isHidden(node, setting, path) ? undefined : redactText(text).slice(0, MAX_VALUE);
+        const value = isHidden(node, setting, path)
+          ? undefined
+          : redactText(hideUrlParts(text, path)).slice(0, MAX_VALUE);
         return void collected.push({ path: formatPath(path), value });
       }
       const entries = Array.isArray(node)
@@ -61,6 +63,18 @@ function isHidden(value: unknown, setting: KnownSetting | undefined, path: Setti
   const isFile = kind.startsWith('a path');
   const isText = typeof value === 'string' || Array.isArray(value);
   return isText && !isFile && SECRET_NAME.test(name);
+}
+
+/**
+ * Receivers accept keys in queries, and webhooks in paths. Redirect URIs and links are public: clients and pages show them.
+ */
+function hideUrlParts(text: string, path: SettingPath): string {
+  if (path[0] === 'pages' || path.includes('redirectUris')) return text;
+  const isWebhook = path[0] === 'audit' && path[1] === 'webhook';
+  return text
+    .replace(/(:\/\/)[^\s/?#,]*@/g, '$1[hidden]@')
+    .replace(/(:\/\/[^\s?#,]*\?)[^\s,]+/g, '$1[hidden]')
+    .replace(/^(https?:\/\/[^/?#]+\/)[^?#]+/, isWebhook ? '$1[hidden]' : '$&');
 }
 
 /** Undefined for a group or a list of groups. */

@@ -44,8 +44,7 @@ export class ConsoleSessions {
     const value = this.createCookieValue();
     const time = this.#options.now();
     for (const [id, session] of this.#sessions) if (this.#isExpired(session)) this.#sessions.delete(id);
-    const [oldest] = this.#sessions.keys();
-    if (this.#sessions.size >= MAX_SESSIONS && oldest !== undefined) this.#sessions.delete(oldest);
+    if (this.#sessions.size >= MAX_SESSIONS) this.#endOldest();
     this.#sessions.set(hash('sha256', value), { credential, startedAt: time, usedAt: time });
     return value;
   }
@@ -64,6 +63,14 @@ export class ConsoleSessions {
 
   end(value: string): void {
     this.#sessions.delete(hash('sha256', value));
+  }
+
+  /** Of the credential with the most sessions: a viewer cannot end the sessions of operators. */
+  #endOldest(): void {
+    const byCredential = Map.groupBy(this.#sessions, ([, { credential }]) => credential);
+    const [largest] = [...byCredential.values()].toSorted((one, other) => other.length - one.length);
+    const [oldest] = largest ?? [];
+    if (oldest !== undefined) this.#sessions.delete(oldest[0]);
   }
 
   /** A CSRF token for one cookie, one form and, where given, what the form is about. */

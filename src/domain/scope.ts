@@ -61,8 +61,14 @@ export function formatScope(scope: Scope): string {
     .join(';');
 }
 
-/** RFC 6749 §3.3: with spaces between items, for the OAuth endpoints. */
-export const formatOAuthScope = (scope: Scope): string => formatScope(scope).replaceAll(';', ' ');
+/**
+ * RFC 6749 §3.3: one scope token per permission, with spaces between them, for OAuth responses and challenges. A list that
+ * `parseScope` would refuse as too long is in the normal form.
+ */
+export function formatOAuthScope(scope: Scope): string {
+  const list = listScopeTokens(scope).join(' ');
+  return list.length <= MAX_LENGTH ? list : formatScope(scope);
+}
 
 /** RFC 6749 §3.3: one scope token per permission, sorted. */
 export const listScopeTokens = (scope: Scope): readonly string[] =>

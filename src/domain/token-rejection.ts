@@ -1,7 +1,7 @@
 /** Why a token of another issuer is not accepted. For logs only: the response does not reveal it. */
 export const REJECTION_FAULTS = {
   unknown_issuer:
-    'Its `iss` is not that of a trusted issuer. If it is `publicUrl`: it is not signed with a current key of gatehouse.',
+    'Its `iss` is not that of a trusted issuer, or is `publicUrl` although the token is not signed with a current gatehouse key.',
   issuer_not_accepted:
     'The route does not list the issuer in `issuers`, or no route matches the request (the log line then has no `rule`).',
   algorithm_not_allowed: 'Its `alg` is not in `trustedIssuers.<name>.algorithms`.',
@@ -11,15 +11,15 @@ export const REJECTION_FAULTS = {
   id_token: 'It is an ID token, which states who signed in. Send the access token.',
   unknown_key: 'The issuer has no key with its `kid` and `alg`.',
   invalid_signature: 'It is not signed with the key that it names.',
-  expired: 'Its `exp` has passed. Of a logout token, also: its `iat` is more than five minutes ago.',
-  not_yet_valid: 'Its `nbf` is in the future. Of a logout token, also: its `iat` is.',
+  expired: 'Its `exp` has passed or, for a logout token, its `iat` is more than five minutes ago.',
+  not_yet_valid: 'Its `nbf` or, for a logout token, its `iat` is in the future.',
   wrong_audience:
     'None of its `aud` is in `trustedIssuers.<name>.audience`, or of a logout token in `logout.audience`.',
   claim_missing: 'The named claim is missing or not usable.',
   claim_mismatch:
-    'The named claim has another value than `trustedIssuers.<name>.requiredClaims` requires. Of an opaque token, `iss`: it is not the issuer.',
-  claim_not_allowed: 'Only of a logout token: it must not have the named claim (`nonce`).',
-  logout_not_accepted: 'Only of a logout token: the issuer has no `logout` in the configuration.',
+    'The named claim does not have the value that `trustedIssuers.<name>.requiredClaims` requires. For an opaque token and `iss`: it is not the issuer.',
+  claim_not_allowed: 'Logout tokens only: it must not have the named claim (`nonce`).',
+  logout_not_accepted: 'Logout tokens only: the issuer has no `logout` in the configuration.',
   inactive: 'The introspection endpoint of the issuer reports it as inactive.',
   malformed: 'Its form or its claims are not valid.',
 } as const satisfies Record<string, string>;

@@ -18,7 +18,7 @@ export const AuthorizationRequest = z.strictObject({
   /** RFC 7636 §4.2, S256. */
   challenge: z.string().length(43),
   state: z.string().exactOptional(),
-  /** Omitted: everything that the integration and the user allow. */
+  /** If omitted, everything that the integration and the user allow. */
   scope: z.string().exactOptional(),
   /** Omitted: the default of the integration. */
   audience: z.string().exactOptional(),

@@ -35,7 +35,7 @@ export const createCommonErrors = (newGrantHint: string) =>
     ),
     proof_binding_mismatch: describe(
       INVALID_GRANT,
-      'The refresh token is bound to a DPoP key, or to none; send a proof with the same key at oauth2/token, or none.',
+      'The DPoP proof does not match the refresh token: send a proof with the key that the token is bound to, at oauth2/token, or none if it is not bound.',
     ),
     proof_required: describe(
       INVALID_REQUEST,
@@ -48,7 +48,7 @@ export const createCommonErrors = (newGrantHint: string) =>
     ),
     logout_token_invalid: describe(
       INVALID_REQUEST,
-      'logout_token is not a valid logout token of a trusted issuer for this service.',
+      'logout_token is not a valid logout token from a trusted issuer for this service.',
     ),
     identity_not_allowed: describe(
       UNAUTHORIZED_CLIENT,

@@ -8,7 +8,7 @@ export const integerField = (description: string) => z.int().min(0).meta({ descr
 
 /** Of device authorization requests, in both APIs. Not in RFC 8628; clients that don't know it omit it. */
 export const deviceNameField = nonEmptyField(
-  'A name by which the user recognizes the device, such as its host name. Shown on the confirmation page as a claim of the device; longer names are cut.',
+  'A name by which the user recognizes the device, such as its host name. Shown on the confirmation page as a claim of the device; longer names are truncated.',
 )
   .exactOptional()
   .meta({ examples: ['Kitchen display'] });

@@ -143,7 +143,7 @@ function toResult(
     return { kind: 'refused', reason: `the ID token has no usable claim ${claim}` };
   // Users can enter any address in their profile.
   if ((means === 'email' || claim === 'email') && claims['email_verified'] !== true)
-    return { kind: 'refused', reason: 'the e-mail address was not verified by the provider' };
+    return { kind: 'refused', reason: 'the email address was not verified by the provider' };
   const displayName = ['name', 'preferred_username', 'email']
     .map((key) => claims[key])
     .find((text) => typeof text === 'string' && text !== '');

@@ -16,7 +16,7 @@ import { type ErrorTable, overrideError } from '../http/error-table.ts';
 
 const SUBJECT_TOKEN_FAULTS = {
   malformed: 'it has no jti, and each token is accepted once here',
-  not_authentic: 'it is not a valid token of a trusted issuer for this service',
+  not_authentic: 'it is not a valid token from a trusted issuer for this service',
   expired: 'it has expired',
   not_yet_valid: 'it is not valid yet',
   revoked: 'it was revoked',
@@ -70,7 +70,7 @@ export const TOKEN_ERRORS: ErrorTable = {
   },
   subject_not_allowed: {
     ...INVALID_GRANT,
-    description: 'The API integration does not accept tokens of this subject.',
+    description: 'The API integration does not accept tokens for this subject.',
   },
   subject_token_used: {
     ...INVALID_GRANT,
@@ -206,18 +206,18 @@ export const INTROSPECTION_ERRORS: ErrorTable = {
 };
 
 const TOKEN_ERROR_TEXTS = {
-  malformed: 'The access token of the caller is malformed.',
-  not_authentic: 'The access token of the caller was not issued by this service.',
-  expired: 'The access token of the caller has expired.',
-  not_yet_valid: 'The access token of the caller is not valid yet.',
-  revoked: 'The access token of the caller was revoked.',
+  malformed: "The caller's access token is malformed.",
+  not_authentic: "The caller's access token was not issued by this service.",
+  expired: "The caller's access token has expired.",
+  not_yet_valid: "The caller's access token is not valid yet.",
+  revoked: "The caller's access token was revoked.",
   client_removed: 'The API integration of the caller no longer exists.',
-  wrong_audience: 'The access token of the caller was issued for another API.',
+  wrong_audience: "The caller's access token was issued for another API.",
   certificate_not_presented:
-    'The access token of the caller is bound to a client certificate that was not presented.',
+    "The caller's access token is bound to a client certificate that was not presented.",
   certificate_rejected:
-    'The access token of the caller is bound to a client certificate that is no longer accepted.',
+    "The caller's access token is bound to a client certificate that is no longer accepted.",
   proof_missing:
-    'The access token of the caller is bound to a DPoP key; this endpoint accepts bearer tokens only.',
-  not_proof_bound: 'The access token of the caller is not bound to a DPoP key.',
+    "The caller's access token is bound to a DPoP key; this endpoint accepts bearer tokens only.",
+  not_proof_bound: "The caller's access token is not bound to a DPoP key.",
 } as const satisfies Record<RefusalOf<'token_invalid'>['fault'], string>;

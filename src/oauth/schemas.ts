@@ -57,9 +57,9 @@ export const TokenRequest = z.looseObject({
   refresh_token: nonEmptyField('With refresh_token: from the latest response.').exactOptional(),
   scope: scope.exactOptional().meta({
     description:
-      'With client_credentials, token-exchange and jwt-bearer; omitted: everything that integration and identity allow. With refresh_token: within the grant.',
+      'With client_credentials, token-exchange and jwt-bearer; if omitted, everything that the integration and the identity allow. With refresh_token: at most the scope of the grant.',
   }),
-  subject_token: nonEmptyField('With token-exchange: a JWT of a trusted issuer.').exactOptional(),
+  subject_token: nonEmptyField('With token-exchange: a JWT from a trusted issuer.').exactOptional(),
   subject_token_type: z
     .enum([...SUBJECT_TOKEN_TYPE_URNS.keys()])
     .exactOptional()
@@ -71,12 +71,12 @@ export const TokenRequest = z.looseObject({
   actor_token: nonEmptyField('Not supported: refused.').exactOptional(),
   actor_token_type: nonEmptyField('Not supported: refused.').exactOptional(),
   resource: nonEmptyField(
-    'The API that the token is for: an audience of the integration (RFC 8707), or the `resource` of protected resource metadata (RFC 9728). Omitted: the default audience.',
+    'The API that the token is for: an audience of the integration (RFC 8707), or the `resource` of protected resource metadata (RFC 9728). If omitted, the default audience.',
   ).exactOptional(),
   audience: nonEmptyField(
     'The same as resource (RFC 8693 §2.1). If both are sent, they must be equal.',
   ).exactOptional(),
-  assertion: nonEmptyField('With jwt-bearer: a JWT of a trusted issuer.').exactOptional(),
+  assertion: nonEmptyField('With jwt-bearer: a JWT from a trusted issuer.').exactOptional(),
 });
 
 export const TokenResponse = z.object({
@@ -119,14 +119,14 @@ const authorizationParameters = {
   code_challenge: nonEmptyField('RFC 7636 §4.2.'),
   code_challenge_method: z.literal('S256'),
   scope: scope.exactOptional().meta({
-    description: 'Omitted: everything that the integration and the user allow.',
+    description: 'If omitted, everything that the integration and the user allow.',
   }),
   state: nonEmptyField('Returned unchanged.').exactOptional(),
   resource: nonEmptyField('The API that the token is for (RFC 8707).').exactOptional(),
   audience: nonEmptyField('The same as resource.').exactOptional(),
   response_mode: z.literal('query').exactOptional(),
   prompt: nonEmptyField('`login`, `select_account`: a new sign-in. `none` is refused.').exactOptional(),
-  max_age: nonEmptyField('Seconds since the sign-in, at most.').exactOptional(),
+  max_age: nonEmptyField('Maximum age of the sign-in, in seconds.').exactOptional(),
   dpop_jkt: nonEmptyField('Thumbprint of the DPoP key of the token request (RFC 9449 §10).').exactOptional(),
 };
 
@@ -151,7 +151,7 @@ export const PushedAuthorizationRequest = z.looseObject({
 
 export const PushedAuthorizationResponse = z.object({
   request_uri: textField('Sent to oauth2/authorize with client_id; decided once.'),
-  expires_in: integerField('Seconds in which it can be sent.'),
+  expires_in: integerField('Seconds until it expires.'),
 });
 
 export const RevocationRequest = z.looseObject({
@@ -166,7 +166,9 @@ export const RevocationRequest = z.looseObject({
 export const RevocationResponse = z.object({});
 
 export const LogoutRequest = z.looseObject({
-  logout_token: nonEmptyField('A logout token of a trusted issuer (OpenID Connect Back-Channel Logout 1.0).'),
+  logout_token: nonEmptyField(
+    'A logout token from a trusted issuer (OpenID Connect Back-Channel Logout 1.0).',
+  ),
 });
 
 export const LogoutResponse = z.object({});

@@ -17,10 +17,11 @@ export const ACCESS_FIELDS = {
   bytes_in: 'Bytes of the request body sent to the upstream.',
   bytes_out: 'Bytes of the response body received from the upstream.',
   rule: 'Rule that matched, such as `routes[0] /files/**` or `authsvc:token`.',
-  decision: '`forwarded`, `allowed`, `handled`, `refused`, `would_refuse` or `failed`.',
+  decision:
+    '`forwarded`, `allowed`, `handled`, `refused`, `would_refuse` or `failed`: gatehouse or the upstream could not serve the request (502, 503, 504).',
   reason: 'Why the request was refused, or how it ended.',
   identity: 'Identity of the caller, as `label:id`.',
-  name: 'User name of the caller, if its token carries it. Omitted if `identity` is excluded or pseudonymised.',
+  name: 'User name of the caller, if its token contains it. Omitted if `identity` is excluded or pseudonymised.',
   client: 'Client id of the integration.',
   grant: 'Id of the grant; all requests of one sign-in share it.',
   upstream: 'Name of the upstream.',

@@ -3,7 +3,7 @@ import { LRUCache } from 'lru-cache';
 import { flattenString } from '../lib/flat-string.ts';
 import { TwoGenerationCache } from '../lib/two-generation-cache.ts';
 import { ACCESS_FIELDS, type AccessField } from './access-fields.ts';
-import { type LogOutput, quoteJson } from './logger.ts';
+import { formatTextHead, type LogOutput, quoteJson } from './logger.ts';
 import { redactText } from './redact.ts';
 
 /** A request that has ended. The object may be reused for the next one: do not keep it. */
@@ -68,7 +68,7 @@ export function createAccessLog(output: LogOutput, options: AccessLogOptions): A
     )
     .join('');
   const head = flattenString(
-    `${json ? '","level":"info","event":"request"' : ' info  request'}${constantFields}${prefixes.request_id}`,
+    `${json ? '","level":"info","event":"request"' : ` ${formatTextHead('info', 'request', output.style)}`}${constantFields}${prefixes.request_id}`,
   );
   const end = json ? '}\n' : '\n';
   const maskValue = (name: AccessField, value: string): string =>

@@ -8,7 +8,7 @@ export const AUDIT_EVENTS = {
   refresh_retried: action(
     'A refresh was repeated after its response was lost; the same tokens were returned.',
   ),
-  refresh_rolled_forward: action('A refresh continued after the store had lost the previous one.'),
+  refresh_rolled_forward: action('A refresh succeeded although the store had lost the previous one.'),
   refresh_reuse: alert(
     'A used refresh token was presented again, so two parties hold this grant. `action` is what was done.',
   ),
@@ -32,7 +32,7 @@ export const AUDIT_EVENTS = {
     'An authorization code was presented again after it had been used, so its grant was revoked.',
   ),
   subject_token_replayed: alert(
-    'A token of a trusted issuer was presented again for an exchange that accepts each token once.',
+    'A token from a trusted issuer was presented again for an exchange that accepts each token once.',
   ),
   client_assertion_replayed: alert('A client assertion was presented again after it had been used.'),
   sign_in: action('A user signed in on the confirmation page.'),
@@ -54,7 +54,7 @@ export const AUDIT_EVENTS = {
   configuration_changed: action('A changed configuration was applied.'),
   keys_changed: action('The signing and sealing keys have changed.'),
   admin_action: action(
-    'An operator used the grant administration, or signed in to the console; `act` is the action.',
+    'An operator used the grant administration, or signed in to or out of the console; `act` is the action, `by` and `from` the operator and the address.',
   ),
   admin_sign_in_failed: refusal('A wrong admin token was entered at the console.'),
   service_started: action('A process has started to serve.'),

@@ -18,8 +18,19 @@ export interface Logger {
   readonly output?: LogOutput;
 }
 
+/** How parts of text lines are highlighted on a terminal. */
+export interface LineStyle {
+  /** Names of events. */
+  readonly emphasize: (text: string) => string;
+  /** The level `warn`. */
+  readonly warn: (text: string) => string;
+  /** The level `error`. */
+  readonly highlight: (text: string) => string;
+}
+
 export interface LogOutput {
   readonly format: 'json' | 'text';
+  readonly style?: LineStyle | undefined;
   /** Added to every line. */
   readonly fields: LogFields;
   /** In milliseconds. */
@@ -33,6 +44,8 @@ const RANK = { debug: 0, info: 1, warn: 2, error: 3 } as const satisfies Record<
 export interface LoggerOptions {
   readonly level: LogLevel;
   readonly format: 'json' | 'text';
+  /** For text lines. Omitted: plain. */
+  readonly style?: LineStyle | undefined;
   /** Receives whole lines with a newline. Important lines are dropped last. */
   readonly write: (line: string, isImportant?: boolean) => void;
   /** In milliseconds. */
@@ -44,11 +57,13 @@ export interface LoggerOptions {
 export function createLogger({
   level,
   format,
+  style,
   write,
   now = Date.now,
   fields: baseFields = {},
 }: LoggerOptions): Logger {
-  const line = format === 'json' ? formatJsonLine : formatTextLine;
+  const line =
+    format === 'json' ? formatJsonLine : (entry: LogFields): string => formatTextLine(entry, style);
   const emit = (entryLevel: LogLevel, event: string, fields: LogFields): void => {
     if (RANK[entryLevel] >= RANK[level])
       write(
@@ -64,6 +79,7 @@ export function createLogger({
     audit: (event, fields = {}) => write(line(auditEntry(new Date(now()), event, baseFields, fields)), true),
     output: {
       format,
+      style,
       fields: baseFields,
       now,
       isEnabled: (entryLevel) => RANK[entryLevel] >= RANK[level],
@@ -106,11 +122,25 @@ const escapeCharacter = (char: string): string => `\\u${char.charCodeAt(0).toStr
 
 const formatJsonLine = (entry: LogFields): string => `${quoteJson(entry)}\n`;
 
-function formatTextLine({ time, level, event, ...fields }: LogFields): string {
+/** Level and event of a text line. */
+export function formatTextHead(level: string, event: string, style?: LineStyle): string {
+  const paddedLevel = level.padEnd(5);
+  if (style === undefined) return `${paddedLevel} ${event}`;
+  const shownLevel =
+    level === 'error'
+      ? style.highlight(paddedLevel)
+      : level === 'warn'
+        ? style.warn(paddedLevel)
+        : paddedLevel;
+  return `${shownLevel} ${style.emphasize(event)}`;
+}
+
+function formatTextLine({ time, level, event, ...fields }: LogFields, style?: LineStyle): string {
   const rest = Object.entries(fields)
     .filter(([, value]) => value !== undefined)
     .map(([name, value]) => `${name}=${quoteJson(value)}`);
-  return `${[String(time).slice(11, 19), String(level).padEnd(5), event, ...rest].join(' ')}\n`;
+  const head = formatTextHead(String(level), String(event), style);
+  return `${[String(time).slice(11, 19), head, ...rest].join(' ')}\n`;
 }
 
 /** Limits of buffered characters while standard output blocks; beyond them lines are dropped. */

@@ -133,11 +133,11 @@ export const METRICS = {
   ),
   gatehouse_crl_fetch_success_timestamp_seconds: gauge(
     'min',
-    'When a revocation list was last fetched, as Unix time; 0: never.',
+    'When a revocation list was last fetched, as Unix time; 0 if never.',
     'url',
   ),
   gatehouse_ocsp_responses_total: counter(
-    'Responses of OCSP responders: `good`, `revoked`, `unknown` or `failure` (also none at all).',
+    'Responses of OCSP responders: `good`, `revoked`, `unknown` or `failure` (including no response).',
     'issuer',
     'outcome',
   ),
@@ -153,7 +153,7 @@ export const METRICS = {
   ),
   gatehouse_issuer_keys_fetch_success_timestamp_seconds: gauge(
     'min',
-    'When the keys of a trusted issuer or an integration were last fetched, as Unix time; 0: never.',
+    'When the keys of a trusted issuer or an integration were last fetched, as Unix time; 0 if never.',
     'issuer',
   ),
   gatehouse_config_reload_success_timestamp_seconds: gauge(
@@ -161,14 +161,14 @@ export const METRICS = {
     'When the current configuration was applied, as Unix time.',
   ),
   gatehouse_config_reload_failed_total: counter('Rejected configurations.'),
-  gatehouse_upstream_requests_total: counter('Responses of upstreams, by status class.', 'upstream', 'code'),
+  gatehouse_upstream_requests_total: counter('Upstream responses, by status class.', 'upstream', 'code'),
   gatehouse_upstream_request_duration_seconds: histogram(
     REQUEST_BUCKETS,
     'From forwarding a request to the response head of the upstream.',
     'upstream',
   ),
   gatehouse_upstream_errors_total: counter(
-    'Requests without a complete response of the upstream.',
+    'Requests without a complete response from the upstream.',
     'upstream',
     'kind',
   ),

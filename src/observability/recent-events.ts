@@ -129,8 +129,12 @@ function createRefusal(record: RequestRecord, time: number, hidden: ReadonlySet<
 
 const getPath = (url: string | undefined): string | undefined => url?.split('?', 1)[0];
 
+/** Longer than the patterns of secrets: a secret that is cut in two would not be recognized. */
+const REDACTION_MARGIN = 128;
+
 /** A copy: a slice would keep the whole request target in memory. */
-const copyText = (text: string, max: number): string => flattenString(redactText(text.slice(0, max)));
+const copyText = (text: string, max: number): string =>
+  flattenString(redactText(text.slice(0, max + REDACTION_MARGIN)).slice(0, max));
 
 const MAX_LIST = 32;
 

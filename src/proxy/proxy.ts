@@ -33,6 +33,7 @@ import { readPresentedProof } from './policy/presented-proof.ts';
 import type { Quotas } from './policy/quotas.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
+  getLogDecision,
   getLogReason,
   type ProxyRefusal,
   SUPPORTED_METHODS,
@@ -212,7 +213,7 @@ export class ReverseProxy {
     { rule, target, host = '' }: RefusedRequest = {},
     logReason = getLogReason(refusal),
   ): void {
-    context.note({ decision: 'refused', reason: logReason });
+    context.note({ decision: getLogDecision(refusal), reason: logReason });
     sendRefusal(context.response, refusal, {
       realm: this.#deps.realm,
       resourceMetadata: target && this.resourceMetadata?.getUrl(target.authority ?? host, target.path),

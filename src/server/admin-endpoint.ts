@@ -134,13 +134,23 @@ export class AdminEndpoint {
       listReplicas: () => this.store?.listReplicas?.(),
       findRecent: console.findRecentEvents,
       findPendingRestart: console.findPendingRestart,
-      createExplainContext,
-      listIntegrations: (current) => buildIntegrations(current, []),
+      createExplainContext: cacheBySettings(createExplainContext),
+      listIntegrations: cacheBySettings((current) => buildIntegrations(current, [])),
       log,
       now: console.now,
       version: readPackageVersion(),
     });
   }
+}
+
+/** Compiling thousands of routes for each view of the console would delay requests. */
+function cacheBySettings<T extends object>(create: (settings: Settings) => T): (settings: Settings) => T {
+  const cache = new WeakMap<Settings, T>();
+  return (settings) => {
+    const value = cache.get(settings) ?? create(settings);
+    cache.set(settings, value);
+    return value;
+  };
 }
 
 const getCredentials = ({ admin: { tokenFile, readOnlyTokenFile, tls } }: Settings) => ({

@@ -335,7 +335,7 @@ export class Gateway {
     const previous = active.config;
     const config = await buildRuntimeConfig(next, processState, previous);
     await this.#applyTls(config);
-    // Reads the files named at start: other paths need a restart.
+    // Reads the files named at startup: other paths need a restart.
     admin.reloadTls();
     active.config = config;
     active.recordRequest = createRequestRecorder(next, foundation);
@@ -484,6 +484,6 @@ export function logRestartNeeded(log: Pick<Logger, 'warn'>, settings: readonly s
   for (const setting of settings)
     log.warn('restart_needed', {
       setting,
-      note: 'this setting is read at start; the old value stays in force until gatehouse is restarted',
+      note: 'this setting is read at startup; the old value stays in use until gatehouse is restarted',
     });
 }

@@ -118,7 +118,7 @@ export class Reloader {
   #reject(cause: string, problems: readonly string[]): void {
     const { log, onRejected } = this.#options;
     onRejected?.();
-    log.error('reload_rejected', { cause, problems, note: 'the last good configuration stays in force' });
+    log.error('reload_rejected', { cause, problems, note: 'the last good configuration stays in use' });
   }
 
   /** The watcher does not report a change twice, so without a retry the change would wait for the next one. */

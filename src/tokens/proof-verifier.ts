@@ -83,7 +83,7 @@ export function createProofVerifier({
       if (proofKey === undefined) return fail('jwk is not a public key for its algorithm');
       const { key, thumbprint } = proofKey;
       if (bound !== undefined && !isEqualConstantTime(thumbprint, bound.proofKey))
-        return fail('it is signed with another key than the access token is bound to');
+        return fail('it is not signed with the key that the access token is bound to');
       if (!(await key.verify(proof))) return fail('its signature is not valid');
       keys.set(encodedHeader, proofKey);
 

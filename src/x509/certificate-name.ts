@@ -10,7 +10,7 @@ const MAX_NAME = 256;
 
 const LABELS = {
   commonName: 'common name',
-  email: 'e-mail address',
+  email: 'email address',
   userPrincipalName: 'user principal name',
   dnsName: 'DNS name',
   uri: 'URI',

@@ -39,12 +39,12 @@ export function parsePem(bytes: Buffer): PemBlock[] {
   if (current !== undefined) throw createUnterminatedError(current.label);
   const lastLine = /[^\r\n]*$/.exec(text.slice(-BEGIN.length))?.[0].trimStart() ?? '';
   if (lastLine !== '' && BEGIN.startsWith(lastLine))
-    throw new PemError('is cut short: its last line is the beginning of a BEGIN line');
+    throw new PemError('is truncated: its last line is the beginning of a BEGIN line');
   return blocks;
 }
 
 const createUnterminatedError = (label: string): PemError =>
-  new PemError(`is cut short or damaged: a block "${label}" has no END line`);
+  new PemError(`is truncated or damaged: a block "${label}" has no END line`);
 
 /** Strict, unlike `Buffer.from(text, 'base64')`, which skips invalid characters. RFC 7468 §3 also allows vertical tabs. */
 function decodeBase64(body: string, label: string): Buffer {

@@ -221,6 +221,29 @@ describe('commands', () => {
     expect(JSON.parse(inJson.stdout)).toMatchObject({ identity: hostile });
   });
 
+  test('`login` prints the names with escapes, and succeeds without them', async () => {
+    const hostile = `x${ESCAPE}\u202e\u2028y`;
+    const startWith = async (introspect: Respond) =>
+      createHome(
+        await startService((response, request) =>
+          (request.url?.includes('introspect') === true ? introspect : json(GRANT))(response, request),
+        ),
+      );
+    const { env } = await startWith(json({ username: hostile, email: hostile }));
+    const { code, stdout } = await runCommand(['login'], { env });
+    expect(code).toBe(0);
+    expect(stdout).toContain('Signed in as x\\u{1b}[2J\\u{202e}\\u{2028}y for files:read, until ');
+    expect(stdout).toMatch(/^[^\p{C}\p{Zl}\p{Zp}]+\n$/u);
+    for (const introspect of [
+      json({ error: 'invalid_client' }, 401),
+      json({ username: '', email: 7 }),
+      (response: ServerResponse) => void response.destroy(),
+    ]) {
+      const home = await startWith(introspect);
+      expect((await runCommand(['login'], home)).stdout).toContain('Signed in as local:{1} for files:read');
+    }
+  });
+
   test('an error from a server is printed as one line of printable text', async () => {
     const { env } = createHome(
       await startService(json({ error: `denied${ESCAPE}`, error_description: `no${ESCAPE}\u2028no` }, 400)),

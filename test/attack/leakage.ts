@@ -97,7 +97,12 @@ async function exerciseGateway(): Promise<void> {
     const body = { client_id: 'report-runner', scope: secret };
     const scopeReply = await gateway.post('/Authorize/Certificate', body, { as });
     // `invalid_scope` returns the excess scope in lower case to the client that requested it.
-    recordReply({ ...scopeReply, text: scopeReply.text.replaceAll(secret.toLowerCase(), '') });
+    const withoutScope = (text: string): string => text.replaceAll(secret.toLowerCase(), '');
+    recordReply({
+      ...scopeReply,
+      reason: withoutScope(scopeReply.reason),
+      text: withoutScope(scopeReply.text),
+    });
     recordReply(await gateway.post('/Authorize/Device', { client_id: secret, scope: 'files' }));
     recordReply(await gateway.post(`/Authorize/${secret}`, {}));
     recordReply(

@@ -75,7 +75,7 @@ test('paging stops if the list does not end', async () => {
   expect(await list(url)).toEqual({
     code: 69,
     stdout: '',
-    stderr: `gatehouse: the admin listener ${url.origin} returns the same page again and again; is it gatehouse?\n`,
+    stderr: `gatehouse: the admin listener ${url.origin} returns the same page repeatedly; is it gatehouse?\n`,
   });
   expect(pages).toBe(3);
 });

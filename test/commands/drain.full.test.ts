@@ -16,7 +16,7 @@ test('gatehouse drain finds the process that runs serve, and signals neither wor
   symlinkSync(join(import.meta.dirname, '../../src/main.ts'), entry);
   const drain = () => runChild([process.execPath, entry, 'drain', '0']);
   const none = await drain();
-  expect([none.code, none.stderr]).toEqual([69, expect.stringContaining('no process of `gatehouse serve`')]);
+  expect([none.code, none.stderr]).toEqual([69, expect.stringContaining('no `gatehouse serve` process')]);
 
   // SIGPWR would end it.
   const other = await startServe(folder, { set: ['listen.workers=1'] });

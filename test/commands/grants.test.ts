@@ -109,7 +109,7 @@ describe('gatehouse grants, with two workers', () => {
       expect(await client.isAccepted(token)).toBe(true);
       const unknown = await grants('revoke', '--identity', ALICE.toUpperCase(), '--yes');
       expect(unknown.stdout).toContain(
-        'There was no live grant here; tokens of trusted issuers are not counted. If you expected a grant, check the name.',
+        'There was no live grant here; tokens from trusted issuers are not counted. If you expected a grant, check the name.',
       );
       expect(await client.isAccepted(token)).toBe(true);
       const ended = await grants('revoke', '--identity', ALICE, '--yes');
@@ -129,7 +129,7 @@ describe('gatehouse grants, with two workers', () => {
         stderr: 'gatehouse: No such integration.\n',
       });
       expect((await grants('revoke', '--name', 'alice', '--yes')).stdout).toContain(
-        `Revoked: everything issued to identity ${ALICE} until now.`,
+        `Revoked: everything issued to identity ${ALICE} so far.`,
       );
       expect(await client.isAccepted(again.access_token)).toBe(false);
     } finally {

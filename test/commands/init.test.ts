@@ -193,7 +193,7 @@ test('an existing file is not overwritten, and is refused before any question', 
   expect(stderr).toMatch(/^gatehouse: gatehouse\.yaml exists already, and nothing is overwritten; [^\n]+\n$/);
   expect(readFileSync(join(cwd, 'gatehouse.yaml'), 'utf8')).toBe('precious\n');
   expect((await init(cwd, '--yes', 'conf/other.yaml')).next[0]).toBe(
-    'gatehouse dev-ca --client alice conf/pki',
+    'gatehouse dev-ca --client my-client conf/pki',
   );
 });
 
@@ -215,6 +215,8 @@ test.each([
     /--redis-url must not contain a password/,
   ],
   [['--yes', '--client', 'a: b'], /--client must be/],
+  [['--yes', '--admin-port', '0'], /--admin-port must be a port from 1 to 65535/],
+  [['--yes', '--admin-port', '65536'], /--admin-port must be a port from 1 to 65535/],
   [['--yes', '--client-ca', '$HOME/ca.pem'], /--client-ca must be a path/],
   [['--yes', '--client-ca', 'ca.pem\nlisten: {}'], /--client-ca must be a path/],
 ])('%j is a usage error, and nothing is written', async (args, words) => {
@@ -257,7 +259,42 @@ test('paths with spaces and quotes are written and printed so that they are read
   const printed = spawnSync('sh', ['-c', `gatehouse() { printf '%s\\n' "$@"; }; ${next[0]}`], {
     encoding: 'utf8',
   });
-  expect(printed.stdout.split('\n')).toEqual(['dev-ca', '--client', 'alice', folder, '']);
+  expect(printed.stdout.split('\n')).toEqual(['dev-ca', '--client', 'my-client', folder, '']);
+});
+
+test.each([
+  ['nightly-export', 'nightly-export'],
+  // The CA, the server and keys have files of these names.
+  ['server', 'server-client'],
+  [`${'a'.repeat(60)}-key`, `${'a'.repeat(57)}-client`],
+])('the printed steps create and use a certificate for the client %s', async (client, name) => {
+  const cwd = testFolder();
+  const written = await init(cwd, '--yes', '--client', client);
+  expect(written.next[0]).toBe(`gatehouse dev-ca --client ${name} pki`);
+  await prepare(cwd, written);
+  const login = parse(written.next.at(-1) ?? '');
+  expect(login.slice(0, 5)).toEqual(['login', '--url', 'https://localhost:8443', '--client', client]);
+  expect(login.slice(-4)).toEqual(['--cert', `pki/${name}.pem`, '--key', `pki/${name}-key.pem`]);
+  expect(existsSync(join(cwd, `pki/${name}-key.pem`))).toBe(true);
+});
+
+test.each([
+  [[], 9443],
+  [['--admin-port', '9555'], 9555],
+  // The default is the port of publicUrl here.
+  [['--public-url', 'https://localhost:9443'], 9444],
+])('with %j the admin listener uses port %i', async (args, port) => {
+  const { file } = await init(testFolder(), '--yes', ...args);
+  const loaded = loadSettings({ file, env: {} });
+  expect(loaded.ok && loaded.settings.admin.port).toBe(port);
+});
+
+test('an admin port that the public listener uses is refused, and nothing is written', async () => {
+  const cwd = testFolder();
+  const { code, stderr } = await runCommand(['init', '--yes', '--admin-port', '8443'], { cwd });
+  expect(code).toBe(78);
+  expect(stderr).toContain('admin.port  is 8443, which is also listen.port');
+  expect(readdirSync(cwd)).toEqual([]);
 });
 
 /** Runs init as if standard input were a terminal. */
@@ -288,7 +325,7 @@ test('on a terminal every question that applies is asked, and a wrong answer is 
   expect(stderr).toContain('This must be certificate or device or openid.\n');
   expect(stderr).not.toContain('client_id');
   expect(stdout).toMatch(
-    /^Wrote gatehouse\.yaml\.\nThe password of carol is \S+\. It is shown only now\.\n\nNext:\n1\. /,
+    /^Wrote gatehouse\.yaml\.\nThe password for carol is \S+\. It is not shown again\.\n\nNext:\n1\. /,
   );
   const loaded = loadSettings({ file: join(cwd, 'gatehouse.yaml'), env: {} });
   expect(loaded.ok && loaded.settings.integrations[0]?.clientId).toBe('my-app');

@@ -16,7 +16,11 @@ let home: string;
 const file = (name: string): string => join(home, name);
 
 beforeAll(async () => {
-  gateway = await startGateway((settings) => ({ ...settings, device: { interval: '1s' } }));
+  gateway = await startGateway((settings) => ({
+    ...settings,
+    device: { interval: '1s' },
+    tokens: { ...settings.tokens, claims: ['name', 'email'] },
+  }));
   home = mkdtempSync(join(tmpdir(), 'gatehouse-home-'));
   const { alice } = gateway.users;
   writeFileSync(file('ca.pem'), gateway.ca.pem);
@@ -54,7 +58,9 @@ test('without a sign-in the commands fail with exit code 77', async () => {
 test('login with a certificate, token, whoami, logout', async () => {
   const signedIn = await runClient('login', ...connectionArgs(), ...certificate, '--profile', 'robot');
   expect(signedIn).toMatchObject({ code: 0, stderr: '' });
-  expect(signedIn.stdout).toContain(`Signed in as ${ALICE} for files:read, until `);
+  expect(signedIn.stdout).toMatch(
+    /^Signed in as alice \(alice@example\.test\) for files:read, until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\.\n$/,
+  );
   for (const name of ['robot.json', 'robot.token.json'])
     expect(statSync(file(`kept/${name}`)).mode & 0o777).toBe(0o600);
 
@@ -110,7 +116,13 @@ test('device login prints code and URL on standard error, and stores the grant o
     expires: 0,
   });
   expect(await ended).toBe(0);
-  expect(JSON.parse(stdout)).toMatchObject({ profile: 'default', scope: 'files:read' });
+  expect(JSON.parse(stdout)).toMatchObject({
+    profile: 'default',
+    scope: 'files:read',
+    identity: ALICE,
+    username: 'alice',
+    email: 'alice@example.test',
+  });
   // Without a terminal, there is neither a QR code nor a spinner.
   expect(stderr).not.toContain('\u001b');
   expect((await runClient('whoami')).stdout).toContain(ALICE);

@@ -43,7 +43,7 @@ test('check lists the limits of routes, and warns where they count other than ex
     'note: at most 600/m per client, burst 50, and 9/h per route: routes[2] /files/**\n',
   );
   const workers = await run('check', '--set', 'listen.workers=2');
-  expect(workers.stderr).toContain('warning: limits.shared: is false, so every worker and replica');
+  expect(workers.stderr).toContain('warning: limits.shared: is false, so each worker and each replica');
   expect((await run('check', '--set', 'listen.workers=2', '--set', 'limits.shared=true')).stderr).toBe('');
   const direct = await run('check', '--set', 'trustedProxies=[]');
   expect(direct.stderr).toContain('warning: trustedProxies: is empty, so limits per address');

@@ -304,7 +304,7 @@ describe('gatehouse explain', () => {
         '  routes[0] /health: another path',
         '  routes[1] /files/**: another path',
         '  routes[2] /reports/**: matches, requires reports:write',
-        '  accepts tokens of gatehouse for https://localhost:8443',
+        '  accepts tokens issued by gatehouse for https://localhost:8443',
         'rejected (403): the token lacks reports:write',
         '',
       ].join('\n'),
@@ -345,9 +345,9 @@ routes:
     const run = async (path: string, ...more: string[]): Promise<string> =>
       (await runCommand(['explain', '-c', file, 'GET', path, ...more])).stdout;
     const text = await run('/both/1');
-    expect(text).toContain('  accepts tokens of gatehouse for files-api\n');
+    expect(text).toContain('  accepts tokens issued by gatehouse for files-api\n');
     expect(text).toContain(
-      '  accepts tokens of corp (https://id.example.test) for files-api or mail-api; the route also requires files-api\n',
+      '  accepts tokens issued by corp (https://id.example.test) for files-api or mail-api; the route also requires files-api\n',
     );
     expect(await run('/open')).not.toContain('accepts');
     const publicUrl = 'https://localhost:8443';

@@ -29,7 +29,7 @@ test('the minimal configuration has safe defaults', () => {
     listen: { host: '127.0.0.1', port: 8443 },
     admin: { host: '127.0.0.1', port: 9443 },
     service: { paths: ['/authsvc'] },
-    log: { level: 'info', format: 'json' },
+    log: { level: 'info', format: 'auto' },
   });
 });
 
@@ -189,7 +189,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [
     `${MINIMAL_CONFIG}certificates: { directory: s, issuers: [a/ca.pem, b/ca.pem] }\ndirectories: { s: { label: s, derive: true } }`,
     'certificates.issuers[1].name',
-    /"ca" is the name of another issuer/,
+    /"ca" is already the name of another issuer/,
   ],
   [
     `${MINIMAL_CONFIG}directories: { a: { label: "a b" } }`,
@@ -199,7 +199,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [
     `${MINIMAL_CONFIG}directories: { a: { label: x }, b: { label: x } }`,
     'directories.b.label',
-    /"x" is the label of another directory/,
+    /"x" is already the label of another directory/,
   ],
   [
     `${MINIMAL_CONFIG}directories: { a: { label: x, derive: true, users: [{ ${USER} }] } }`,
@@ -219,7 +219,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [
     `${MINIMAL_CONFIG}directories: { a: { label: x, users: [{ ${USER} }, { ${USER} }] } }`,
     'directories.a.users[1].name',
-    /"alice" belongs to another user too/,
+    /"alice" also belongs to another user/,
   ],
   [
     `${MINIMAL_CONFIG}directories: { "my dir": { label: x } }`,
@@ -322,7 +322,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [
     `${MINIMAL_CONFIG}trustedIssuers: { client: { issuer: "https://a.test", audience: x } }\nintegrations: [{ clientId: a, scope: f, grants: [client], jwksUri: "https://a.test/jwks" }]`,
     'tokens.clientLabel',
-    /"client" is the label of client already/,
+    /"client" is already the label of client/,
   ],
   [
     `${MINIMAL_CONFIG}upstreams: { default: { url: "http://127.0.0.1:1" } }\nroutes: [{ path: /a, public: true, audience: x }]`,

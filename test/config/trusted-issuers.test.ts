@@ -84,7 +84,7 @@ test.each([
   ['an HMAC algorithm', withIssuer({ algorithms: ['HS256'] }), /corp\.algorithms/],
   ['no algorithm', withIssuer({ algorithms: ['none'] }), /corp\.algorithms/],
   ['a large clock tolerance', withIssuer({ clockTolerance: '61s' }), /from 0s to 60s/],
-  ['the label of a directory', withIssuer({ label: 'local' }), /label of directories\.staff already/],
+  ['the label of a directory', withIssuer({ label: 'local' }), /already the label of directories\.staff/],
   ['gatehouse as an issuer', withIssuer({ issuer: 'https://api.example.test' }), /is publicUrl/],
   ['the name of own tokens', withIssuer({}, 'own'), /choose another/],
   ['a key without a certificate', withIssuer({ key: 'a.pem' }), /belong together/],
@@ -124,7 +124,7 @@ test.each([
       ...BASE,
       trustedIssuers: { ...BASE.trustedIssuers, twin: { issuer: 'https://id.example.test', audience: 'b' } },
     },
-    /is the issuer of trustedIssuers\.corp already/,
+    /is already the issuer of trustedIssuers\.corp/,
   ],
   [
     'a route with an unknown issuer',

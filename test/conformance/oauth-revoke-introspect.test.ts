@@ -114,7 +114,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
         status: 200,
         json: {
           active: true,
-          scope: 'files:read reports:read,write',
+          scope: 'files:read reports:read reports:write',
           client_id: 'report-runner',
           token_type: 'Bearer',
           exp: grant.expires,

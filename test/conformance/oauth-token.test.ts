@@ -363,7 +363,7 @@ describe('client_credentials', () => {
   test('wire 9: without a scope, the token has all that the integration and the access list allow', async () => {
     const all = await oauth.clientCredentials();
     // RFC 6749 §3.3; a requested scope is echoed as it was sent.
-    expect(all.json['scope']).toBe('files:read reports:read,write');
+    expect(all.json['scope']).toBe('files:read reports:read reports:write');
     const echoed = await oauth.clientCredentials({ scope: 'files:read;reports:read' });
     expect(echoed.json['scope']).toBe('files:read;reports:read');
     const some = await oauth.clientCredentials({}, { as: gateway.users.bob });

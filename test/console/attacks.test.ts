@@ -2,6 +2,7 @@ import { chmodSync, writeFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import {
   type ConsoleHarness,
@@ -13,6 +14,8 @@ import {
 import { type FormBrowser, formToken } from '../support/form-browser.ts';
 import { sendRequest } from '../support/https-client.ts';
 import { rawRequest } from '../support/raw-client.ts';
+import { testGrant } from '../support/store-fixtures.ts';
+import { ALICE } from '../support/test-gateway.ts';
 
 let harness: ConsoleHarness;
 let operator: FormBrowser;
@@ -294,32 +297,26 @@ test('a session ends at once when its token is replaced, removed or exposed, and
   writeFileSync(viewerFile, viewerToken);
 });
 
-test('guessing the token is limited, also with the right one; other pages and the admin API keep working', async () => {
+test('wrong tokens cannot fill the audit log, nor keep an operator with the right one out', async () => {
   const browser = harness.browser();
   await browser.open('/console/sign-in');
+  const recorded = harness.gateway.auditEvents('admin_sign_in_failed').length;
   const statuses: number[] = [];
   for (let count = 0; count < 12; count += 1)
     statuses.push(
       (await browser.submit('/console/sign-in', { token: `wrong-token-number-${count}` })).status,
     );
   expect(statuses).toEqual([...Array<number>(10).fill(401), 429, 429]);
-  const right = await browser.submit('/console/sign-in', { token: harness.token });
-  expect(right.status).toBe(429);
-  expect(Number(right.headers['retry-after'])).toBeGreaterThan(0);
-  expect(harness.gateway.auditEvents('admin_sign_in_failed').length).toBeGreaterThanOrEqual(10);
+  expect(harness.gateway.auditEvents('admin_sign_in_failed').length - recorded).toBe(10);
   expect(harness.gateway.logLines.join('')).not.toContain('wrong-token-number');
   expect((await operator.get('/console')).status).toBe(200);
-  const headers = { authorization: `Bearer ${harness.token}` };
-  const api = await sendRequest({
-    port: harness.gateway.adminPort,
-    path: '/admin/v1/grants',
-    headers,
-    plain: true,
-  });
-  expect(api.status).toBe(200);
-  harness.gateway.clock.advance(7);
-  await browser.open('/console/sign-in');
-  expect((await browser.submit('/console/sign-in', { token: harness.token })).status).toBe(200);
+  // All users of a tunnel have one address.
+  const right = await browser.submit('/console/sign-in', { token: harness.token });
+  expect([right.status, right.text.includes('Sign out')]).toEqual([200, true]);
+  const other = harness.browser();
+  await other.open('/console/sign-in');
+  const wrong = await other.submit('/console/sign-in', { token: 'another-wrong-token' });
+  expect([wrong.status, Number(wrong.headers['retry-after']) > 0]).toEqual([429, true]);
 });
 
 test('sign-in needs a form of this browser (login CSRF)', async () => {
@@ -459,4 +456,121 @@ test('more sessions than the limit end the least recently used one', async () =>
   }
   expect((await first.get('/console')).status).toBe(303);
   expect((await operator.get('/console')).status).toBe(200);
+});
+
+test('a viewer who signs in many times does not end the sessions of operators', async () => {
+  for (let count = 0; count < 70; count += 1) await signIn(harness.browser(), harness.readOnlyToken);
+  expect((await operator.get('/console')).status).toBe(200);
+  const later = await harness.signedIn();
+  for (let count = 0; count < 70; count += 1) await signIn(harness.browser(), harness.readOnlyToken);
+  expect((await later.get('/console')).status).toBe(200);
+  expect((await operator.get('/console')).status).toBe(200);
+});
+
+test('the audit log has who acted and from where, for sign-in, revocation and sign-out', async () => {
+  const { gateway } = harness;
+  const { id } = await liveGrant();
+  const lastAction = () => gateway.auditEvents('admin_action').at(-1);
+  const who = { by: 'admin token', from: '127.0.0.1' };
+  expect(lastAction()).toMatchObject({ act: 'console_sign_in', role: 'operator', ...who });
+  await operator.get(`/console/revoke?by=grant&q=${id}`);
+  await operator.submit('/console/revoke');
+  expect(lastAction()).toMatchObject({ act: 'revoke_grant', grant: id, ...who });
+  await operator.get('/console/revoke?by=client&q=other-app');
+  await operator.submit('/console/revoke');
+  expect(lastAction()).toMatchObject({ act: 'revoke_all_of_client', client: 'other-app', ...who });
+  const { id: another } = await liveGrant();
+  await sendRequest({
+    port: gateway.adminPort,
+    method: 'POST',
+    path: `/admin/v1/grants/${another}/revoke`,
+    headers: { authorization: `Bearer ${harness.token}` },
+    plain: true,
+  });
+  expect(lastAction()).toMatchObject({ act: 'revoke_grant', grant: another, ...who });
+  await operator.get('/console');
+  await operator.submit('/console/sign-out');
+  expect(lastAction()).toMatchObject({ act: 'console_sign_out', ...who });
+});
+
+test('revoking a person ends the grants of the identity that was shown, even if the name has changed hands', async () => {
+  const { gateway } = harness;
+  const alice = await liveGrant();
+  const { access_token: bob } = await gateway.grant({ user: 'bob', scope: 'files:read' });
+  await operator.get('/console/revoke?by=name&q=alice');
+  await gateway.reload((settings) => swapNames(settings));
+  try {
+    expect((await operator.submit('/console/revoke')).status).toBe(200);
+    expect(gateway.auditEvents('admin_action').at(-1)).toMatchObject({
+      act: 'revoke_all_of_identity',
+      identity: ALICE,
+    });
+  } finally {
+    await gateway.reload((settings) => swapNames(settings));
+  }
+  expect(await alice.isLive()).toBe(false);
+  expect((await gateway.api('/files/a', bob)).status).toBe(200);
+  gateway.clock.advance(2);
+});
+
+/** The user names of the two users of the directory `staff`. */
+function swapNames(settings: SettingsInput): SettingsInput {
+  const names: Readonly<Record<string, string>> = { alice: 'bob', bob: 'alice' };
+  const { staff } = settings.directories ?? {};
+  if (staff === undefined || !('users' in staff)) throw new Error('no users');
+  const users = staff.users?.map((user) => ({ ...user, name: names[user.name] ?? user.name }));
+  return { ...settings, directories: { staff: { ...staff, users } } };
+}
+
+test('messages contain no bidirectional or control characters of the request', async () => {
+  const text = encodeURIComponent('a\u202eb\u0007c\u2066d');
+  for (const path of [`/console/refusal?id=${text}`, `/console/grants?by=serial&q=${text}`])
+    expect((await operator.get(path)).text.replace(/value="[^"]*"/g, '')).not.toMatch(
+      /[\u202a-\u202e\u2066-\u2069\u0007]/,
+    );
+});
+
+test('a grant whose every field is hostile is shown as text, on every page that shows it', async () => {
+  const { gateway } = harness;
+  const hostile = (name: string): string =>
+    `${name}"><img src=x onerror=alert(1)>\u202e\u0007\u2066'</script>`;
+  const time = Math.floor(gateway.clock.now());
+  const id = 'hostile-grant';
+  const grant = testGrant({
+    id,
+    clientId: hostile('client'),
+    identity: hostile('identity'),
+    scope: hostile('scope'),
+    issuedAt: time,
+    rotatedAt: time,
+    refreshUntil: time + 3_600,
+    profile: { name: hostile('name'), email: hostile('email'), groups: [hostile('group')] },
+    certificate: {
+      subject: hostile('subject'),
+      issuer: hostile('issuer'),
+      serial: 'abcd',
+      fingerprint: 'A'.repeat(43),
+    },
+    exchangedFrom: hostile('exchanged'),
+  });
+  expect(await gateway.server.store.grants.create(id, grant, time + 3_600)).toBe('created');
+  const query = (by: string, q: string): string => new URLSearchParams({ by, q }).toString();
+  for (const path of [
+    `/console/grant?id=${id}`,
+    `/console/revoke?by=grant&q=${id}`,
+    `/console/grants?${query('serial', 'abcd')}`,
+    `/console/grants?${query('identity', hostile('identity'))}`,
+    `/console/revoke?${query('name', hostile('name'))}`,
+    `/console/revoke?${query('client', hostile('client'))}`,
+  ]) {
+    const { status, text } = await operator.get(path);
+    expect([path, status, text.includes('client&quot;&gt;&lt;img')]).toEqual([path, 200, true]);
+    expect(text).not.toContain('<img');
+    expect(text.replace(/value="[^"]*"/g, '')).not.toMatch(/[\u202a-\u202e\u2066-\u2069\u0007]/);
+  }
+  await operator.get(`/console/revoke?by=grant&q=${id}`);
+  expect((await operator.submit('/console/revoke')).text).toContain('revoked');
+  const { text } = await operator.get('/console/audit?q=hostile-grant');
+  expect(text).toContain('client&quot;&gt;&lt;img');
+  expect(text).not.toMatch(/<img|[\u202a-\u202e\u2066-\u2069\u0007]/);
 });

@@ -62,3 +62,23 @@ test('long lists are cut', () => {
   );
   expect(sections.find(({ name }) => name === 'routes')?.omitted).toBe(200);
 });
+
+test('keys in the URLs of receivers are hidden; public URLs are shown', () => {
+  const settings = flatten(`
+listen: { behindTls: true }
+audit: { sink: webhook, webhook: { url: 'https://hooks.example.test/services/T0/hidden-1?key=hidden-2', secret: hidden-3-hidden-3-hidden-3 } }
+tracing: { otlp: 'https://collector.example.test/v1/traces?api-key=hidden-4' }
+certificates: { crls: [{ url: 'http://crl.example.test/ca.crl?sig=hidden-5' }] }
+integrations:
+  - { clientId: app, scope: 'a:read', grants: [code], redirectUris: ['https://app.example.test/callback?tenant=1'], access: [{ directory: staff }] }
+directories:
+  staff: { label: local, users: [{ id: a, name: alice }] }
+`);
+  expect([...settings.values()].join(' ')).not.toContain('hidden-');
+  expect(Object.fromEntries(settings)).toMatchObject({
+    'audit.webhook.url': 'https://hooks.example.test/[hidden]?[hidden]',
+    'tracing.otlp': 'https://collector.example.test/v1/traces?[hidden]',
+    'certificates.crls[0].url': 'http://crl.example.test/ca.crl?[hidden]',
+    'integrations[0].redirectUris': '[https://app.example.test/callback?tenant=1]',
+  });
+});

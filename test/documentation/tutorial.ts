@@ -196,7 +196,8 @@ function createEnvironment(
     TMPDIR: process.env['TMPDIR'],
     TEST_RUN_FOLDER: process.env['TEST_RUN_FOLDER'],
     GATEHOUSE_ADMIN__PORT: adminPort,
-    // Otherwise each gatehouse serves for five more seconds after Ctrl-C.
+    // As in the terminals of a reader.
+    GATEHOUSE_LOG__FORMAT: 'text',
     GATEHOUSE_SHUTDOWN__PRE_STOP: '0s',
     ...env,
   };

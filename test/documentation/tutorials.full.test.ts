@@ -48,7 +48,7 @@ async function requirePackage(context: TestContext, name: string): Promise<void>
 
 /** Opens the URL that was printed last, signs in as alice if asked to, and approves. */
 async function confirmInBrowser({ folder, screen, toTest }: Reader): Promise<void> {
-  const [, password = ''] = /The password of alice is (\S+)\. /.exec(screen()) ?? [];
+  const [, password = ''] = /The password for alice is (\S+)\. /.exec(screen()) ?? [];
   const url =
     screen()
       .match(/https:\S+user_code=[^"\s]+/g)

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import {
   covers,
   findExcess,
+  formatOAuthScope,
   formatScope,
   intersectScopes,
   parseScope,
@@ -52,6 +53,20 @@ describe('seed 2.2: the scope string', () => {
   test('the OAuth endpoints also accept spaces between items', () => {
     const parsed = parseScope('reports:read files:read', { allowSpaces: true });
     expect(parsed.ok && formatScope(parsed.value)).toBe('files:read;reports:read');
+  });
+
+  test('for OAuth, it is a list with one permission per item, which means the same', () => {
+    const several = scope('reports:write,read;files;Orders:read');
+    const list = formatOAuthScope(several);
+    expect(list).toBe('files orders:read reports:read reports:write');
+    expect(parseScope(list, { allowSpaces: true })).toMatchObject({ value: several });
+  });
+
+  test('a scope whose list would be too long is in the normal form', () => {
+    const long = scope(
+      `${'r'.repeat(1_000)}:${Array.from({ length: 20 }, (_, index) => `p${index}`).join(',')}`,
+    );
+    expect(formatOAuthScope(long)).toBe(formatScope(long));
   });
 });
 

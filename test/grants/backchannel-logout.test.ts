@@ -116,7 +116,7 @@ describe.each([true, false])('back-channel logout, fast path %s', (fastPath) => 
       400,
       {
         error: 'invalid_request',
-        error_description: 'logout_token is not a valid logout token of a trusted issuer for this service.',
+        error_description: 'logout_token is not a valid logout token from a trusted issuer for this service.',
       },
       'no-store',
     ]);

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { RingBuffer } from '../../src/lib/ring-buffer.ts';
 import type { RequestRecord } from '../../src/observability/access-log.ts';
 import { createRecentEvents, mergeRecentEvents } from '../../src/observability/recent-events.ts';
+import { heapAfterCollection } from '../support/heap.ts';
 
 const record = (fields: Partial<RequestRecord>): RequestRecord => ({
   id: 'id',
@@ -56,6 +57,26 @@ test('a record does not keep the query, tokens, or more than a bounded part of l
   expect(text).not.toMatch(/eyJa|token=/);
   expect(text.length).toBeLessThan(2_000);
 });
+
+test('a token at the end of the kept part of a path is not kept without its end', () => {
+  const events = createRecentEvents(() => 1);
+  const add = events.createRefusalRecorder(NOTHING_HIDDEN);
+  const token = `${'Ab1/'.repeat(15)}Qx==`;
+  for (let length = 430; length < 520; length += 1) add(record({ url: `/${'-'.repeat(length)}${token}` }));
+  expect(JSON.stringify(events.find({ kind: 'refusals', limit: 500 }))).not.toContain('Ab1');
+});
+
+test.each(['a', '\u20ac'])(
+  'kept fields do not keep the long texts of which they are a part: %s',
+  (character) => {
+    const events = createRecentEvents(() => 1);
+    const add = events.createRefusalRecorder(NOTHING_HIDDEN);
+    const before = heapAfterCollection();
+    for (let at = 0; at < 500; at += 1) add(record({ clientId: `${at}${character.repeat(100_000)}`.trim() }));
+    expect(events.find({ kind: 'refusals', limit: 500 }).refusals).toHaveLength(500);
+    expect(heapAfterCollection() - before).toBeLessThan(10_000_000);
+  },
+);
 
 test('events are found by id and by text in any field, newest first, up to the limit', () => {
   let now = 0;

@@ -24,6 +24,7 @@ const PACKAGES = {
   zsh: 'zsh',
   fish: 'fish',
   mandoc: 'mandoc',
+  script: 'bsdutils',
 } as const;
 
 export type Program = keyof typeof PACKAGES;

@@ -54,7 +54,7 @@ export function testMutatedCopies(rounds: number): void {
           expect(read).toBeUndefined();
         } catch (error) {
           expect((error as Error).message).toMatch(
-            /^(?:is not|is signed|is cut short|is damaged|contains|has|is a delta|covers)/,
+            /^(?:is not|is signed|is truncated|is damaged|contains|has|is a delta|covers)/,
           );
         }
     });

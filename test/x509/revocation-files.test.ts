@@ -74,7 +74,7 @@ describe('an incomplete CRL file is refused', () => {
     [
       'the last 60 bytes missing',
       (both) => both.slice(0, -60),
-      /cut short or damaged: a block "X509 CRL" has no END/,
+      /truncated or damaged: a block "X509 CRL" has no END/,
     ],
     [
       'a damaged BEGIN line',
@@ -141,7 +141,7 @@ describe('an incomplete CRL file is refused', () => {
     const file = folder.write('issuers.pem', (ca.pem + other.pem).slice(0, -60));
     const issuer = { name: 'both', file, directory: 'staff', identityFrom: 'commonName' } as const;
     await expect(loadCertificateFiles({ issuers: [issuer], crls: [] }, nowSeconds())).rejects.toThrow(
-      /issuers\.pem: is cut short or damaged/,
+      /issuers\.pem: is truncated or damaged/,
     );
   });
 });
@@ -296,7 +296,7 @@ describe('parsing', () => {
     expect(await getProblem(toPem('X509 CRL', complete))).toBeUndefined();
     expect(await getProblem(forged)).toMatch(/is not/);
     expect(await getProblem(complete.subarray(0, -60))).toMatch(/is not a revocation list/);
-    expect(await getProblem(toPem('X509 CRL', complete).slice(0, -60))).toMatch(/is cut short or damaged/);
+    expect(await getProblem(toPem('X509 CRL', complete).slice(0, -60))).toMatch(/is truncated or damaged/);
   });
 
   test('the event loop is not blocked while a CRL is read and parsed', async () => {

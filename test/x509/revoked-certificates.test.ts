@@ -294,7 +294,7 @@ describe('a reload with an unusable CRL', () => {
         )
       ).status;
     for (const [content, problem] of [
-      [both.slice(0, -60), 'cut short or damaged'],
+      [both.slice(0, -60), 'truncated or damaged'],
       [both.slice(0, -ownCrl.length), 'no longer contains the revocation list of ca'],
       ['', 'contains no revocation list'],
       [undefined, 'does not exist'],
@@ -334,7 +334,7 @@ routes: [{ path: /**, requires: any-token }]
       writeFileSync(join(gateway.folder, 'ca.crl'), content);
       const { code, stderr } = await runCommand(['check', '-c', config]);
       expect(code).toBe(78);
-      expect(stderr).toMatch(/ca\.crl: (?:is cut short or damaged|contains no revocation list)/);
+      expect(stderr).toMatch(/ca\.crl: (?:is truncated or damaged|contains no revocation list)/);
     }
   });
 });

@@ -179,7 +179,7 @@ export const checkRouteLimits: Check = (settings) => {
     }),
     warnings: [
       ...(hasSeveralProcesses && !limits.shared
-        ? ['limits.shared: is false, so every worker and replica lets through what a limit allows']
+        ? ['limits.shared: is false, so each worker and each replica applies the limits separately']
         : []),
       ...(countsAddresses &&
       listen.behindTls &&

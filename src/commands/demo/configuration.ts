@@ -30,7 +30,7 @@ store:
   path: data                             # grants and revocations; survives restarts
   unauthenticatedRecords: refuse         # accept: for a store of an earlier version
 keys:
-  file: data/keys.json                   # created at the first start; keep a copy in a safe place
+  file: data/keys.json                   # created on the first start; keep a copy in a safe place
 
 certificates:
   issuers: [pki/ca.pem]                  # whose client certificates are accepted; put your own CA here
@@ -78,7 +78,7 @@ routes:                                  # first match wins; requests without a 
     requires: any-token
 
 shutdown: { preStop: 0s, drain: 2s }     # behind a load balancer: preStop: 5s, drain: 30s
-log: { level: info, format: text, access: { enabled: false } }   # in production: format: json, without access
+log: { level: info, format: text, access: { enabled: false } }   # in production: remove this line
 `;
 
 const renderUser = ({ id, name, displayName, email, group, passwordHash }: DemoUser): string =>

@@ -7,17 +7,23 @@ export interface Question {
   readonly value: string;
   readonly text: string;
   readonly fallback?: string | ((answers: Answers) => string | undefined);
+  /** Added to the help of the option. */
+  readonly help?: string;
   readonly choices?: Readonly<Record<string, string>>;
   /** Asked only if this holds; an option for a question that is not asked is an error. */
   readonly applies?: (answers: Answers) => boolean;
   /** Shown with an error, where the option does not apply. */
   readonly condition?: string;
+  /** Not asked: an option only, with a default that rarely needs a change. */
+  readonly isOptionOnly?: boolean;
   /** Returns what is wrong with an answer. */
   readonly validate?: (answer: string) => string | undefined;
 }
 
 /** By option. */
 export type Answers = Readonly<Record<string, string | undefined>>;
+
+const ADMIN_PORT = 9443;
 
 export const QUESTIONS: readonly Question[] = [
   {
@@ -39,7 +45,7 @@ export const QUESTIONS: readonly Question[] = [
     value: 'here|proxy',
     text: 'Where TLS ends',
     choices: {
-      here: 'gatehouse has the certificate of the server',
+      here: 'gatehouse has the server certificate',
       proxy: 'a proxy or load balancer in front of gatehouse, on this machine',
     },
     fallback: 'here',
@@ -47,7 +53,7 @@ export const QUESTIONS: readonly Question[] = [
   {
     option: 'tls-certificate',
     value: 'FILE',
-    text: 'The certificate of the server, PEM',
+    text: 'The server certificate, PEM',
     fallback: 'pki/server.pem',
     applies: endsTlsHere,
     condition: '--tls here',
@@ -63,11 +69,23 @@ export const QUESTIONS: readonly Question[] = [
     validate: validatePath,
   },
   {
+    option: 'admin-port',
+    value: 'PORT',
+    text: 'The port of the admin listener',
+    fallback: (answers) => (getListenPort(answers) === ADMIN_PORT ? ADMIN_PORT + 1 : ADMIN_PORT).toString(),
+    help: `default: ${ADMIN_PORT}`,
+    isOptionOnly: true,
+    validate: (answer) =>
+      /^[1-9]\d{0,4}$/.test(answer) && Number(answer) <= 65_535
+        ? undefined
+        : 'must be a port from 1 to 65535',
+  },
+  {
     option: 'sign-in',
     value: 'certificate|device|openid',
-    text: 'How clients prove who they are',
+    text: 'How clients authenticate',
     choices: {
-      certificate: 'with a client certificate, no user is involved; needs --tls here',
+      certificate: 'with a client certificate, without a user; needs --tls here',
       device: 'a user confirms in a browser, with a password',
       openid: 'a user confirms in a browser, signed in at an OpenID provider',
     },
@@ -125,8 +143,8 @@ export const QUESTIONS: readonly Question[] = [
     value: 'embedded|redis',
     text: 'Where grants are stored',
     choices: {
-      embedded: 'in files of this machine: one gatehouse',
-      redis: 'in Redis: several replicas',
+      embedded: 'in files on this machine, for a single gatehouse',
+      redis: 'in Redis, for several replicas',
     },
     fallback: 'embedded',
   },
@@ -142,7 +160,7 @@ export const QUESTIONS: readonly Question[] = [
   {
     option: 'redis-password-file',
     value: 'FILE',
-    text: 'The file with the password of Redis (- for none)',
+    text: 'The file with the Redis password (- for none)',
     fallback: '-',
     applies: usesRedis,
     condition: '--store redis',
@@ -159,6 +177,12 @@ export const QUESTIONS: readonly Question[] = [
         : 'must be 1 to 64 letters, digits, or . _ -, such as my-client',
   },
 ];
+
+/** The port of the public listener. */
+export function getListenPort(answers: Answers): number {
+  if (!endsTlsHere(answers)) return 8080;
+  return Number(new URL(answers['public-url'] ?? '').port || 443);
+}
 
 function endsTlsHere(answers: Answers): boolean {
   return answers['tls'] === 'here';

@@ -1,5 +1,5 @@
 import { quoteForYaml } from '../quote.ts';
-import { type Answers, isLoopbackUrl } from './answers.ts';
+import { type Answers, getListenPort, isLoopbackUrl } from './answers.ts';
 
 export const SCOPE = 'api:read,write';
 
@@ -52,12 +52,12 @@ function renderListeners(answers: Answers): string {
           isLocal ? '0.0.0.0 to be reachable from other machines' : 'all addresses of this machine',
         ) +
         line(
-          `  port: ${port || '443'}`,
+          `  port: ${getListenPort(answers)}`,
           port === '' ? 'ports below 1024 need CAP_NET_BIND_SERVICE' : 'the port of publicUrl',
         ) +
         `  tls:\n    certificate: ${getYaml(answers, 'tls-certificate')}\n    key: ${getYaml(answers, 'tls-key')}\n`
       : line('  host: 127.0.0.1', 'only the proxy may reach this plain HTTP port') +
-        '  port: 8080\n' +
+        `  port: ${getListenPort(answers)}\n` +
         line('  behindTls: true', 'the proxy terminates TLS');
   return (
     line(
@@ -69,7 +69,7 @@ function renderListeners(answers: Answers): string {
       ? ''
       : line('trustedProxies: [127.0.0.1]', 'the X-Forwarded-* headers of these peers are trusted')) +
     line('admin:', 'probes (/livez, /readyz), metrics and `gatehouse grants`') +
-    '  host: 127.0.0.1\n  port: 9443\n'
+    `  host: 127.0.0.1\n  port: ${get(answers, 'admin-port')}\n`
   );
 }
 
@@ -84,7 +84,7 @@ function renderStore(answers: Answers): string {
       line('  path: data', 'back it up: `gatehouse backup`') +
       unauthenticatedRecords +
       'keys:\n' +
-      line('  file: data/keys.json', 'created at the first start; keep a copy in a safe place')
+      line('  file: data/keys.json', 'created on the first start; keep a copy in a safe place')
     );
   const passwordFile = get(answers, 'redis-password-file');
   return (

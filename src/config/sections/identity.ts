@@ -92,7 +92,7 @@ export function certificatesSection(path: PathSchema) {
       .refine(isPlainHttpUrl, 'must be an http or https URL without user name and fragment')
       .meta({
         description:
-          'URL of a revocation list. Over http too, since lists are signed. Redirects are not followed.',
+          'URL of a revocation list; http is safe, because lists are signed. Redirects are not followed.',
         examples: ['http://pki.example.test/staff-ca.crl'],
       }),
     refresh: durationBetween(10, 604_800, 'must be from 10s to 7d')
@@ -101,7 +101,7 @@ export function certificatesSection(path: PathSchema) {
     issuer: nonEmptyText
       .exactOptional()
       .describe(
-        'Name of the issuer whose list it is. Lists of other issuers are then refused. Certificates of this issuer get 503 while no list for its key has been fetched; without this setting, those of all issuers.',
+        "Name of the issuer of the list; lists from other issuers are then refused. Until a list for the issuer's key is fetched, its certificates get 503; without this setting, the certificates of all issuers do.",
       ),
     timeout: durationBetween(1, 600, 'must be from 1s to 10m')
       .prefault('30s')
@@ -192,7 +192,7 @@ export function directorySection(path: PathSchema) {
       .exactOptional()
       .meta({
         description:
-          'What identifies the user for ever: any text, never to be reused for another user. A braced GUID or a hex string is the id in identities; from other text a GUID is derived. If omitted, the GUID is derived from `name`: then a new name makes a new identity.',
+          'Permanent id of the user: any text, never reused for another user. A braced GUID or a hex string is used in identities unchanged; from any other text, a GUID is derived. If omitted, the GUID is derived from `name`, so a renamed user is a new identity.',
         examples: ['{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}'],
       }),
     name: shortText.describe('User name for sign-in.'),
@@ -280,7 +280,7 @@ function checkDirectory(
       if (value === undefined) return;
       const folded = field === 'commonName' || field === 'uri' ? value : value.toLowerCase();
       if (seen.has(folded))
-        report([...path, 'users', index, field], `"${value}" belongs to another user too`);
+        report([...path, 'users', index, field], `"${value}" also belongs to another user`);
       seen.add(folded);
     });
   }
@@ -320,7 +320,7 @@ export const identityRules = [
       if (names.has(name))
         report(
           ['certificates', 'issuers', index, 'name'],
-          `"${name}" is the name of another issuer too; choose another name`,
+          `"${name}" is already the name of another issuer; choose another name`,
         );
       names.add(name);
     });
@@ -330,7 +330,10 @@ export const identityRules = [
     for (const [name, directory] of Object.entries(directories)) {
       if (!directory) continue;
       if (labels.has(directory.label))
-        report(['directories', name, 'label'], `"${directory.label}" is the label of another directory too`);
+        report(
+          ['directories', name, 'label'],
+          `"${directory.label}" is already the label of another directory`,
+        );
       labels.add(directory.label);
       checkDirectory(directory, ['directories', name], report);
     }

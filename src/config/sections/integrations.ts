@@ -121,7 +121,7 @@ export const integrationSection = (path: PathSchema) =>
       .min(1)
       .default(['certificate', 'device', 'exchange'])
       .describe(
-        'Allowed grant types: a client certificate, device authorization, a token of a trusted issuer (`exchange`), the client itself with its secret or key (`client`), and the authorization code with PKCE (`code`, needs `redirectUris`).',
+        'Allowed grant types: a client certificate, device authorization, a token from a trusted issuer (`exchange`), the client itself with its secret or key (`client`), and the authorization code with PKCE (`code`, needs `redirectUris`).',
       ),
     redirectUris: z
       .array(redirectUri)
@@ -199,7 +199,7 @@ export const integrationSection = (path: PathSchema) =>
       .array(exchangeEntry())
       .default([])
       .describe(
-        'Whose tokens of trusted issuers can be exchanged for a grant (RFC 8693, RFC 7523). Entries add up; if empty, none.',
+        'Whose tokens from trusted issuers can be exchanged for a grant (RFC 8693, RFC 7523). Entries add up; if empty, none.',
       ),
     accessLifetime: lifetime
       .exactOptional()
@@ -364,7 +364,7 @@ export const integrationRules = [
         )?.[0];
       // Otherwise one source could assert the identities of another.
       if (owner !== undefined)
-        report(['tokens', 'clientLabel'], `"${tokens.clientLabel}" is the label of ${owner} already`);
+        report(['tokens', 'clientLabel'], `"${tokens.clientLabel}" is already the label of ${owner}`);
     },
   ),
   crossCheck(['integrations', 'trustedIssuers'], ({ integrations, trustedIssuers }, report) => {

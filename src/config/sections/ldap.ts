@@ -79,7 +79,7 @@ export const ldapSection = (path: PathSchema) =>
       .max(64)
       .default(4)
       .describe(
-        'Most connections per process. Password sign-ins use at most half of them, but always at least one.',
+        'Maximum number of connections per process. Password sign-ins use at most half of them, but always at least one.',
       ),
     cacheLifetime: durationBetween(0, 3_600, 'must be from 0s to 1h').prefault('30s').meta({
       description: 'How long data of a user is cached, and so how late a change in the directory can apply.',

@@ -4,22 +4,23 @@ import { count, duration, rate, routeRate, size } from '../units.ts';
 /** `limits`: sizes, counts and rates. */
 export const limitsSection = () =>
   z.strictObject({
-    body: size.prefault('10MiB').describe('Largest request body that is forwarded.'),
+    body: size.prefault('10MiB').describe('Maximum size of a forwarded request body.'),
     headers: size
       .prefault('16KiB')
       .meta({ description: 'Largest request head.', appliesAfter: 'workerRestart' }),
     url: size.prefault('8KiB').meta({
-      description: 'Longest path and query of a request; longer ones are rejected with 414.',
+      description: 'Maximum length of path and query; longer ones are rejected with 414.',
       appliesAfter: 'workerRestart',
     }),
     headerTimeout: duration
       .prefault('10s')
       .meta({ description: 'A request head must arrive within this time.', appliesAfter: 'workerRestart' }),
-    connections: count
-      .default(10_000)
-      .meta({ description: 'Most open client connections per process.', appliesAfter: 'workerRestart' }),
+    connections: count.default(10_000).meta({
+      description: 'Maximum number of open client connections per process.',
+      appliesAfter: 'workerRestart',
+    }),
     streams: z.int().min(1).max(1_000).default(100).meta({
-      description: 'Most concurrent requests on one HTTP/2 connection.',
+      description: 'Maximum number of concurrent requests on one HTTP/2 connection.',
       appliesAfter: 'workerRestart',
     }),
     routes: routeRate.exactOptional().meta({
@@ -68,7 +69,7 @@ export const limitsSection = () =>
           ),
         logout: rate
           .prefault('1000/s')
-          .describe('Logout tokens of trusted issuers (oauth2/backchannel_logout), per client address.'),
+          .describe('Logout tokens from trusted issuers (oauth2/backchannel_logout), per client address.'),
         page: rate.prefault('10/s').describe('The confirmation page, per client address.'),
         codeGuesses: rate.prefault('5/m').describe('Wrong user codes, per client address.'),
         networkCodeGuesses: rate

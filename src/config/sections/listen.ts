@@ -58,7 +58,7 @@ export function listenSection(path: PathSchema) {
       .default(true)
       .meta({
         description:
-          "Offer HTTP/2 in addition to HTTP/1.1 over TLS. `node` uses Node's HTTP/2 server instead of gatehouse's own: slower, and with fewer limits. Choose it only if the own server causes trouble, and report that: it will be removed.",
+          "Offer HTTP/2 in addition to HTTP/1.1 over TLS. `node` uses Node's HTTP/2 server instead of gatehouse's own: slower, and with fewer limits. Choose it only if the default server causes problems, and report them: this value will be removed.",
         appliesAfter: 'workerRestart',
       }),
     fastPath: z.boolean().default(true).meta({
@@ -226,8 +226,8 @@ export const resourceMetadataSection = () =>
       .describe(
         'What the document of a path lists. `host`: scopes and issuers of all routes of the host, on every path that needs a token, so that it does not reveal which routes exist. `route`: those of the routes that match the path; 404 for other paths. The same routes decide the audience of a token that is requested for the `resource` of the document.',
       ),
-    name: shortText.exactOptional().describe('Name of the API for people (`resource_name`).'),
+    name: shortText.exactOptional().describe('Human-readable name of the API (`resource_name`).'),
     documentation: httpsOrLoopback
       .exactOptional()
-      .describe('Page for developers of clients (`resource_documentation`).'),
+      .describe('Page for client developers (`resource_documentation`).'),
   });

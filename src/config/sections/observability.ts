@@ -20,10 +20,11 @@ export const logSection = (path: PathSchema) =>
         .enum(['debug', 'info', 'warn', 'error'])
         .default('info')
         .meta({ description: 'Lowest level that is logged.', appliesAfter: 'restart' }),
-      format: z
-        .enum(['json', 'text'])
-        .default('json')
-        .meta({ description: '`json` for log processors, `text` for a terminal.', appliesAfter: 'restart' }),
+      format: z.enum(['auto', 'json', 'text']).default('auto').meta({
+        description:
+          '`json` for log processors, `text` for people. `auto`: `text` if standard output is a terminal, otherwise `json`.',
+        appliesAfter: 'restart',
+      }),
       access: z
         .strictObject({
           enabled: z.boolean().default(true).describe('Log one line per request.'),
@@ -68,7 +69,7 @@ export const auditSection = (path: PathSchema) =>
         .max(1_000_000)
         .default(10_000)
         .describe(
-          'Most events that wait for the sink, per process; beyond that the oldest are dropped, refusals first.',
+          'Maximum number of events that wait for the sink, per process; beyond that, the oldest are dropped, refusals first.',
         ),
       file: path
         .exactOptional()
@@ -90,14 +91,14 @@ export const auditSection = (path: PathSchema) =>
           key: path.exactOptional().describe('Its private key, PEM.'),
         })
         .exactOptional()
-        .describe('Receiver of `sink: syslog`. The files are read at start.'),
+        .describe('Receiver of `sink: syslog`. The files are read at startup.'),
       webhook: z
         .strictObject({
           url: httpUrl.describe('Events are sent there with POST, in batches, as JSON.'),
-          secret: secret.exactOptional().describe('Key of the signature of each delivery (HMAC-SHA-256).'),
+          secret: secret.exactOptional().describe('Key that signs each delivery (HMAC-SHA-256).'),
           secretFile: path.exactOptional().describe('File that contains the key.'),
           ca: path.exactOptional().describe('CA bundle for the receiver, PEM.'),
-          batch: z.int().min(1).max(1_000).default(100).describe('Most events in one delivery.'),
+          batch: z.int().min(1).max(1_000).default(100).describe('Maximum number of events in one delivery.'),
         })
         .exactOptional()
         .describe('Receiver of `sink: webhook`.'),
@@ -124,7 +125,7 @@ export const tracingSection = (path: PathSchema) =>
         'OpenTelemetry collector that receives one span per request over OTLP/HTTP (JSON). If omitted, tracing is off.',
       examples: ['http://collector:4318/v1/traces'],
     }),
-    ratio: z.number().min(0).max(1).default(0.1).describe('Ratio of traces that are sent, from 0 to 1.'),
+    ratio: z.number().min(0).max(1).default(0.1).describe('Fraction of traces that are sent, from 0 to 1.'),
     token: nonEmptyText.exactOptional().describe('Bearer token for the collector.'),
     tokenFile: path.exactOptional().describe('File that contains the token.'),
     ca: path.exactOptional().describe('CA bundle for the collector, PEM.'),

@@ -80,7 +80,7 @@ export const pagesSection = (path: PathSchema) =>
       .exactOptional()
       .meta({
         description:
-          'Time zone of your users. Times are shown in it and in UTC, dates in it alone. Default: that of the server.',
+          'Time zone of your users. Times are shown in this zone and in UTC, dates only in this zone. Default: that of the server.',
         examples: ['Europe/Berlin', 'UTC'],
       }),
     links: z
@@ -96,7 +96,7 @@ export const pagesSection = (path: PathSchema) =>
       )
       .max(6)
       .default([])
-      .describe('Links at the bottom of each page, such as help and imprint.'),
+      .describe('Links at the bottom of each page, such as help and a legal notice.'),
     permissions: z
       .record(
         z.string().refine(isScopeItem, 'must be a resource, or resource:permission, such as reports:read'),
@@ -169,7 +169,7 @@ export const signInSection = (path: PathSchema) =>
             .max(128)
             .exactOptional()
             .describe(
-              'Claim with the groups of the user, a list of texts, such as `groups`. Those that an `access` entry names count like groups of the directory, until the provider is asked again at the next sign-in. If omitted, only the directory has groups.',
+              "Claim with the user's groups, a list of strings, such as `groups`. Groups that an `access` entry names are treated like groups of the directory, until the next sign-in at the provider. If omitted, only groups of the directory are used.",
             ),
           timeout: durationBetween(1, 60, 'must be from 1s to 60s')
             .prefault('5s')

@@ -44,7 +44,7 @@ export const storeSection = (path: PathSchema) =>
             .describe('Name in the server certificate, if it is not the host of the URL.'),
         })
         .exactOptional()
-        .describe('TLS to Redis. The files are read at start.'),
+        .describe('TLS to Redis. The files are read at startup.'),
       unauthenticatedRecords: z
         .enum(['accept', 'refuse'])
         .default('accept')

@@ -53,7 +53,7 @@ export const tokensSection = () =>
       .array(z.enum(PROFILE_CLAIMS))
       .default(['name'])
       .describe(
-        'What access tokens say about the user beside the identity: `name` (`preferred_username`), `email`, `groups`. Upstreams see it in the headers of `headers`, in assertions and in forward-auth responses; clients can read it in a JWT.',
+        'What access tokens contain about the user besides the identity: `name` (`preferred_username`), `email`, `groups`. Upstreams see it in the headers of `headers`, in assertions and in forward-auth responses; clients can read it in a JWT.',
       ),
     endStreams: z
       .enum(['all', 'upgrades-and-events', 'none'])
@@ -66,7 +66,7 @@ export const tokensSection = () =>
       .refine(isIdentityLabel, 'must be letters, digits, dots, dashes and underscores')
       .default('client')
       .describe(
-        'The part before the colon of the identities of integrations that act for themselves (`grants: [client]`).',
+        'The part before the colon in the identities of integrations that act for themselves (`grants: [client]`).',
       ),
     cacheSize: z.int().min(100).default(20_000).meta({
       description: 'How many verified access tokens each process caches.',
@@ -84,7 +84,7 @@ export const dpopSection = () =>
       .boolean()
       .default(false)
       .describe(
-        'Bind the tokens of clients that send a proof to oauth2/token to the key of the proof, and accept `Authorization: DPoP` with a proof on proxied requests and forward-auth. If false, tokens that are bound already are refused.',
+        'If a client sends a proof to oauth2/token, bind its tokens to the key of the proof. Accept `Authorization: DPoP` with a proof on proxied requests and forward-auth. If false, tokens that are bound already are refused.',
       ),
     algorithms: z
       .array(z.enum(PROOF_ALGORITHMS))
@@ -98,7 +98,7 @@ export const dpopSection = () =>
       .enum(['off', 'required'])
       .default('off')
       .describe(
-        '`required`: proofs must contain a nonce of gatehouse, so that a proof cannot be made long before it is used. Clients obtain it from the `DPoP-Nonce` header of the first refusal and repeat the request.',
+        '`required`: proofs must contain a nonce from gatehouse, so that a proof cannot be made long before it is used. Clients obtain it from the `DPoP-Nonce` header of the first refusal and repeat the request.',
       ),
   });
 
@@ -111,11 +111,11 @@ export const deviceSection = () =>
         .prefault('5m')
         .describe('How long a device code can be confirmed and exchanged.'),
       interval: lifetime.prefault('5s').describe('Minimum interval between polls of a device.'),
-      maxPending: count.default(100_000).describe('Most pending device requests in total.'),
+      maxPending: count.default(100_000).describe('Maximum number of pending device requests in total.'),
       maxPendingPerClient: count
         .default(10_000)
         .describe(
-          'Most pending device requests of one integration; one address can have a tenth of them. At this limit, and at `maxPending`, a new request replaces one from the network with the most requests.',
+          'Maximum number of pending device requests of one integration; one address can have a tenth of them. At this limit, and at `maxPending`, a new request replaces one from the network with the most requests.',
         ),
       sessionLifetime: lifetime
         .prefault('15m')

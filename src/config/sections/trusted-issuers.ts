@@ -67,7 +67,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
         email: claim
           .default('email')
           .describe(
-            'Claim with the e-mail address. Ignored unless `email_verified` is true; see `trustEmail`.',
+            'Claim with the email address. Ignored unless `email_verified` is true; see `trustEmail`.',
           ),
         groups: claim.default('groups').describe('Claim with a list of groups.'),
         clientId: z
@@ -78,7 +78,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
         scope: z
           .array(claim)
           .prefault(['scope', 'scp', 'roles'])
-          .describe('Claims with scopes or roles, as a list or as words between spaces.'),
+          .describe('Claims with scopes or roles, as a list or as words separated by spaces.'),
       })
       .prefault({})
       .describe('What its claims mean: names of claims, or JSON pointers such as `/realm_access/roles`.'),
@@ -86,15 +86,15 @@ export const trustedIssuerSection = (path: PathSchema) =>
       .boolean()
       .default(false)
       .describe(
-        'Use its e-mail addresses even if its tokens have no `email_verified`, or `claims.email` names another claim. Only for issuers whose users cannot choose their address.',
+        'Use its email addresses even if its tokens have no `email_verified`, or `claims.email` names another claim. Only for issuers whose users cannot choose their address.',
       ),
     scopes: z
       .record(z.string().min(1).max(256), scope)
       .prefault({})
-      .describe('From its scopes and roles to scopes of gatehouse. Others grant nothing.'),
+      .describe('Maps its scopes and roles to gatehouse scopes. Others grant nothing.'),
     scope: scope
       .exactOptional()
-      .describe('The scope that every token of this issuer has, for issuers without scopes.'),
+      .describe('The scope that every token from this issuer has, for issuers without scopes.'),
     logout: z
       .strictObject({
         audience: audience.describe(
@@ -126,7 +126,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
           .regex(/^[A-Za-z0-9._~+/-]{1,64}$/, 'must be 1 to 64 characters of a bearer token')
           .exactOptional()
           .describe(
-            'How its opaque tokens begin. Required if several issuers have `introspection`. If omitted, all tokens that are neither JWTs nor of gatehouse are taken for its tokens.',
+            'Prefix of its opaque tokens. Required if several issuers have `introspection`. If omitted, every token that is neither a JWT nor issued by gatehouse is treated as one of its tokens.',
           ),
         cacheLifetime: durationBetween(1, 300, 'must be from 1s to 5m')
           .prefault('30s')
@@ -149,7 +149,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
       .describe('How often its keys are fetched.'),
     cooldown: durationBetween(1, 3_600, 'must be from 1s to 1h')
       .prefault('30s')
-      .describe('The shortest time between two fetches that unknown keys cause.'),
+      .describe('The shortest time between two fetches that are caused by unknown keys.'),
     maxStaleness: durationBetween(0, 604_800, 'must be from 0s to 7d')
       .prefault('1h')
       .describe(
@@ -192,11 +192,11 @@ export const trustedIssuerRules = [
         const label = entry.label ?? name;
         const other = labels.get(label);
         // Otherwise one source could assert the identities of another.
-        if (other !== undefined) report([...path, 'label'], `"${label}" is the label of ${other} already`);
+        if (other !== undefined) report([...path, 'label'], `"${label}" is already the label of ${other}`);
         labels.set(label, `trustedIssuers.${name}`);
         const same = issuers.get(entry.issuer);
         if (same !== undefined)
-          report([...path, 'issuer'], `is the issuer of trustedIssuers.${same} already`);
+          report([...path, 'issuer'], `is already the issuer of trustedIssuers.${same}`);
         issuers.set(entry.issuer, name);
         if (entry.jwksUri !== undefined && entry.jwksFile !== undefined)
           report([...path, 'jwksFile'], 'cannot be combined with jwksUri');

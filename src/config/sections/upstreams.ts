@@ -63,18 +63,18 @@ export const upstreamSection = (path: PathSchema) =>
       connections: count
         .default(128)
         .describe(
-          'Most connections to each target. Requests whose body is still arriving use at most half of them; one client uses at most seven times as many as are free.',
+          'Maximum number of connections to each target. Requests whose body is still arriving use at most half of them; one client uses at most seven times as many as are free.',
         ),
       maxPending: z
         .int()
         .min(0)
         .default(512)
         .describe(
-          'Most requests that wait for a connection to a target; beyond that, and after `timeouts.headers` of waiting, 503.',
+          'Maximum number of requests that wait for a connection to a target; beyond that, and after `timeouts.headers` of waiting, 503.',
         ),
       websockets: count
         .default(1_000)
-        .describe('Most WebSockets to each target, in addition to `connections`.'),
+        .describe('Maximum number of WebSockets to each target, in addition to `connections`.'),
       ejection: z
         .strictObject({
           failures: count

@@ -48,13 +48,25 @@ export const confirmRevocation: ConsoleHandler = async (request) => {
   const { by, text } = selection;
   if (by !== 'grant') {
     const search: GrantSearch = { by, text, withEnded: false, after: undefined };
-    return revokePage(request, selection, await findGrants(request, search));
+    const result = await findGrants(request, search);
+    return revokePage(request, ...pinIdentity(selection, result));
   }
   const grant = await findGrant(request, text);
   return grant === undefined
     ? GRANT_NOT_FOUND
     : revokePage(request, selection, { grants: [grant], next: undefined, problem: undefined });
 };
+
+/** A person is revoked by the identity that is shown: until the form is submitted, the name may change hands. */
+function pinIdentity(selection: Selection, result: GrantSearchResult): [Selection, GrantSearchResult] {
+  const identities = [...new Set(result.grants.map(({ identity }) => identity))];
+  const [identity] = identities;
+  if ((selection.by !== 'name' && selection.by !== 'email') || identity === undefined)
+    return [selection, result];
+  if (identities.length === 1) return [{ by: 'identity', text: identity }, result];
+  const problem = { text: 'Several people match. Choose an identity:', identities };
+  return [selection, { ...result, problem }];
+}
 
 export const revoke: ConsoleFormHandler = async (request, fields) => {
   const selection = readSelection(fields.get('by'), fields.get('q'));
@@ -120,42 +132,44 @@ export async function findGrant(request: ConsoleRequest, id: string): Promise<Gr
   return status === 200 ? (body as GrantView) : undefined;
 }
 
-/** Reads pages until enough grants are found or the time is over; `next` continues. */
-async function findGrants(request: ConsoleRequest, search: GrantSearch): Promise<GrantSearchResult> {
-  const grants = new Map<string, GrantView>();
-  const deadline = performance.now() + SEARCH_MS;
-  let { after } = search;
-  do {
-    const { status, body } = await callApi(request, {
-      method: 'GET',
-      path: '/grants',
-      query: new URLSearchParams({
-        ...(search.text !== '' && { [search.by]: search.text }),
-        state: search.withEnded ? 'all' : 'live',
-        limit: String(PAGE_SIZE),
-        ...(after !== undefined && { after }),
-      }),
-    });
-    if (status !== 200) {
-      const { error_description: problem = 'The search failed.', identities = [] } = body as {
-        error_description?: string;
-        identities?: readonly string[];
-      };
-      return { grants: [], next: undefined, problem: { text: problem, identities } };
-    }
-    const page = body as { readonly grants: readonly GrantView[]; readonly next?: string };
-    for (const grant of page.grants) grants.set(grant.id, grant);
-    after = page.next;
-  } while (after !== undefined && grants.size < PAGE_SIZE && performance.now() < deadline);
-  return { grants: [...grants.values()], next: after, problem: undefined };
+/** Up to about a page of grants; `next` continues. */
+async function findGrants(
+  request: ConsoleRequest,
+  { by, text, withEnded, after }: GrantSearch,
+): Promise<GrantSearchResult> {
+  const { status, body } = await callApi(request, {
+    method: 'GET',
+    path: '/grants',
+    query: new URLSearchParams({
+      ...(text !== '' && { [by]: text }),
+      state: withEnded ? 'all' : 'live',
+      limit: String(PAGE_SIZE),
+      ...(after !== undefined && { after }),
+    }),
+    searchTime: SEARCH_MS,
+  });
+  if (status !== 200) {
+    const { error_description: problem = 'The search failed.', identities = [] } = body as {
+      error_description?: string;
+      identities?: readonly string[];
+    };
+    return { grants: [], next: undefined, problem: { text: problem, identities } };
+  }
+  const { grants, next } = body as { readonly grants: readonly GrantView[]; readonly next?: string };
+  return { grants, next, problem: undefined };
 }
 
 /** The functions of the admin API, which also record what they do in the audit log. */
 function callApi(
-  { deps, identity }: ConsoleRequest,
+  { deps, identity, peer }: ConsoleRequest,
   request: Partial<AdminRequest> & Pick<AdminRequest, 'method' | 'path'>,
 ) {
   const api = deps.getApi();
   if (api === undefined) throw new Fault('store_unavailable', 'has not been reached yet');
-  return handleAdminRequest(api, { query: new URLSearchParams(), by: identity.name, ...request });
+  return handleAdminRequest(api, {
+    query: new URLSearchParams(),
+    by: identity.name,
+    from: peer,
+    ...request,
+  });
 }

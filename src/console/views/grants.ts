@@ -6,7 +6,7 @@ import { formatNumber, renderBadge, renderFacts, renderText, renderTime, type To
 /** What grants are searched by, as in the admin API. */
 const SEARCH_FIELDS = {
   name: 'Person: user name',
-  email: 'Person: e-mail address',
+  email: 'Person: email address',
   identity: 'Person or machine: identity',
   client: 'Client: client id',
   serial: 'Certificate: serial number',
@@ -48,8 +48,8 @@ export function grantsPage(
 <form class="search" method="get" action="${urlFor('/grants')}" role="search">
 <div><label for="by">Search by</label>
 <select id="by" name="by">${Object.entries(SEARCH_FIELDS).map(([name, label]) => html`<option value="${name}"${name === by && { markup: ' selected' }}>${label}</option>`)}</select></div>
-<div><label for="q">Text</label>
-<input type="search" id="q" name="q" value="${text}" maxlength="1024" spellcheck="false" autocomplete="off"></div>
+<div><label for="q">Search for</label>
+<input type="search" id="q" name="q" value="${text}" maxlength="1024" spellcheck="false" autocomplete="off" placeholder="the whole value, not a part"></div>
 <label class="check"><input type="checkbox" name="ended" value="1"${withEnded && { markup: ' checked' }}>also ended</label>
 <button type="submit">Search</button>
 </form>
@@ -59,7 +59,7 @@ ${
   html`<div class="title"><p class="soft" role="status">${describeCount(search, grants.length, next !== undefined)}</p>
 ${mayRevoke && html`<a class="button second" href="${urlFor('/revoke', { by, q: text })}">Revoke all of this ${describeField(by)}…</a>`}</div>`
 }
-${grants.length > 0 && html`<ul class="rows card list">\n${grants.map(renderGrantRow)}</ul>`}
+${grants.length > 0 && html`<ul class="rows card list">\n${sortByTime(grants).map(renderGrantRow)}</ul>`}
 ${next !== undefined && html`<p class="more"><a class="button second" href="${urlFor('/grants', { by, q: text, ...(withEnded && { ended: '1' }), after: next })}">${grants.length === 0 ? 'Continue the search' : 'More grants'}</a></p>`}`,
   };
 }
@@ -69,7 +69,7 @@ const renderProblem = ({
   identities,
 }: NonNullable<
   GrantSearchResult['problem']
->): Markup => html`<div class="note bad" role="alert"><p>${text}</p>
+>): Markup => html`<div class="note bad" role="alert"><p>${renderText(text)}</p>
 ${identities.length > 0 && html`<ul>${identities.map((identity) => html`<li><a href="${urlFor('/grants', { by: 'identity', q: identity })}">${renderText(identity)}</a></li>`)}</ul>`}</div>`;
 
 function describeCount({ text, withEnded }: GrantSearch, count: number, hasMore: boolean): string {
@@ -88,12 +88,16 @@ const describeField = (by: SearchField): string =>
         ? 'identity'
         : 'certificate';
 
+/** Newest first, within a page: stores list by id. */
+const sortByTime = (grants: readonly GrantView[]): readonly GrantView[] =>
+  grants.toSorted((one, other) => other.last_refreshed - one.last_refreshed);
+
 function renderGrantRow(grant: GrantView): Markup {
-  const { id, name, identity, client, scope, state, by, last_refreshed, until } = grant;
+  const { id, name, identity, client, scope, state, by, last_refreshed, refreshes, until } = grant;
   return html`<li>
 <div class="line-up"><h2><a href="${urlFor('/grant', { id })}">${renderText(name ?? identity)}</a></h2>${renderBadge(state, STATE_TONES[state])}<span>${renderText(client)}</span></div>
 <p class="mono">${renderText(scope)}</p>
-<p class="meta"><span>${by}</span><span>last used ${renderTime(last_refreshed)}</span><span>until ${renderTime(until)}</span>${name !== undefined && html`<span>${renderText(identity)}</span>`}</p>
+<p class="meta"><span>${by}</span><span>${refreshes === 0 ? 'issued' : 'refreshed'} ${renderTime(last_refreshed)}</span><span>until ${renderTime(until)}</span>${name !== undefined && html`<span>${renderText(identity)}</span>`}</p>
 </li>
 `;
 }
@@ -127,7 +131,7 @@ function renderGrantFacts(grant: GrantView): Markup {
     ['Scope', html`<code>${renderText(grant.scope)}</code>`],
     ['Obtained by', grant.by],
     ['Issued', renderTime(grant.issued)],
-    ['Last used', renderTime(grant.last_refreshed)],
+    ['Last refreshed', grant.refreshes === 0 ? undefined : renderTime(grant.last_refreshed)],
     ['Refreshes', String(grant.refreshes)],
     ['Until', renderTime(grant.until)],
     ['Revoked', grant.revoked === undefined ? undefined : renderTime(grant.revoked)],
@@ -156,7 +160,7 @@ export function revokePage(
   { grants, next, problem }: GrantSearchResult,
 ): ConsolePage {
   const [grant] = grants;
-  const count = `${formatNumber(grants.length)}${next === undefined ? '' : ' or more'} live grant${grants.length === 1 && next === undefined ? '' : 's'}`;
+  const certificates = new Set(grants.flatMap((one) => one.certificate_fingerprint ?? []));
   return {
     title: 'Revoke',
     body: html`<div class="card wide">
@@ -165,8 +169,10 @@ ${problem !== undefined && renderProblem(problem)}
 ${
   by === 'grant' && grant !== undefined
     ? html`<p>Its tokens are rejected at once, on every replica. This cannot be undone.</p>${renderGrantFacts(grant)}`
-    : html`<p><b>${renderText(text)}</b>: ${count}.</p>
-<p>${describeEffect(by)} Tokens are rejected at once, on every replica. This cannot be undone.</p>`
+    : html`<p><b>${renderText(text)}</b>: ${describeAffected(grants.length, next !== undefined)}.</p>
+${isCertificateField(by) && certificates.size > 1 && html`<p class="note bad" role="alert">These are grants of ${certificates.size} different certificates.</p>`}
+<p>${describeEffect(by)} Tokens are rejected at once, on every replica. This cannot be undone.</p>
+${renderAffected(grants, next !== undefined)}`
 }
 <div class="actions">
 ${
@@ -182,10 +188,27 @@ ${renderFormToken('/revoke', formatRevocationSubject(by, text))}<input type="hid
   };
 }
 
+function describeAffected(count: number, hasMore: boolean): string {
+  if (count === 0 && hasMore) return 'no live grant found so far; all are searched when you revoke';
+  return `${formatNumber(count)}${hasMore ? ' or more' : ''} live grant${count === 1 && !hasMore ? '' : 's'}`;
+}
+
+const MAX_AFFECTED = 5;
+
+function renderAffected(grants: readonly GrantView[], hasMore: boolean): Markup {
+  if (grants.length === 0) return html``;
+  const hidden = grants.length - MAX_AFFECTED;
+  return html`<ul class="rows card list">\n${sortByTime(grants).slice(0, MAX_AFFECTED).map(renderGrantRow)}</ul>
+${hidden > 0 && html`<p class="soft">and ${hidden}${hasMore && ' or more'} others</p>`}`;
+}
+
+const isCertificateField = (by: RevokeSelection['by']): boolean =>
+  by === 'serial' || by === 'fingerprint' || by === 'subject';
+
 function describeEffect(by: RevokeSelection['by']): string {
   if (by === 'client')
     return 'Every grant and token issued to this client until now ends; new ones are valid.';
-  if (by === 'serial' || by === 'fingerprint' || by === 'subject')
+  if (isCertificateField(by))
     return 'Every grant issued for this certificate ends. Revoke the certificate as well, or its holder can obtain a new grant.';
   return 'Every grant and token issued to this identity until now ends, at all clients; new ones are valid.';
 }

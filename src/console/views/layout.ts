@@ -1,6 +1,7 @@
 import { html, type Markup, sanitizeText } from '../../pages/views/html.ts';
 import { DEFAULT_LOGO } from '../../pages/views/layout.ts';
 import { type ConsolePage, type ConsolePath, type ConsoleRequest, urlFor } from '../context.ts';
+import { renderText } from './format.ts';
 
 const NAVIGATION: readonly (readonly [path: ConsolePath, text: string, below: readonly ConsolePath[]])[] = [
   ['', 'Overview', []],
@@ -66,7 +67,7 @@ export const noticePage = (title: string, text: string): ConsolePage => ({
   title,
   body: html`<div class="card narrow">
 <h1>${title}</h1>
-<p>${text}</p>
+<p>${renderText(text)}</p>
 <p><a href="${urlFor('')}">Open the console</a></p>
 </div>`,
 });

@@ -1,10 +1,9 @@
 import type { CheckResult } from '../../admin/listener.ts';
-import { METRICS } from '../../observability/metric-table.ts';
 import { html, type Markup } from '../../pages/views/html.ts';
 import type { ReplicaStatus } from '../../ports/store.ts';
 import { type ConsoleRequest, urlFor } from '../context.ts';
 import { HISTORY_SECONDS, type Interval, quantileOf, sumCounts } from '../history.ts';
-import { computeQuantile, readBuckets, readSamples, readTotal, sumBy } from '../snapshot-reader.ts';
+import { readSamples, readTotal, sumBy } from '../snapshot-reader.ts';
 import { renderChart, type Series } from './chart.ts';
 import {
   formatDuration,
@@ -65,7 +64,7 @@ ${renderReplicas(figures)}`;
 
 type Parts = readonly (Interval | undefined)[];
 
-const EMPTY = 'No figures yet: the first appear within ten seconds.';
+const EMPTY = 'No data yet: the first values appear within ten seconds.';
 
 /** Events per second or minute. */
 const toSeries = (
@@ -155,8 +154,6 @@ function renderGrants(parts: Parts, start: string): Markup {
   });
 }
 
-const LATENCY = 'gatehouse_http_request_duration_seconds';
-
 function renderTiles({ history, now, checks, replicas }: Figures): Markup {
   const { latest } = history;
   const minute = history.total(now, MINUTE);
@@ -164,9 +161,7 @@ function renderTiles({ history, now, checks, replicas }: Figures): Markup {
   const requests = minute === undefined ? undefined : sumCounts(minute.decisions);
   const refused = minute === undefined ? 0 : sumOf(minute, 'refused', 'failed');
   const p95 = minute && quantileOf(minute, 0.95);
-  const p99 =
-    (minute && quantileOf(minute, 0.99)) ??
-    computeQuantile(readBuckets(latest, LATENCY), METRICS[LATENCY].buckets, 0.99);
+  const p99 = minute && quantileOf(minute, 0.99);
   const startedAt = readTotal(latest, 'process_start_time_seconds');
   const lag = readTotal(latest, 'gatehouse_revocation_lag_seconds');
   return html`<dl class="tiles">
@@ -179,7 +174,7 @@ ${renderTile(
 )}
 ${renderTile('Requests', requests === undefined || minute === undefined ? '–' : formatNumber(requests / minute.seconds), 'per second, last minute')}
 ${renderTile('Refused', requests === undefined || requests === 0 ? '–' : `${formatNumber((100 * refused) / requests)} %`, 'of requests, last minute')}
-${renderTile('Latency', p95 === undefined ? '–' : formatSeconds(p95), p99 === undefined ? '95% of requests' : `95% of requests; 99%: ${formatSeconds(p99)}`)}
+${renderTile('Latency', p95 === undefined ? '–' : formatSeconds(p95), p99 === undefined ? '95% of requests, last minute' : `95% of requests, last minute; 99%: ${formatSeconds(p99)}`)}
 ${renderTile('In progress', formatNumber(readTotal(latest, 'gatehouse_http_requests_in_flight') ?? 0), `requests, ${formatNumber(readTotal(latest, 'gatehouse_connections') ?? 0)} connections`)}
 ${renderTile('Workers', formatNumber(readTotal(latest, 'gatehouse_workers') ?? 0), `event loop delay ${formatSeconds(readTotal(latest, 'gatehouse_event_loop_lag_seconds') ?? 0)}`)}
 ${replicas !== undefined && renderTile('Revocation lag', lag === undefined ? '–' : formatSeconds(lag), 'since all were known')}
@@ -187,7 +182,7 @@ ${replicas !== undefined && renderTile('Revocation lag', lag === undefined ? '�
 }
 
 const renderTile = (name: string, value: Markup | string, note: string): Markup =>
-  html`<div><dt>${name}</dt><dd>${value}<small>${note}</small></dd></div>`;
+  html`<div><dt>${name}</dt><dd>${value}<small>${renderText(note)}</small></dd></div>`;
 
 const renderTable = (
   id: string,

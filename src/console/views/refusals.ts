@@ -34,7 +34,7 @@ ${refusals.length > 0 && html`<ul class="rows card list">\n${refusals.map(render
 const describeCount = (text: string, count: number, hasMore: boolean): string => {
   if (count === 0)
     return text === ''
-      ? 'No request was refused since the start.'
+      ? 'No request has been refused since startup.'
       : 'None of the recent refusals matches. Each process remembers its last 500; the log has all of them.';
   return hasMore ? `The newest ${count}` : `${count}, newest first`;
 };
@@ -68,7 +68,7 @@ export function refusalPage(refusal: RecentRefusal, context: RefusalContext): Co
     title: 'Refusal',
     body: html`<div class="card wide">
 <h1>${renderTarget(refusal)}</h1>
-${text !== undefined && html`<p class="note">${text}${context.verdict !== undefined && html` Now: ${renderText(context.verdict)}.`}</p>`}
+${text !== undefined && html`<p class="note">${text}${context.verdict !== undefined && html` With the current configuration, ${renderText(context.verdict)}.`}</p>`}
 ${renderFacts([
   ['Reason', code(reason ?? decision)],
   ['Decision', decision === 'would_refuse' ? 'forwarded: the rule is report-only' : decision],

@@ -13,6 +13,10 @@ export const SCRIPT = `'use strict';
     }
   };
   showLocalTimes(document);
+  // A page from the back/forward cache may belong to a session that has ended.
+  addEventListener('pageshow', (event) => {
+    if (event.persisted) location.reload();
+  });
 
   const figures = document.getElementById('figures');
   const pause = document.getElementById('pause');

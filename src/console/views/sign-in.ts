@@ -30,7 +30,7 @@ ${hidden('/certificate')}<p>Your browser presented the ${sanitizeText(certificat
 }
 <form method="post" action="${urlFor('/sign-in')}">
 ${hidden('/sign-in')}<label for="token">Admin token</label>
-<input type="password" id="token" name="token" autocomplete="off" spellcheck="false" required maxlength="4096" aria-describedby="${problem !== undefined && 'problem '}hint"${problem !== undefined && { markup: ' aria-invalid="true"' }}>
+<input type="password" id="token" name="token" autocomplete="off" autofocus spellcheck="false" required maxlength="4096" aria-describedby="${problem !== undefined && 'problem '}hint"${problem !== undefined && { markup: ' aria-invalid="true"' }}>
 <p class="hint" id="hint">The content of <code>admin.tokenFile</code>, or of <code>admin.readOnlyTokenFile</code> to view only.</p>
 <button type="submit"${certificate !== undefined && { markup: ' class="second"' }}>Sign in</button>
 </form>

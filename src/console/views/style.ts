@@ -11,6 +11,7 @@ const SERIES_COLOURS = `:root{--s1:#1d5bb8;--s2:#b3261e;--s3:#1b7340;--s4:#8a4fb
 
 const RULES = `
 *{box-sizing:border-box}
+[hidden]{display:none!important}
 html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
 body{margin:0;min-height:100vh;background:var(--page);color:var(--text);font:.95rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif;overflow-wrap:anywhere}
 header{background:var(--card);border-bottom:1px solid var(--line)}
@@ -43,7 +44,7 @@ input[type=text],input[type=search],input[type=password],select{display:block;wi
 input[type=checkbox]{width:1.15rem;height:1.15rem;margin:0 .5rem 0 0;vertical-align:-.2rem;accent-color:var(--main)}
 input[aria-invalid]{border-color:var(--bad-line);border-width:2px}
 .check{display:flex;align-items:center;min-height:2.75rem;font-weight:400;margin:0}
-button,.button{display:inline-block;min-height:2.75rem;padding:.5rem 1.1rem;font:inherit;font-weight:600;text-align:center;text-decoration:none;color:var(--on-main);background:var(--main);border:1px solid var(--main);border-radius:.5rem;cursor:pointer}
+button,.button{display:inline-flex;align-items:center;justify-content:center;min-height:2.75rem;padding:.5rem 1.1rem;font:inherit;font-weight:600;text-align:center;text-decoration:none;color:var(--on-main);background:var(--main);border:1px solid var(--main);border-radius:.5rem;cursor:pointer}
 button:hover,.button:hover{background:var(--main-hover);border-color:var(--main-hover)}
 .second{color:var(--text);background:transparent;border-color:var(--field)}
 .second:hover{background:var(--tint);border-color:var(--field)}
@@ -51,12 +52,13 @@ button:hover,.button:hover{background:var(--main-hover);border-color:var(--main-
 .danger:hover{background:var(--danger-hover);border-color:var(--danger-hover)}
 button.quiet{padding:.25rem 0;color:var(--main);background:none;border:0;font-weight:400;text-decoration:underline;text-underline-offset:.2em}
 button.quiet:hover{background:none;text-decoration-thickness:2px}
-.narrow button{display:block;width:100%;margin:1.25rem 0 0}
+.narrow button{width:100%;margin:1.25rem 0 0}
 .or{display:flex;align-items:center;gap:.75rem;margin:1.25rem 0;color:var(--soft);font-size:.9rem}
 .or::before,.or::after{content:"";flex:1;border-top:1px solid var(--line)}
 :focus-visible{outline:3px solid var(--focus);outline-offset:2px}
 .note{margin:0 0 1rem;padding:.7rem .9rem;border-left:4px solid var(--warn-line);border-radius:.35rem;background:var(--warn)}
 .note.bad{border-color:var(--bad-line);background:var(--bad)}
+.note>:last-child{margin-bottom:0}
 .note.good{border-color:var(--good);background:var(--tint)}
 .title{display:flex;flex-wrap:wrap;align-items:baseline;justify-content:space-between;gap:0 1.5rem;margin:0 0 .75rem}
 .title h1{margin:0}
@@ -106,6 +108,8 @@ td.number,th.number{text-align:end}
 .list{padding:0}
 .meta{display:flex;flex-wrap:wrap;gap:0 1rem;color:var(--soft);font-size:.9rem}
 .line-up{display:flex;flex-wrap:wrap;align-items:baseline;gap:.1rem .75rem}
+.line-up h2{margin:0}
+section>.line-up{margin:0 0 .5rem}
 dl{margin:.5rem 0 0}
 dl div{display:flex;flex-wrap:wrap;gap:0 1rem;padding:.45rem 0;border-bottom:1px solid var(--line)}
 dl div:last-child{border-bottom:0}
@@ -119,7 +123,7 @@ summary{cursor:pointer;font-weight:600;min-height:2rem}
 .more{margin:1rem 0 0}
 @media (prefers-reduced-motion:no-preference){button,.button{transition:background-color .12s,border-color .12s}}
 @media (forced-colors:active){.line,.legend i{forced-color-adjust:none}}
-@media (max-width:40rem){.settings dt,dt{min-width:7rem}th,td{padding:.5rem .75rem}.account{margin-inline-start:0;width:100%;justify-content:space-between}nav{flex-wrap:nowrap;overflow-x:auto}nav a{white-space:nowrap}}
+@media (max-width:40rem){.settings dt,dt{min-width:7rem}th,td{padding:.5rem .75rem}.account{margin-inline-start:0;width:100%;justify-content:space-between}nav a{padding:.5rem}.search>.small{flex-basis:100%}}
 @media (min-width:64rem){nav{order:0;width:auto}}
 @media print{header,.search,.actions,.controls{display:none}}
 `;

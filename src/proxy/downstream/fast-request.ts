@@ -10,6 +10,7 @@ import type { Quota } from '../policy/quotas.ts';
 import {
   createRefusalResponse,
   type EarlyResponse,
+  getLogDecision,
   getLogReason,
   type ProxyRefusal,
 } from '../policy/refusals.ts';
@@ -288,7 +289,7 @@ export class FastRequest implements CompletedRequest, CertificateContext {
     logReason = getLogReason(refusal),
   ): EarlyResponse {
     const { realm, resourceMetadata, policy, renderRootPage } = this.#config;
-    this.notes.decision = 'refused';
+    this.notes.decision = getLogDecision(refusal);
     this.notes.reason = logReason;
     return createRefusalResponse(refusal, {
       realm,

@@ -40,7 +40,7 @@ export const VERDICT_TEXTS = {
 } as const satisfies Record<Verdict, string>;
 
 const formatAccepted = ({ issuer, url, audiences, routeAudiences }: AcceptedTokens): string =>
-  `  accepts tokens of ${issuer === OWN_ISSUER ? 'gatehouse' : `${issuer} (${url})`} for ${[
+  `  accepts tokens issued by ${issuer === OWN_ISSUER ? 'gatehouse' : `${issuer} (${url})`} for ${[
     audiences,
     routeAudiences ?? [],
   ]

@@ -135,7 +135,7 @@ function explainRequest(
   if (lenient.kind === 'target' && context.pagesHost !== undefined && !isPagePath) {
     const requestedHost = normalizeHost(lenient.target.authority ?? host);
     if (requestedHost === context.pagesHost)
-      return withoutRule('misdirected', `${requestedHost} serves the confirmation pages alone`);
+      return withoutRule('misdirected', `${requestedHost} serves only the confirmation pages`);
   }
   if (lenient.kind === 'target' && context.isServicePath(lenient.target.path))
     return withoutRule('handled_by_gatehouse', 'handled by the token service, never forwarded');
@@ -237,7 +237,7 @@ function explainNoRule(trace: readonly TraceEntry[]): string {
   const stricter = trace.find(({ mismatch }) => mismatch === 'equivalent_path')?.rule;
   const weaker = trace.find(({ mismatch }) => mismatch === 'ambiguous_path')?.rule;
   if (stricter === undefined || weaker === undefined) return 'no rule matches, so it is denied';
-  return `the path differs from ${stricter.name} only in letter case or by a trailing slash, and ${weaker.name} asks for less; if the API tells such paths apart, set upstreams.${weaker.upstream}.paths`;
+  return `the path differs from ${stricter.name} only in letter case or by a trailing slash, and ${weaker.name} asks for less; if the API distinguishes such paths, set upstreams.${weaker.upstream}.paths`;
 }
 
 function getRuleFlags({ websocket, cors, reportOnly, requirement, limits }: AccessRule, method: string) {

@@ -19,6 +19,7 @@ import type { Quotas } from './quotas.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
   getErrorResponse,
+  getLogDecision,
   getLogReason,
   type ProxyRefusal,
   sendEarlyResponse,
@@ -196,7 +197,7 @@ export class ForwardAuth {
     close = false,
     resourceMetadata?: string,
   ): void {
-    context.note({ decision: 'refused', reason });
+    context.note({ decision: getLogDecision(refusal), reason });
     const override = { status: getForwardAuthStatus(refusal), close };
     const { realm } = this.#deps;
     const proofAlgorithms = this.#deps.policy.proofs?.verifier.algorithms;

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { TokenFault } from '../../domain/refusal.ts';
+import { formatOAuthScope, formatScope, type Scope } from '../../domain/scope.ts';
 import { markEndedBySender } from '../../listener/client-error.ts';
 import type { RootPage } from './root-page.ts';
 
@@ -21,8 +22,8 @@ export type ProxyRefusal =
   | { readonly reason: 'proof_invalid'; readonly detail: string }
   | { readonly reason: 'proof_nonce_required'; readonly nonce: string }
   | { readonly reason: 'no_rule' }
-  | { readonly reason: 'client_not_allowed'; readonly scope?: string }
-  | { readonly reason: 'insufficient_scope'; readonly scope: string }
+  | { readonly reason: 'client_not_allowed'; readonly scope?: Scope }
+  | { readonly reason: 'insufficient_scope'; readonly scope: Scope }
   | { readonly reason: 'service_worker_script' }
   | { readonly reason: 'upgrade_not_allowed' }
   | { readonly reason: 'websocket_version' }
@@ -135,7 +136,8 @@ const ERROR_RESPONSES: ErrorResponses = {
   },
   no_rule: { status: 404, error: 'not_found', description: 'No route matches this request.' },
   client_not_allowed: insufficientScope('The integration of this access token is not allowed here.'),
-  insufficient_scope: insufficientScope('The access token lacks the required scope.'),
+  insufficient_scope: ({ scope }) =>
+    insufficientScope(`The access token lacks the required scope: ${formatOAuthScope(scope)}.`),
   service_worker_script: {
     status: 403,
     error: 'service_worker_not_allowed',
@@ -188,7 +190,7 @@ const ERROR_RESPONSES: ErrorResponses = {
   original_request_ambiguous: ({ detail }) => ({
     status: 403,
     error: 'invalid_request',
-    description: `It is not clear which request this is about: ${detail}.`,
+    description: `The original request is ambiguous: ${detail}.`,
   }),
   rate_limited: ({ limit }) => ({
     status: 429,
@@ -215,10 +217,15 @@ export function getErrorResponse<R extends ProxyRefusal['reason']>(
   return typeof entry === 'function' ? entry(refusal) : entry;
 }
 
+/** For the log and the metrics. What gatehouse or the upstream fails to do is no refusal; 501 refuses what the client sent. */
+export const getLogDecision = (refusal: ProxyRefusal): 'refused' | 'failed' =>
+  getErrorResponse(refusal).status > 501 ? 'failed' : 'refused';
+
 /** For the log. */
 export function getLogReason(refusal: ProxyRefusal): string {
   if (refusal.reason === 'token_invalid')
     return `token_${refusal.fault}${refusal.detail === undefined ? '' : `: ${refusal.detail}`}`;
+  if (refusal.reason === 'insufficient_scope') return `insufficient_scope: ${formatScope(refusal.scope)}`;
   if (refusal.reason === 'rate_limited') return `rate_limited: ${refusal.limit}`;
   if (refusal.reason === 'proof_invalid') return `proof_invalid: ${refusal.detail}`;
   return refusal.reason === 'malformed' ? `malformed: ${refusal.detail}` : refusal.reason;
@@ -264,12 +271,12 @@ const isProofRefusal = (refusal: ProxyRefusal): boolean =>
     ? refusal.scheme === 'dpop' || refusal.fault === 'proof_missing'
     : refusal.reason === 'proof_invalid' || refusal.reason === 'proof_nonce_required';
 
-/** RFC 6750 §3: with spaces between items. The token API takes semicolons only, so it is repeated in that form. */
+/** RFC 6750 §3: a list with spaces. The token API takes no spaces, so it is repeated in that syntax. */
 function formatScopeParameters(refusal: ProxyRefusal): string {
   if (!('scope' in refusal) || refusal.scope === undefined) return '';
-  const { scope } = refusal;
-  const own = scope.includes(';') ? `, gatehouse_scope=${quoteString(scope)}` : '';
-  return `, scope=${quoteString(scope.replaceAll(';', ' '))}${own}`;
+  const list = formatOAuthScope(refusal.scope);
+  const own = list.includes(' ') ? `, gatehouse_scope=${quoteString(formatScope(refusal.scope))}` : '';
+  return `, scope=${quoteString(list)}${own}`;
 }
 
 export const SUPPORTED_METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS';

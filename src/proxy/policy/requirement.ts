@@ -1,5 +1,5 @@
 import type { AccessRule } from '../../domain/access-rule.ts';
-import { covers, formatScope, type Scope } from '../../domain/scope.ts';
+import { covers, type Scope } from '../../domain/scope.ts';
 import type { ProxyRefusal } from './refusals.ts';
 
 export type UnmetRequirement = Extract<ProxyRefusal, { reason: 'client_not_allowed' | 'insufficient_scope' }>;
@@ -14,9 +14,9 @@ export function findUnmetRequirement(
   if (rule.clients !== undefined && !rule.clients.has(clientId))
     return {
       reason: 'client_not_allowed',
-      ...(requiredScope !== undefined && { scope: formatScope(requiredScope) }),
+      ...(requiredScope !== undefined && { scope: requiredScope }),
     };
   if (requiredScope !== undefined && !covers(scope, requiredScope))
-    return { reason: 'insufficient_scope', scope: formatScope(requiredScope) };
+    return { reason: 'insufficient_scope', scope: requiredScope };
   return undefined;
 }

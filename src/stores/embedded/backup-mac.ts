@@ -65,7 +65,7 @@ const REJECTION_REASONS: Readonly<Record<Exclude<MacState, 'valid'>, (keyId: str
   absent: () =>
     'it has no MAC at its end, so it is truncated, altered or not a backup. Use another backup. Only if gatehouse made it before backups had a MAC, and you know where it comes from: run gatehouse restore --unauthenticated',
   unknown_key: (keyId) =>
-    `it was made with the key ${keyId}, which keys.file does not have. Restore the key file of that time`,
+    `it was made with the key ${keyId}, which keys.file does not have. Restore the key file from that time`,
   invalid: () => 'it was altered since it was made: its MAC is wrong. Use another backup',
 };
 

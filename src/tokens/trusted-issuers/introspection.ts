@@ -132,7 +132,7 @@ export class TokenIntrospection {
     if (this.#inFlight.size >= maxRequests)
       throw new Fault(
         'overloaded',
-        `too many tokens of ${this.#options.name} are being introspected at once`,
+        `too many tokens from ${this.#options.name} are being introspected at once`,
       );
     const key = flattenString(token);
     const introspect = (): Promise<Reading> => this.#introspect(key, digest, now, mapClaims);
@@ -149,7 +149,7 @@ export class TokenIntrospection {
     const key = getRateLimitKey(address);
     const retryAfter = (await guesses?.take(key)) ?? 0;
     if (retryAfter > 0)
-      throw new Fault('overloaded', `too many unknown tokens of ${name} from one address`, { retryAfter });
+      throw new Fault('overloaded', `too many unknown tokens from ${name} from one address`, { retryAfter });
     const reading = await introspect();
     if (reading.rejection === undefined) await guesses?.refund(key);
     return reading;
@@ -187,7 +187,7 @@ export class TokenIntrospection {
   /** Without the cause: it could contain the request. */
   #createFault(): Fault {
     const { name } = this.#options;
-    return new Fault('introspection_unavailable', `tokens of the issuer ${name} cannot be introspected`);
+    return new Fault('introspection_unavailable', `tokens from the issuer ${name} cannot be introspected`);
   }
 }
 

@@ -133,12 +133,13 @@ describe('access', () => {
   });
 
   test('a challenge contains the scope, and quoted strings are escaped', () => {
-    expect(formatChallenge({ reason: 'insufficient_scope', scope: 'files:read' }, 'a "b" \\c')).toBe(
-      'Bearer realm="a \\"b\\" \\\\c", error="insufficient_scope", error_description="The access token lacks the required scope.", scope="files:read"',
+    expect(formatChallenge({ reason: 'insufficient_scope', scope: scope('files:read') }, 'a "b" \\c')).toBe(
+      'Bearer realm="a \\"b\\" \\\\c", error="insufficient_scope", error_description="The access token lacks the required scope: files:read.", scope="files:read"',
     );
-    // RFC 6750 §3: items are separated by spaces; our own form follows where it differs.
-    expect(formatChallenge({ reason: 'insufficient_scope', scope: 'files:read,write;reports' }, 'x')).toMatch(
-      /, scope="files:read,write reports", gatehouse_scope="files:read,write;reports"$/,
+    // RFC 6750 §3: a list with spaces; the syntax of the token API follows where it differs.
+    const several = scope('files:read,write;reports');
+    expect(formatChallenge({ reason: 'insufficient_scope', scope: several }, 'x')).toMatch(
+      /, scope="files:read files:write reports", gatehouse_scope="files:read,write;reports"$/,
     );
     expect(formatChallenge({ reason: 'token_missing' }, 'x', 'https://a.test/"\\')).toBe(
       String.raw`Bearer realm="x", resource_metadata="https://a.test/\"\\"`,
@@ -181,6 +182,25 @@ describe('over HTTP', () => {
       await upstream.close();
     }
   });
+
+  test.each(['fast', 'full'] as const)(
+    '%s path: the log tells what was refused from what failed',
+    async (proxyPath) => {
+      const proxy = await startProxyHarness({ upstream: 'http://127.0.0.1:1', proxyPath });
+      const get = (path: string) =>
+        rawRequest(proxy.port, `GET ${path} HTTP/1.1\r\nHost: a.test\r\nAuthorization: Bearer A\r\n\r\n`);
+      try {
+        expect((await get('/files/1')).status).toBe(502);
+        expect((await get('/admin/1')).status).toBe(403);
+        expect(proxy.notes).toMatchObject([
+          { decision: 'failed', reason: 'upstream_failed' },
+          { decision: 'refused', reason: 'insufficient_scope: admin:manage' },
+        ]);
+      } finally {
+        await proxy.close();
+      }
+    },
+  );
 
   test('when the revocation state of a token is unknown, the response is 503 and nothing is forwarded', async () => {
     const upstream = await startRecordingUpstream();

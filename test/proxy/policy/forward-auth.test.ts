@@ -142,7 +142,7 @@ describe.each(Object.entries(GATEWAYS))('a check request of %s', (_, send) => {
     const scope = await send('GET', '/reports/a', bearer());
     expect(scope.status).toBe(403);
     expect(scope.headers['www-authenticate']).toContain(
-      'error="insufficient_scope", error_description="The access token lacks the required scope.", scope="reports:write"',
+      'error="insufficient_scope", error_description="The access token lacks the required scope: reports:write.", scope="reports:write"',
     );
     const client = await send('GET', '/other/a', bearer());
     expect(client.status).toBe(403);

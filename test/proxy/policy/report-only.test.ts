@@ -72,7 +72,7 @@ describe('a report-only rule allows requests it would reject, and reports them',
     ['an expired token', '/try/1', withToken('old'), 'token_expired', NO_IDENTITY],
     ['a revoked token', '/try/1', withToken('revoked'), 'token_revoked', NO_IDENTITY],
     ['a token of a removed integration', '/try/1', withToken('removed'), 'token_client_removed', NO_IDENTITY],
-    ['too little scope', '/try/1', withToken('narrow'), 'insufficient_scope', ALICE],
+    ['too little scope', '/try/1', withToken('narrow'), 'insufficient_scope: files:read', ALICE],
     ['another client', '/clients/1', withToken('A'), 'client_not_allowed', ALICE],
   ])('%s', async (_what, path, headers, reason, identity) => {
     expect((await send(path, headers)).status).toBe(200);

@@ -227,7 +227,7 @@ describe.each([
     const refused = await gateway.api('/files/a', token, { method: 'POST' });
     expect(refused.status).toBe(403);
     expect(refused.headers['www-authenticate']).toContain(
-      'error="insufficient_scope", error_description="The access token lacks the required scope.", scope="files:write reports:write", gatehouse_scope="files:write;reports:write", resource_metadata=',
+      'error="insufficient_scope", error_description="The access token lacks the required scope: files:write reports:write.", scope="files:write reports:write", gatehouse_scope="files:write;reports:write", resource_metadata=',
     );
   });
 });

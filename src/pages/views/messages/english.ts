@@ -84,7 +84,7 @@ export const englishMessages = {
     notices: {
       invalid: {
         title: 'Invalid request',
-        lead: 'The app sent a request that can’t be processed. Nothing was approved. If it happens again, contact the developer of the app.',
+        lead: 'The app sent a request that can’t be processed. Nothing was approved. If it happens again, contact the app’s developer.',
       },
       expired: {
         title: 'Request expired',
@@ -125,7 +125,7 @@ export const englishMessages = {
     by: {
       device: 'Approved in the browser',
       certificate: 'Granted with your certificate',
-      exchange: 'Granted with a token of your identity provider',
+      exchange: 'Granted with a token from your identity provider',
       client: 'Granted to the app itself',
       code: 'Approved in the browser',
     },

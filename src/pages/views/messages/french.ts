@@ -73,7 +73,7 @@ export const frenchMessages: Messages = {
   },
 
   authorization: {
-    redirecting: { title: 'Redirection…', lead: 'Vous allez être redirigé vers la page de connexion.' },
+    redirecting: { title: 'Redirection en cours…', lead: 'La page de connexion va s’ouvrir.' },
     returnsTo: 'Retour vers',
     address: 'Adresse de l’application',
     formatClaimedName: (name) =>
@@ -168,8 +168,8 @@ export const frenchMessages: Messages = {
     lead: `Cette demande a déjà été refusée. ${NEW_CODE}`,
   },
   closed: {
-    title: 'Demande close',
-    lead: `Cette demande a été close après un trop grand nombre d’échecs de connexion. ${NEW_CODE}`,
+    title: 'Demande clôturée',
+    lead: `Cette demande a été clôturée après un trop grand nombre d’échecs de connexion. ${NEW_CODE}`,
   },
   codeInvalid: { title: 'Code incorrect', lead: `Ce code est incorrect ou a expiré. ${NEW_CODE}` },
   codeExpired: {

@@ -79,7 +79,7 @@ export const spanishMessages: Messages = {
     loopback: 'una aplicación en este equipo',
     formatApp: (scheme) => `la aplicación ${scheme} en este dispositivo`,
     warning:
-      'Apruebe solo si acaba de abrir esta página usted mismo desde la aplicación. Si alguien le envió un enlace, rechácela.',
+      'Apruebe la solicitud solo si acaba de abrir usted esta página desde la aplicación. Si alguien le ha enviado un enlace, deniéguela.',
     notices: {
       invalid: {
         title: 'Solicitud no válida',
@@ -91,7 +91,7 @@ export const spanishMessages: Messages = {
       },
       decided: {
         title: 'Solicitud ya respondida',
-        lead: 'Esta solicitud ya se aprobó o se rechazó. Vuelva a la aplicación. Si sigue esperando, empiece de nuevo desde ella.',
+        lead: 'Esta solicitud ya se ha aprobado o denegado. Vuelva a la aplicación. Si sigue esperando, empiece de nuevo desde ella.',
       },
     },
   },
