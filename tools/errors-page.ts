@@ -129,6 +129,9 @@ const DEVICE_CODE_REASONS = [
   ...IDENTITY_REASONS,
   'scope_exceeds_integration',
   'scope_exceeds_access',
+  // With `bindToCertificate`.
+  'certificate_missing',
+  'certificate_unusable',
 ] as const;
 const SCOPE_REASONS = ['scope_missing', 'scope_malformed', 'scope_exceeds_integration'] as const;
 
@@ -303,6 +306,7 @@ export const OAUTH_ENDPOINTS = [
     table: OAUTH.PUSHED_AUTHORIZATION_ERRORS,
     reasons: [
       ...OAUTH_REQUEST_REASONS,
+      ...PROOF_REASONS,
       'grant_type_not_allowed',
       'client_document_invalid',
       'redirect_uri_invalid',
@@ -459,6 +463,7 @@ const FAULTS: { readonly [F in FaultCode]: string } = {
   keys_unavailable:
     'A key that is needed is not in `keys.file`, or the keys of a trusted issuer cannot be fetched.',
   introspection_unavailable: 'The introspection endpoint of a trusted issuer is unreachable or fails.',
+  client_document_unavailable: 'The metadata document of a client that is not registered cannot be read now.',
   upstream_unavailable: 'An upstream cannot be reached.',
   upstream_timeout: 'An upstream did not respond in time.',
   audit_unavailable: 'The audit sink accepts no events, and `audit.failClosed` is set.',
@@ -476,6 +481,8 @@ const PAGES: Readonly<Record<string, string>> = {
   sign_in_failed: 'The user name or the password is wrong, or the user is disabled.',
   openid_cancelled: 'Sign-in was cancelled at the OpenID provider.',
   openid_refused: 'The response of the OpenID provider was not accepted.',
+  openid_not_reauthenticated:
+    'The app asked for a new authentication (`prompt=login`, `max_age`), and the OpenID provider did not confirm one.',
   internal_error: 'An error of gatehouse; the log has `page_failed` with the same `request_id`.',
 };
 

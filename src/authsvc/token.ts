@@ -55,7 +55,11 @@ async function issueTokens(
       return refuseMalformed('Send either refresh_token or device_code, not both.');
     if (grantType !== DEVICE_GRANT)
       return refuseMalformed(`grant_type must be ${DEVICE_GRANT} with a device_code.`);
-    return exchangeDeviceCode(service.grantDeps, { clientId, deviceCode });
+    return exchangeDeviceCode(service.grantDeps, {
+      clientId,
+      deviceCode,
+      getCertificate: () => service.getPresentedCertificate(context),
+    });
   }
   if (refreshToken === undefined)
     return refuseMalformed('Send a refresh_token, or a device_code with its grant_type.');

@@ -28,6 +28,10 @@ export const AuthorizationRequest = z.strictObject({
   claimedName: z.string().exactOptional(),
   /** A sign-in before this time does not suffice. */
   signedInSince: z.number().exactOptional(),
+  /** The user must have authenticated since this time, also at an OpenID provider. */
+  authenticatedSince: z.number().exactOptional(),
+  /** For an OpenID provider: as requested, without `consent`. */
+  prompt: z.string().exactOptional(),
   askedAt: z.number(),
   expires: z.number(),
 });
@@ -160,8 +164,8 @@ export function readAuthorizationRequest(
   const audience = readTarget(parameters, integration, targetContext);
   if (!audience.ok) return audience;
   const now = deps.now();
-  const signedInSince = readSignedInSince(parameters, getIssueTime(deps, now));
-  if (!signedInSince.ok) return signedInSince;
+  const signIn = readSignInRequirements(parameters, getIssueTime(deps, now));
+  if (!signIn.ok) return signIn;
 
   const request: AuthorizationRequest = {
     id: randomGrantId(),
@@ -175,7 +179,7 @@ export function readAuthorizationRequest(
     ...(requestedScope.value !== undefined && { scope: requestedScope.value }),
     ...(audience.value !== undefined && { audience: audience.value }),
     ...(proofKey !== undefined && { proofKey }),
-    ...(signedInSince.value !== undefined && { signedInSince: signedInSince.value }),
+    ...signIn.value,
   };
   return JSON.stringify(request).length <= MAX_LENGTH
     ? ok(request)
@@ -195,17 +199,22 @@ function checkScope(integration: Integration, requested: string | undefined): Ou
     : ok(requested);
 }
 
-/** OpenID Connect Core §3.1.2.1. */
-function readSignedInSince(parameters: Parameters, now: Epoch): Outcome<Epoch | undefined> {
-  const prompts = parameters.get('prompt')?.split(' ') ?? [];
-  if (!prompts.every((prompt) => PROMPTS.has(prompt))) return malformed('prompt has an unknown value.');
-  if (prompts.includes('none')) return refused({ reason: 'interaction_required' });
-  if (prompts.includes('login') || prompts.includes('select_account')) return ok(Math.floor(now));
+type SignInRequirements = Pick<AuthorizationRequest, 'signedInSince' | 'authenticatedSince' | 'prompt'>;
+
+/** OpenID Connect Core §3.1.2.1. Consent is always asked for. */
+function readSignInRequirements(parameters: Parameters, now: Epoch): Outcome<SignInRequirements> {
+  const prompts = new Set(parameters.get('prompt')?.split(' '));
+  if (!prompts.isSubsetOf(PROMPTS)) return malformed('prompt has an unknown value.');
+  if (prompts.has('none')) return refused({ reason: 'interaction_required' });
   const maxAge = parameters.get('max_age');
-  if (maxAge === undefined) return ok(undefined);
-  return /^[0-9]{1,9}$/.test(maxAge)
-    ? ok(Math.floor(now) - Number(maxAge))
-    : malformed('max_age must be a number of seconds.');
+  if (maxAge !== undefined && !/^[0-9]{1,9}$/.test(maxAge))
+    return malformed('max_age must be a number of seconds.');
+  prompts.delete('consent');
+  const greatestAge = prompts.has('login') ? '0' : maxAge;
+  return ok({
+    ...(prompts.size > 0 && { signedInSince: Math.floor(now), prompt: [...prompts].join(' ') }),
+    ...(greatestAge !== undefined && { authenticatedSince: Math.floor(now) - Number(greatestAge) }),
+  });
 }
 
 const REQUEST_URI_PREFIX = 'urn:ietf:params:oauth:request_uri:';

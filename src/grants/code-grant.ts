@@ -230,8 +230,10 @@ export async function exchangeCode(
     return refused({ reason: 'code_unknown' });
   const mismatch = findMismatch(decision, params);
   if (mismatch !== undefined) return mismatch;
-  // Without `resource`, the code is for the default audience.
-  if (!params.isTarget(decision.audience ?? integration.value.audience?.[0]))
+  // Without `resource`, the code is for the default audience. The integration may have lost the one that was approved.
+  const { audience = integration.value.audience?.[0] } = decision;
+  const isIssued = audience === undefined || integration.value.audience?.includes(audience) === true;
+  if (!isIssued || !params.isTarget(audience))
     return refused({ reason: 'target_invalid', target: 'this resource' });
 
   const { identity, scope, decidedAt, assertedGroups } = decision;
@@ -255,7 +257,7 @@ export async function exchangeCode(
     scope,
     profile: updateProfile(decision.profile, allowed.value),
     ...groups,
-    audience: decision.audience,
+    audience,
     proofKey: params.proofKey,
     now,
     ...(params.clientAuthenticated && { clientAuthenticated: true }),

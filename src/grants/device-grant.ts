@@ -12,8 +12,11 @@ import { type Integration, isConfidential } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { updateProfile } from '../domain/profile.ts';
 import { findExcess, formatScope, parseScope, type ScopeSyntax } from '../domain/scope.ts';
+import type { PresentedCertificate } from '../domain/verified-token.ts';
+import type { MaybePromise } from '../lib/rate-limiter.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDeps } from './deps.ts';
+import { requireCertificateBinding } from './exchange-grant.ts';
 import {
   assertAuditAvailable,
   checkStillAllowed,
@@ -190,6 +193,8 @@ export interface DeviceTokenRequest {
   readonly audience?: string | undefined;
   /** Thumbprint of the key of the DPoP proof. */
   readonly proofKey?: string | undefined;
+  /** The client certificate of this connection, validated when it is called. */
+  readonly getCertificate: () => MaybePromise<PresentedCertificate | undefined>;
 }
 
 /**
@@ -238,6 +243,11 @@ export async function exchangeDeviceCode(
   });
   if (!allowed.ok) return allowed;
 
+  const binding = integration.value.bindToCertificate
+    ? requireCertificateBinding(await params.getCertificate())
+    : ok({});
+  if (!binding.ok) return binding;
+
   const profile = updateProfile(confirmed.value.profile, allowed.value);
   const grant = createGrant(deps, {
     id,
@@ -251,6 +261,7 @@ export async function exchangeDeviceCode(
     proofKey: params.proofKey,
     now,
     ...(params.clientAuthenticated === true && { clientAuthenticated: true }),
+    ...binding.value,
   });
   if (
     (await deps.store.grants.create(id, grant, getGrantRecordExpiry(grant, keepRequestUntil(record)))) ===

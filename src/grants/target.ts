@@ -34,9 +34,10 @@ function matchTarget(
 function readRequestedTarget(parameters: Parameters): Outcome<string | undefined> {
   const resource = parameters.get('resource');
   const audience = parameters.get('audience');
-  return resource !== undefined && audience !== undefined && resource !== audience
-    ? refused({ reason: 'target_invalid', target: 'several APIs at once' })
-    : ok(resource ?? audience);
+  if (resource !== undefined && audience !== undefined && resource !== audience)
+    return refused({ reason: 'target_invalid', target: 'several APIs at once' });
+  // RFC 8707 §2.
+  return resource?.includes('#') === true ? refuseTarget(resource) : ok(resource ?? audience);
 }
 
 /** The audience of the token; undefined: the default of the integration. */

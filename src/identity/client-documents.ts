@@ -1,10 +1,12 @@
+import { lookup } from 'node:dns';
 import { isIP } from 'node:net';
 import { type ClientDocument, parseClientDocument, parseClientIdUrl } from '../domain/client-document.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { IDENTITY_ENCODING, readResponseText } from '../http/read-response.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import { createHttpClient, type HttpClient, type HttpResponse } from '../lib/http-client.ts';
-import { isPublicAddress, lookupPublicAddress } from '../lib/public-address.ts';
+import { createLookupQueue } from '../lib/lookup-queue.ts';
+import { createPublicLookup, isPublicAddress } from '../lib/public-address.ts';
 import { parseStrictJson } from '../lib/strict-json.ts';
 import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
 import { Fault } from '../ports/fault.ts';
@@ -24,14 +26,20 @@ export interface ClientDocuments {
 
 const TIMEOUT_MS = 5_000;
 const MAX_BYTES = 16 * 1_024;
-const MAX_CONCURRENT = 8;
+const MAX_CONCURRENT = 32;
+/** A slow host must not keep clients of other hosts waiting. */
+const MAX_CONCURRENT_PER_HOST = 4;
 const MAX_CACHED = 1_000;
 /** Seconds for which a document is used, within the limits of its `Cache-Control`. */
 const LIFETIME = { min: 60, default: 300, max: 86_400 };
 /** Seconds until a document that could not be read is read again. */
 const RETRY_AFTER = 10;
 
-type Result = ClientDocument | { readonly problem: string };
+/** One queue for all integrations. */
+const resolveName = createLookupQueue(lookup, MAX_CONCURRENT);
+const resolvePublicName = createPublicLookup(resolveName);
+
+type Result = ClientDocument | { readonly problem: string; readonly isTemporary?: boolean };
 
 /**
  * Reads client metadata from URLs that clients name, so the request itself must be harmless: https, public addresses only, no
@@ -42,11 +50,14 @@ export function createClientDocuments(options: ClientDocumentOptions): ClientDoc
   const client = createHttpClient({
     timeoutMs: TIMEOUT_MS,
     ca,
-    maxConnections: 2,
-    ...(!privateAddresses && { lookup: lookupPublicAddress }),
+    maxConnections: MAX_CONCURRENT_PER_HOST,
+    lookup: privateAddresses ? resolveName : resolvePublicName,
   });
   const cache = createBoundedCache<string, { readonly result: Result; readonly until: Epoch }>(MAX_CACHED);
-  const pending = new Map<string, Promise<Result>>();
+  const pending = new Map<string, { readonly host: string; readonly result: Promise<Result> }>();
+  const isFull = (host: string): boolean =>
+    pending.size >= MAX_CONCURRENT ||
+    [...pending.values()].filter((one) => one.host === host).length >= MAX_CONCURRENT_PER_HOST;
 
   const fetchAndCache = async (clientId: string, url: URL): Promise<Result> => {
     const { result, lifetime } = await fetchDocument(client, clientId, url);
@@ -57,7 +68,7 @@ export function createClientDocuments(options: ClientDocumentOptions): ClientDoc
   return {
     async read(clientId) {
       const cached = cache.get(clientId);
-      if (cached !== undefined && now() < cached.until) return cached.result;
+      if (cached !== undefined && now() < cached.until) return requireDocument(cached.result);
       const url = parseClientIdUrl(clientId);
       if (url === undefined) return { problem: 'it is not the URL of a document' };
       // A connection to an address, unlike one to a name, does not look it up.
@@ -65,23 +76,50 @@ export function createClientDocuments(options: ClientDocumentOptions): ClientDoc
       if (!privateAddresses && isIP(address) !== 0 && !isPublicAddress(address))
         return { problem: 'the host has an address that is not public' };
       const running = pending.get(clientId);
-      if (running !== undefined) return running;
-      if (pending.size >= MAX_CONCURRENT)
+      if (running !== undefined) return requireDocument(await running.result);
+      if (isFull(url.host))
         throw new Fault('overloaded', 'too many client metadata documents are being read');
-      const reading = fetchAndCache(clientId, url).finally(() => pending.delete(clientId));
-      pending.set(clientId, reading);
-      return reading;
+      const result = fetchAndCache(clientId, url).finally(() => pending.delete(clientId));
+      pending.set(clientId, { host: url.host, result });
+      return requireDocument(await result);
     },
     close: () => client.destroy(),
   };
 }
+
+/** A host that is down says nothing about the client. */
+function requireDocument(result: Result): Result {
+  if ('problem' in result && result.isTemporary === true)
+    throw new Fault('client_document_unavailable', `client metadata: ${result.problem}`, {
+      retryAfter: RETRY_AFTER,
+    });
+  return result;
+}
+
+const TEMPORARY_ERRORS: ReadonlySet<unknown> = new Set([
+  'EAI_AGAIN',
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'EPIPE',
+  'ETIMEDOUT',
+  'UND_ERR_CONNECT_TIMEOUT',
+  'UND_ERR_SOCKET',
+]);
+
+const isTemporaryError = (error: Error & { readonly code?: unknown }): boolean =>
+  error.name === 'TimeoutError' || TEMPORARY_ERRORS.has(error.code);
 
 async function fetchDocument(
   client: Pick<HttpClient, 'send'>,
   clientId: string,
   url: URL,
 ): Promise<{ readonly result: Result; readonly lifetime: number }> {
-  const fail = (problem: string) => ({ result: { problem }, lifetime: RETRY_AFTER });
+  const fail = (problem: string, isTemporary = false) => ({
+    result: { problem, isTemporary },
+    lifetime: RETRY_AFTER,
+  });
   try {
     const response = await client.send(url, {
       headers: { ...IDENTITY_ENCODING, accept: 'application/json' },
@@ -93,11 +131,11 @@ async function fetchDocument(
         return '';
       },
     );
-    if (problem !== undefined) return fail(problem);
+    if (problem !== undefined) return fail(problem, response.status >= 500 || response.status === 429);
     const parsed = parseClientDocument(clientId, parseStrictJson(text));
     return parsed.ok ? { result: parsed.document, lifetime: readLifetime(response) } : fail(parsed.problem);
   } catch (error) {
-    return fail(error instanceof Error ? error.message : 'it cannot be read');
+    return error instanceof Error ? fail(error.message, isTemporaryError(error)) : fail('it cannot be read');
   }
 }
 

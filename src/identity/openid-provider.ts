@@ -8,6 +8,13 @@ import { parseStrictJson } from '../lib/strict-json.ts';
 import type { Claim } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
 
+/** What an app demands of the sign-in (OpenID Connect Core §3.1.2.1). */
+interface SignInDemands {
+  readonly prompt?: string | undefined;
+  /** Seconds. */
+  readonly maxAge?: number | undefined;
+}
+
 interface AuthorizationChecks {
   readonly state: string;
   readonly nonce: string;
@@ -22,6 +29,8 @@ type OpenIdResult =
       readonly profile?: Profile;
       /** Empty unless the settings name the claim. */
       readonly groups: readonly string[];
+      /** Seconds from the authentication of the user to the ID token, by the provider's clock. Omitted: unknown. */
+      readonly authenticationAge?: number;
     }
   /** An error response of the provider: the user cancelled, or may not sign in. */
   | { readonly kind: 'cancelled' }
@@ -83,13 +92,14 @@ export function createOpenIdProvider(
     title: settings.title,
     directory: settings.directory,
     /** The authorization URL and the values to check the response against. Throws a `Fault` if the provider is unreachable. */
-    async startSignIn(redirectUri: string) {
+    async startSignIn(redirectUri: string, { prompt = '', maxAge }: SignInDemands = {}) {
       const [client, configuration] = await Promise.all([import('openid-client'), readMetadata()]);
       const checks: AuthorizationChecks = {
         state: client.randomState(),
         nonce: client.randomNonce(),
         verifier: client.randomPKCECodeVerifier(),
       };
+      const prompts = new Set([settings.prompt, ...prompt.split(' ')].filter(Boolean));
       const url = client.buildAuthorizationUrl(configuration, {
         redirect_uri: redirectUri,
         scope: settings.scope,
@@ -97,7 +107,8 @@ export function createOpenIdProvider(
         nonce: checks.nonce,
         code_challenge: await client.calculatePKCECodeChallenge(checks.verifier),
         code_challenge_method: 'S256',
-        ...(settings.prompt !== undefined && { prompt: settings.prompt }),
+        ...(prompts.size > 0 && { prompt: [...prompts].join(' ') }),
+        ...(maxAge !== undefined && { max_age: String(maxAge) }),
       });
       return { url: url.href, checks };
     },
@@ -123,7 +134,11 @@ export function createOpenIdProvider(
           isMissing && userInfoEndpoint !== undefined
             ? await client.fetchUserInfo(configuration, tokens.access_token, idTokenClaims.sub)
             : {};
-        return toResult(settings, issuer, { ...userInfo, ...idTokenClaims });
+        const result = toResult(settings, issuer, { ...userInfo, ...idTokenClaims });
+        const { auth_time: authTime, iat: issuedAt } = idTokenClaims;
+        return result.kind === 'authenticated' && authTime !== undefined
+          ? { ...result, authenticationAge: Math.max(0, issuedAt - authTime) }
+          : result;
       } catch (error) {
         return classifyError(client, error);
       }

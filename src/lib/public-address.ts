@@ -1,4 +1,3 @@
-import { lookup as resolve } from 'node:dns';
 import { BlockList, isIP, type LookupFunction } from 'node:net';
 
 /** Networks that are not on the internet (IANA special-purpose address registries), and multicast. */
@@ -56,13 +55,16 @@ export function isPublicAddress(address: string): boolean {
  * Resolves names for a connection, and fails if one address of a name is not public. The connection uses the addresses that were
  * checked, so a second resolution cannot return others (DNS rebinding).
  */
-export const lookupPublicAddress: LookupFunction = (hostname, options, callback) => {
-  resolve(hostname, { ...options, all: true }, (error, addresses) => {
-    if (error !== null) return callback(error, []);
-    const isPublic = addresses.length > 0 && addresses.every(({ address }) => isPublicAddress(address));
-    if (!isPublic) return callback(new Error('the host has an address that is not public'), []);
-    const [first] = addresses;
-    if (options.all === true) return callback(null, addresses);
-    callback(null, first?.address ?? '', first?.family);
-  });
-};
+export const createPublicLookup =
+  (lookup: LookupFunction): LookupFunction =>
+  (hostname, options, callback) => {
+    lookup(hostname, { ...options, all: true }, (error, found) => {
+      if (error !== null) return callback(error, []);
+      const addresses = typeof found === 'string' ? [] : found;
+      const isPublic = addresses.length > 0 && addresses.every(({ address }) => isPublicAddress(address));
+      if (!isPublic) return callback(new Error('the host has an address that is not public'), []);
+      const [first] = addresses;
+      if (options.all === true) return callback(null, addresses);
+      callback(null, first?.address ?? '', first?.family);
+    });
+  };

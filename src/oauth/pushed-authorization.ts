@@ -1,17 +1,36 @@
 import type { z } from 'zod';
-import { ok, refused } from '../domain/outcome.ts';
+import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import {
   findClientRedirect,
   pushAuthorizationRequest,
   readAuthorizationRequest,
 } from '../grants/authorization-request.ts';
 import type { Parameters } from '../http/parameters.ts';
+import type { RequestContext } from '../http/request-context.ts';
 import { authenticateRequest } from './client-authentication.ts';
 import { PUSHED_AUTHORIZATION_ERRORS } from './error-tables.ts';
+import { readProof } from './proof.ts';
 import { PushedAuthorizationRequest, type PushedAuthorizationResponse } from './schemas.ts';
-import { formBody, type OAuthEndpoint } from './service.ts';
+import { formBody, type OAuthEndpoint, type OAuthService } from './service.ts';
 
 const { parameterNames, encodings } = formBody(PushedAuthorizationRequest);
+
+/** RFC 9449 §10.1: a proof binds the code like `dpop_jkt`. */
+async function readProofKey(
+  service: OAuthService,
+  context: RequestContext,
+  parameters: Parameters,
+): Promise<Outcome<string | undefined>> {
+  const requestedKey = parameters.get('dpop_jkt');
+  const proof = await readProof(service, context);
+  if (!proof.ok || proof.value === undefined) return proof.ok ? ok(requestedKey) : proof;
+  // Not remembered: clients without credentials could fill the memory. Repeated, it gives no more than this request.
+  service.proofs?.complete(proof.value, false);
+  const { proofKey } = proof.value;
+  return requestedKey === undefined || requestedKey === proofKey
+    ? ok(proofKey)
+    : refused({ reason: 'proof_invalid', detail: 'its key is not that of dpop_jkt' });
+}
 
 /** RFC 9126 §2. */
 export const pushedAuthorization: OAuthEndpoint = {
@@ -26,9 +45,15 @@ export const pushedAuthorization: OAuthEndpoint = {
     // RFC 9126 §2.1.
     if (parameters.get('request_uri') !== undefined)
       return refused({ reason: 'request_malformed', detail: 'request_uri must not be pushed.' });
+    const proofKey = await readProofKey(service, context, parameters);
+    if (!proofKey.ok) return proofKey;
+    const known: ReadonlyMap<string, string | undefined> = new Map([
+      ['client_id', client.value.clientId],
+      ['dpop_jkt', proofKey.value],
+    ]);
     const named: Parameters = {
       ...parameters,
-      get: (name) => (name === 'client_id' ? client.value.clientId : parameters.get(name)),
+      get: (name) => (known.has(name) ? known.get(name) : parameters.get(name)),
     };
     const redirect = await findClientRedirect(service.grantDeps, named);
     if (!redirect.ok) return redirect;

@@ -20,9 +20,9 @@ import type { ErrorTable } from '../http/error-table.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { getRateLimitKey } from '../lib/rate-limiter.ts';
-import type { ProofCheck } from '../ports/proof-verifier.ts';
 import { authenticateRequest } from './client-authentication.ts';
 import { CLIENT_CREDENTIALS_ERRORS, TOKEN_ERRORS, TOKEN_EXCHANGE_ERRORS } from './error-tables.ts';
+import { type AcceptedProof, readProof } from './proof.ts';
 import {
   ACCESS_TOKEN_TYPE,
   GRANT_TYPES,
@@ -61,7 +61,8 @@ const refuseMissing = (name: string): Outcome<never> =>
   refuseMalformed(`${name} is required with this grant_type.`);
 
 /** RFC 8628 §3.4. */
-const handleDeviceCode: GrantHandler = async ({ service, client, parameters, audience, proofKey }) => {
+const handleDeviceCode: GrantHandler = async (request) => {
+  const { service, context, client, parameters, audience, proofKey } = request;
   const deviceCode = parameters.get('device_code');
   if (deviceCode === undefined) return refuseMissing('device_code');
   return withRefreshToken(
@@ -72,6 +73,7 @@ const handleDeviceCode: GrantHandler = async ({ service, client, parameters, aud
       audience,
       proofKey,
       slowDown: true,
+      getCertificate: () => service.getPresentedCertificate(context),
     }),
   );
 };
@@ -266,24 +268,10 @@ function resolveTarget(
   return readTarget(parameters, integration, service);
 }
 
-/** RFC 9449 §5: undefined if the request has no DPoP header. */
-async function readProof(
-  { proofs }: OAuthService,
-  context: RequestContext,
-): Promise<Outcome<Extract<ProofCheck, { ok: true }> | undefined>> {
-  const checked = await proofs?.verify(context);
-  if (checked === undefined || checked.ok) return ok(checked);
-  return refused(
-    'nonce' in checked
-      ? { reason: 'proof_nonce_required', nonce: checked.nonce }
-      : { reason: 'proof_invalid', detail: checked.detail },
-  );
-}
-
 /** RFC 9449 §11.1: the proof is used up if tokens are issued. A request that fails can be repeated with it. */
 async function useProof(
   { proofs }: OAuthService,
-  proof: Extract<ProofCheck, { ok: true }> | undefined,
+  proof: AcceptedProof | undefined,
   issue: () => Promise<Outcome<GrantResult>>,
 ): Promise<Outcome<GrantResult>> {
   if (proof === undefined) return issue();

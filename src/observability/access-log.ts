@@ -4,7 +4,7 @@ import { flattenString } from '../lib/flat-string.ts';
 import { TwoGenerationCache } from '../lib/two-generation-cache.ts';
 import { ACCESS_FIELDS, type AccessField } from './access-fields.ts';
 import { formatTextHead, type LogOutput, quoteJson } from './logger.ts';
-import { redactText } from './redact.ts';
+import { redactStart, redactText } from './redact.ts';
 
 /** A request that has ended. The object may be reused for the next one: do not keep it. */
 export interface RequestRecord {
@@ -124,7 +124,7 @@ export function createAccessLog(output: LogOutput, options: AccessLogOptions): A
       line += prefixes.bytes_out + record.bytesOut;
     line += formatDecision(record);
     if (originalRequest !== undefined && prefixes.original !== '')
-      line += prefixes.original + quoteRedacted(originalRequest.slice(0, MAX_PATH));
+      line += prefixes.original + quoteText(redactStart(originalRequest, MAX_PATH));
     output.write(line + end);
   };
 }
@@ -208,8 +208,8 @@ function formatMilliseconds(seconds: number): string {
 
 const getPath = (url = ''): string => {
   const query = url.indexOf('?');
-  const end = query < 0 || query > MAX_PATH ? MAX_PATH : query;
-  return url.length <= end ? url : url.slice(0, end);
+  const path = query < 0 ? url : url.slice(0, query);
+  return path.length <= MAX_PATH ? path : redactStart(path, MAX_PATH);
 };
 
 function cacheLast<T>(compute: (value: T) => string): (value: T) => string {

@@ -3,7 +3,7 @@ import { RingBuffer } from '../lib/ring-buffer.ts';
 import type { AccessLogOptions, RequestRecord } from './access-log.ts';
 import type { AuditEvent } from './audit-events.ts';
 import type { LogFields, LogValue } from './logger.ts';
-import { redactText, redactValue } from './redact.ts';
+import { redactStart, redactValue } from './redact.ts';
 
 /** A refused or failed request. Contains no token, header, query or body. */
 export interface RecentRefusal {
@@ -129,12 +129,8 @@ function createRefusal(record: RequestRecord, time: number, hidden: ReadonlySet<
 
 const getPath = (url: string | undefined): string | undefined => url?.split('?', 1)[0];
 
-/** Longer than the patterns of secrets: a secret that is cut in two would not be recognized. */
-const REDACTION_MARGIN = 128;
-
 /** A copy: a slice would keep the whole request target in memory. */
-const copyText = (text: string, max: number): string =>
-  flattenString(redactText(text.slice(0, max + REDACTION_MARGIN)).slice(0, max));
+const copyText = (text: string, max: number): string => flattenString(redactStart(text, max));
 
 const MAX_LIST = 32;
 

@@ -35,7 +35,7 @@ import {
   readTransaction,
   type Transaction,
 } from './transaction.ts';
-import { FORM_TOKEN } from './views/device-pages.ts';
+import { FORM_TOKEN, redirectPage } from './views/device-pages.ts';
 import { createPageSender } from './views/layout.ts';
 import { MESSAGES, negotiateLanguage, readLanguage } from './views/messages/languages.ts';
 import {
@@ -280,7 +280,7 @@ async function dispatch(
   options: PagesOptions,
   { context, target, session, language, hasExpired }: ParsedRequest,
 ): Promise<PageResponse> {
-  const { url, bodyTimeout } = options;
+  const { url, basePath, bodyTimeout } = options;
   const { sessions } = deps;
   const { method } = context.request;
   const clientKey = getRateLimitKey(context.clientAddress);
@@ -298,6 +298,8 @@ async function dispatch(
     if (session !== undefined) return get(deps, { context, session, clientKey });
     const startsHere = isEntryPage === true || deps.transaction !== undefined;
     if (!startsHere) return { page: noticePage(deps, 'expired') };
+    if (context.request.headers['sec-fetch-site'] === 'cross-site')
+      return continueFromOtherSite(deps, `${basePath}${target}`, context);
     const created = withLanguage(sessions.create(), language);
     return { session: created, ...(await get(deps, { context, session: created, clientKey })) };
   }
@@ -318,6 +320,20 @@ async function dispatch(
       ? { redirect: '/sign-in' }
       : { page: noticePage(deps, 'rejected') };
   return post(deps, { context, session, clientKey }, form.fields);
+}
+
+/**
+ * With a link of another site, browsers do not send the `Strict` session cookie, and a new session would replace it: any site could sign
+ * users out. This page requests the same URL again, from this site.
+ */
+function continueFromOtherSite(
+  { messages }: PageDeps,
+  path: string,
+  { request }: RequestContext,
+): PageResponse {
+  const query = getQuery(request);
+  const url = query === '' ? path : `${path}?${query}`;
+  return { page: redirectPage(messages, messages.authorization.redirecting, url) };
 }
 
 const withLanguage = (session: Session, language: Language | undefined): Session =>

@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomInt } from 'node:crypto';
 import { z } from 'zod';
 import { addResponseParameters } from '../domain/redirect-uri.ts';
 import { AuthorizationRequest, isStillRegistered } from '../grants/authorization-request.ts';
@@ -39,18 +39,37 @@ const TRANSACTION_PATHS: ReadonlySet<PagePath> = new Set<PagePath>([
 
 const BROWSER_LIFETIME = 86_400;
 
-/** Identifies a browser across transactions. `Lax`: other sites redirect to the authorization endpoint. */
+const BROWSER_COOKIES = 16;
+
+/**
+ * Identifies a browser across transactions. `Lax`: other sites redirect to the authorization endpoint. Apps may open several tabs at
+ * once, before the browser has the cookie of the first response. With one name, the last response would replace the ids of the
+ * others, so the name of a new cookie is one of several.
+ */
 export function createBrowserCookie(sealer: Sealer, sessionCookieName: string) {
-  const cookie = createSealedCookie(sealer, {
-    name: `${sessionCookieName}-browser`,
-    purpose: 'browser of authorization requests',
-    schema: z.strictObject({ id: z.string().length(22) }),
-    sameSite: 'Lax',
-  });
+  const cookies = Array.from({ length: BROWSER_COOKIES }, (_, index) =>
+    createSealedCookie(sealer, {
+      name: `${sessionCookieName}-browser-${index}`,
+      purpose: 'browser of authorization requests',
+      schema: z.strictObject({ id: z.string().length(22) }),
+      sameSite: 'Lax',
+    }),
+  );
+  const format = (index: number, id: string): string =>
+    cookies[index]?.format({ id }, BROWSER_LIFETIME) ?? '';
   return {
-    read: (cookieHeader: string | undefined): string | undefined => cookie.read(cookieHeader)?.id,
-    createId: (): string => randomBytes(16).toString('base64url'),
-    format: (id: string): string => cookie.format({ id }, BROWSER_LIFETIME),
+    /** Is this an id of the browser? */
+    includes: (cookieHeader: string | undefined, id: string): boolean =>
+      cookies.some((cookie) => cookie.read(cookieHeader)?.id === id),
+    /** An id of the browser, or a new one, and the value of `Set-Cookie`. */
+    renew(cookieHeader: string | undefined): { readonly id: string; readonly cookie: string } {
+      for (const [index, cookie] of cookies.entries()) {
+        const known = cookie.read(cookieHeader);
+        if (known !== undefined) return { id: known.id, cookie: format(index, known.id) };
+      }
+      const id = randomBytes(16).toString('base64url');
+      return { id, cookie: format(randomInt(BROWSER_COOKIES), id) };
+    },
   };
 }
 
@@ -74,16 +93,19 @@ export function readTransaction(
   if (transaction === undefined || others.length > 0) return 'expired';
   const isUsable =
     deps.now() < transaction.request.expires &&
-    transaction.browser === browserCookie.read(request.headers.cookie) &&
+    browserCookie.includes(request.headers.cookie, transaction.browser) &&
     isStillRegistered(deps, transaction.request);
   return isUsable ? transaction : 'expired';
 }
 
 /** Is the user signed in, and recently enough for the request? */
-export const isSignInSufficient = (
+export function isSignInSufficient(
   transaction: Transaction | undefined,
-  { identity, since = 0 }: Pick<Session, 'identity' | 'since'>,
-): boolean => identity !== undefined && since >= (transaction?.request.signedInSince ?? 0);
+  { identity, since = 0, authenticatedAt = since }: Pick<Session, 'identity' | 'since' | 'authenticatedAt'>,
+): boolean {
+  const { signedInSince = 0, authenticatedSince = 0 } = transaction?.request ?? {};
+  return identity !== undefined && since >= signedInSince && authenticatedAt >= authenticatedSince;
+}
 
 /** Page URLs that continue the transaction. */
 export function createTransactionUrls(

@@ -30,6 +30,8 @@ export type FaultCode =
   | 'introspection_unavailable'
   /** Whether a certificate is revoked cannot be found out. */
   | 'certificate_status_unavailable'
+  /** The metadata of a client cannot be read at its URL. */
+  | 'client_document_unavailable'
   | 'upstream_unavailable'
   | 'upstream_timeout'
   | 'audit_unavailable'

@@ -67,6 +67,9 @@ export const createAssertionVerifier = (
     keys,
     audiences: new Set([
       publicUrl,
-      ...service.paths.flatMap((path) => [`${publicUrl}${path}`, `${publicUrl}${path}/oauth2/token`]),
+      // RFC 9126 §2: the PAR endpoint too.
+      ...service.paths.flatMap((path) =>
+        ['', '/oauth2/token', '/oauth2/par'].map((endpoint) => `${publicUrl}${path}${endpoint}`),
+      ),
     ]),
   });

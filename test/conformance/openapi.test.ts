@@ -80,6 +80,12 @@ const postCertificate = (body: unknown, as = gateway.users.alice): Promise<Reply
   tokenApiPost('/Authorize/Certificate', body, { as });
 const withDpop = (nonce: 'off' | 'required', run: () => Promise<Reply>): Promise<Reply> =>
   withSettings(gateway, (settings) => ({ ...settings, dpop: { enabled: true, nonce } }), run);
+const signProofFor = async (endpoint: string): Promise<string> =>
+  signProof(await createDpopKey(), {
+    method: 'POST',
+    url: `https://localhost:8443/authsvc/oauth2/${endpoint}`,
+    now: gateway.clock.now(),
+  });
 const sendWithProof = (dpop: string): Promise<Reply> =>
   oauth.clientCredentials({}, { ...alice(), headers: { dpop } });
 /** Returns the response to the second request, which exceeds the rate limit. */
@@ -129,8 +135,10 @@ const AUTHORIZATION = {
   code_challenge: 'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM',
   code_challenge_method: 'S256',
 };
-const push = (changes: Readonly<Record<string, string>> = {}): Promise<Reply> =>
-  oauth.post('par', { ...AUTHORIZATION, ...changes });
+const push = (
+  changes: Readonly<Record<string, string>> = {},
+  headers: Readonly<Record<string, string>> = {},
+): Promise<Reply> => oauth.post('par', { ...AUTHORIZATION, ...changes }, { headers });
 const SEED_TOKEN = 'POST /authsvc/Authorize/Token';
 const CERTIFICATE = 'POST /authsvc/Authorize/Certificate';
 const DEVICE = 'POST /authsvc/Authorize/Device';
@@ -248,12 +256,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${TOKEN} 400 invalid_scope`]: () => oauth.clientCredentials({ scope: 'mail:send' }),
   [`${TOKEN} 400 invalid_dpop_proof`]: () => withDpop('off', async () => sendWithProof('x.y.z')),
   [`${TOKEN} 400 use_dpop_nonce`]: () =>
-    withDpop('required', async () => {
-      const url = 'https://localhost:8443/authsvc/oauth2/token';
-      return sendWithProof(
-        await signProof(await createDpopKey(), { method: 'POST', url, now: gateway.clock.now() }),
-      );
-    }),
+    withDpop('required', async () => sendWithProof(await signProofFor('token'))),
   [`${TOKEN} 400 invalid_target`]: () => oauth.clientCredentials({ resource: 'https://other.example.test' }),
   [`${TOKEN} 400 slow_down`]: async () => {
     const { device_code } = await requestCodes();
@@ -292,6 +295,9 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${PAR} 201`]: () => push(),
   [`${PAR} 400 interaction_required`]: () => push({ prompt: 'none' }),
   [`${PAR} 400 invalid_client`]: () => push({ client_id: 'nobody' }),
+  [`${PAR} 400 invalid_dpop_proof`]: () => withDpop('off', () => push({}, { dpop: 'x.y.z' })),
+  [`${PAR} 400 use_dpop_nonce`]: () =>
+    withDpop('required', async () => push({}, { dpop: await signProofFor('par') })),
   [`${PAR} 400 invalid_request`]: () => push({ redirect_uri: 'https://evil.example.test' }),
   [`${PAR} 400 invalid_scope`]: () => push({ scope: 'mail:send' }),
   [`${PAR} 400 invalid_target`]: () => push({ resource: 'https://other.example.test' }),

@@ -115,7 +115,7 @@ describe('a transaction', () => {
     const review = await flow.reachReview();
     flow.browser.cookie = flow.browser.cookie
       .split('; ')
-      .filter((cookie) => cookie.startsWith('__Host-gatehouse-browser='))
+      .filter((cookie) => cookie.startsWith('__Host-gatehouse-browser-'))
       .join('; ');
     const posted = await flow.browser.post('/authsvc/device/approve');
     expect(posted.redirectTo).toContain('/authsvc/device/sign-in?request=');
@@ -152,7 +152,7 @@ describe('a transaction', () => {
     const page = await flow.authorize();
     expect([page.headers['set-cookie']].flat()).toEqual([
       expect.stringMatching(
-        /^__Host-gatehouse-browser=ghs_.*; Path=\/; Max-Age=86400; HttpOnly; SameSite=Lax; Secure$/,
+        /^__Host-gatehouse-browser-[0-9]+=ghs_.*; Path=\/; Max-Age=86400; HttpOnly; SameSite=Lax; Secure$/,
       ),
     ]);
     const reply = await at.gateway.api('/health', undefined, {

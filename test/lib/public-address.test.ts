@@ -1,6 +1,8 @@
+import { lookup as resolve } from 'node:dns';
+import type { LookupFunction } from 'node:net';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { isPublicAddress, lookupPublicAddress } from '../../src/lib/public-address.ts';
+import { createPublicLookup, isPublicAddress } from '../../src/lib/public-address.ts';
 
 describe('an address on the internet is public', () => {
   test.each([
@@ -57,7 +59,27 @@ describe('other addresses are not public', () => {
 });
 
 test('a name with a private address is not resolved', async () => {
-  const lookup = promisify(lookupPublicAddress);
+  const lookup = promisify(createPublicLookup(resolve));
   await expect(lookup('localhost', {})).rejects.toThrow('not public');
   await expect(lookup('localhost', { all: true })).rejects.toThrow('not public');
+});
+
+test('a name with a public and a private address is not resolved, and the addresses are those that were checked', async () => {
+  const resolveTo =
+    (...addresses: readonly string[]): LookupFunction =>
+    (_hostname, _options, callback) =>
+      callback(
+        null,
+        addresses.map((address) => ({ address, family: 4 })),
+      );
+  const mixed = promisify(createPublicLookup(resolveTo('8.8.8.8', '10.0.0.1')));
+  await expect(mixed('example.test', { all: true })).rejects.toThrow('not public');
+  const none = promisify(createPublicLookup(resolveTo()));
+  await expect(none('example.test', { all: true })).rejects.toThrow('not public');
+  const lookup = promisify(createPublicLookup(resolveTo('8.8.8.8', '1.1.1.1')));
+  expect(await lookup('example.test', { all: true })).toEqual([
+    { address: '8.8.8.8', family: 4 },
+    { address: '1.1.1.1', family: 4 },
+  ]);
+  expect(await lookup('example.test', {})).toBe('8.8.8.8');
 });

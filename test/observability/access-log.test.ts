@@ -64,6 +64,23 @@ describe('the access log line', () => {
     expect(gateway.upstream.requests.at(-1)?.headers['traceparent']).toContain(line['trace_id']);
   });
 
+  test('L01 a token at the place where a long path is cut is not logged', async () => {
+    const token = 'Q'.repeat(62);
+    const begin = '/files/long-';
+    for (const kept of [30, 62, 63]) {
+      const path = `${begin}${'-'.repeat(512 - begin.length - kept)}${token}==/x?q=1`;
+      const { headers } = await gateway.api(path);
+      const line = await until('it is logged', () =>
+        gateway.log.find(
+          (entry) => entry.event === 'request' && entry['request_id'] === headers['x-request-id'],
+        ),
+      );
+      expect(line['path']).toMatch(/^\/files\/long-{400,}/);
+      expect(line['path']).not.toContain('QQ');
+      expect(String(line['path']).length).toBeLessThanOrEqual(512);
+    }
+  });
+
   test('has the reason of a rejection', async () => {
     await gateway.api('/files/two');
     expect(await waitForLine(gateway, '/files/two')).toMatchObject({

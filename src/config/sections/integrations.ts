@@ -230,7 +230,7 @@ export const integrationSection = (path: PathSchema) =>
       .boolean()
       .default(false)
       .describe(
-        'Tokens are valid only with the client certificate they were issued for (RFC 8705), while it is valid and not revoked.',
+        'Tokens are valid only with the client certificate they were issued for (RFC 8705), while it is valid and not revoked. All grant types need one then, also `device` and `code`.',
       ),
     dpop: z
       .enum(['optional', 'required'])

@@ -5,6 +5,7 @@ import {
   AUTHORIZATION_PARAMETERS,
   type AuthorizationRequest,
   findClientRedirect,
+  isStillRegistered,
   openPushedRequest,
   readAuthorizationRequest,
 } from '../../grants/authorization-request.ts';
@@ -119,12 +120,15 @@ const describeRepetition = ({ repeated }: Query): Refusal =>
 
 const MALFORMED_QUERY: Refusal = { reason: 'request_malformed', detail: 'The query is not form-encoded.' };
 
+/** Without text of the request: a link could otherwise show any sentence on these pages. */
 const PAGE_DETAILS: Partial<Record<Refusal['reason'], string>> = {
   client_id_missing: 'client_id is missing, or occurs twice.',
   client_unknown: 'client_id does not match an API integration.',
   client_document_invalid: 'The metadata document at client_id cannot be used.',
   grant_type_not_allowed: 'The API integration does not allow authorization codes.',
   redirect_uri_invalid: 'redirect_uri is missing, occurs twice, or is not registered for this client_id.',
+  scope_exceeds_integration: 'scope exceeds the scope of the API integration.',
+  target_invalid: 'resource or audience does not name an API of the API integration.',
 };
 
 function invalidRequest(deps: PageDeps, context: RequestContext, refusal: Refusal): PageResponse {
@@ -140,6 +144,25 @@ function invalidRequest(deps: PageDeps, context: RequestContext, refusal: Refusa
   return { page: authorizationNotice(deps, 'invalid', 400, detail) };
 }
 
+/**
+ * OpenID Connect Core §3.1.2.1: the app asked for a new authentication, and the OpenID provider did not confirm one. Nothing is sent
+ * to an app that is not registered: the provider may have signed the user in without a page. The configuration may have changed since
+ * the user left for the provider.
+ */
+export function refuseSignIn(deps: PageDeps, { request, issuer }: Transaction): PageResponse {
+  const error_description = 'The identity provider did not confirm that the user has authenticated again.';
+  const { integrations } = deps.grantDeps;
+  const isRegistered = integrations.get(request.clientId)?.templateId === undefined;
+  return isRegistered && isStillRegistered(deps.grantDeps, request)
+    ? {
+        location: formatAuthorizationResponse(request, issuer, {
+          error: 'login_required',
+          error_description,
+        }),
+      }
+    : { page: authorizationNotice(deps, 'invalid', 403, error_description) };
+}
+
 function continueOnPages(
   deps: PageDeps,
   context: RequestContext,
@@ -147,12 +170,12 @@ function continueOnPages(
   issuer: string,
 ): PageResponse {
   const { browserCookie, messages } = deps;
-  const browser = browserCookie.read(context.request.headers.cookie) ?? browserCookie.createId();
+  const { id: browser, cookie } = browserCookie.renew(context.request.headers.cookie);
   const urlFor = createTransactionUrls(deps.grantDeps.sealer, deps.urlFor, { request, browser, issuer });
   context.note({ clientId: request.clientId });
   return {
     page: redirectPage(messages, messages.authorization.redirecting, urlFor('/sign-in')),
-    cookies: [browserCookie.format(browser)],
+    cookies: [cookie],
   };
 }
 
@@ -166,6 +189,7 @@ async function requireUser(
   const {
     identity = '',
     since: _since,
+    authenticatedAt: _authenticatedAt,
     shownAs: _shownAs,
     profile: _profile,
     assertedGroups,
@@ -203,10 +227,13 @@ function renderAuthorization(
     clientId: request.clientId,
     ...(!approvable.ok && { reason: approvable.refusal.reason }),
   });
+  const integration = deps.grantDeps.integrations.get(request.clientId);
+  const [defaultAudience, ...otherAudiences] = integration?.audience ?? [];
   const page = authorizationPage(deps, session, {
     transaction,
     integrationName: getIntegrationName(deps.grantDeps, request.clientId),
-    isRegistered: deps.grantDeps.integrations.get(request.clientId)?.templateId === undefined,
+    isRegistered: integration?.templateId === undefined,
+    audience: otherAudiences.length === 0 ? undefined : (request.audience ?? defaultAudience),
     displayName: session.shownAs ?? user.displayName,
     approvable: approvable.ok ? approvable.value : { refusal: approvable.refusal },
     status,

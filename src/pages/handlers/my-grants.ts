@@ -19,6 +19,7 @@ async function requireUser(deps: PageDeps, { context, session }: PageRequest): P
   const {
     identity,
     since: _since,
+    authenticatedAt: _authenticatedAt,
     shownAs: _shownAs,
     profile: _profile,
     assertedGroups: _assertedGroups,

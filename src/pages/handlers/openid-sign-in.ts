@@ -1,5 +1,8 @@
 import { z } from 'zod';
+import type { Epoch } from '../../domain/epoch.ts';
 import type { AssertedGroups, User } from '../../domain/user.ts';
+import type { GrantDeps } from '../../grants/deps.ts';
+import { getIssueTime } from '../../grants/issue.ts';
 import { getQuery } from '../../http/query.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { isEqualConstantTime } from '../../lib/constant-time.ts';
@@ -10,6 +13,7 @@ import { Session } from '../session.ts';
 import { Transaction } from '../transaction.ts';
 import { getProviderTitle, redirectPage, signInPage } from '../views/device-pages.ts';
 import { noticePage, tooManyAttemptsPage } from '../views/notice-pages.ts';
+import { refuseSignIn } from './authorize.ts';
 import { checkRequestPending, createSignedInSession, getNextPath } from './sign-in.ts';
 
 /**
@@ -44,7 +48,12 @@ export const startOpenIdSignIn: FormHandler = async (deps, pageRequest, fields) 
   if (provider === undefined) return { page: noticePage(deps, 'rejected') };
   const endedResponse = await checkRequestPending(deps, pageRequest);
   if (endedResponse !== undefined) return endedResponse;
-  const { url, checks } = await provider.startSignIn(deps.redirectUri(provider.name));
+  const now = getIssueTime(deps.grantDeps, deps.grantDeps.now());
+  const { prompt, authenticatedSince } = deps.transaction?.request ?? {};
+  const { url, checks } = await provider.startSignIn(deps.redirectUri(provider.name), {
+    prompt,
+    ...(authenticatedSince !== undefined && { maxAge: Math.max(0, Math.floor(now) - authenticatedSince) }),
+  });
   const pending: PendingSignIn = {
     provider: provider.name,
     ...checks,
@@ -65,6 +74,7 @@ function withoutSignIn(session: Session): Session {
   const {
     identity: _identity,
     since: _since,
+    authenticatedAt: _authenticatedAt,
     shownAs: _shownAs,
     profile: _profile,
     assertedGroups: _groups,
@@ -108,7 +118,7 @@ async function completeOpenIdSignIn(
   const endedResponse = await checkRequestPending(deps, pageRequest);
   if (endedResponse !== undefined) return endedResponse;
   const result = await provider.completeSignIn(new URL(`${deps.redirectUri(name)}?${query}`), pending);
-  const fail = (reason: string, problem: string, user?: User): PageResponse => {
+  const recordFailure = (reason: string, user?: User): void => {
     context.note({ reason });
     grantDeps.log.audit('sign_in_failed', {
       by: 'openid',
@@ -117,6 +127,9 @@ async function completeOpenIdSignIn(
       reason,
       ...(user !== undefined && { identity: user.identity }),
     });
+  };
+  const fail = (reason: string, problem: string, user?: User): PageResponse => {
+    recordFailure(reason, user);
     return { page: signInPage(deps, pageRequest, { problem }) };
   };
   if (result.kind === 'cancelled') return fail('openid_cancelled', messages.signIn.cancelled);
@@ -128,11 +141,19 @@ async function completeOpenIdSignIn(
   if (user === undefined) return fail('identity_unknown', messages.signIn.unknown);
   if (user.disabled) return fail('identity_disabled', messages.signIn.unknown, user);
 
+  const authenticatedAt = estimateAuthentication(grantDeps, result.authenticationAge);
+  const { transaction } = deps;
+  if (transaction !== undefined && authenticatedAt < (transaction.request.authenticatedSince ?? 0)) {
+    recordFailure('openid_not_reauthenticated', user);
+    return refuseSignIn(deps, transaction);
+  }
+
   const hasNoDisplayName =
     user.identity.endsWith(`:${user.displayName}`) || user.displayName === result.claim.value;
   const session = await createSignedInSession(deps, pageRequest, {
     user,
     method: 'openid',
+    authenticatedAt,
     assertedGroups: selectGroups(deps, provider.name, result.groups),
     ...(hasNoDisplayName && { shownAs: result.displayName, profile: result.profile }),
   });
@@ -142,6 +163,18 @@ async function completeOpenIdSignIn(
     page: redirectPage(messages, messages.signInComplete, deps.urlFor(getNextPath(deps, session))),
   };
 }
+
+/** Times of tokens are whole seconds, and so are ours. */
+const ROUNDING = 2;
+
+/**
+ * When the user authenticated, by the clock of gatehouse: the ID token is from just now. 0: the provider does not say. It may have a
+ * session of the user, so this can be long before the sign-in here.
+ */
+const estimateAuthentication = (grantDeps: GrantDeps, age: number | undefined): Epoch => {
+  const now = Math.floor(getIssueTime(grantDeps, grantDeps.now()));
+  return age === undefined ? 0 : Math.min(now, Math.max(0, now - Math.floor(age) + ROUNDING));
+};
 
 /** Session cookies are small. */
 const MAX_GROUPS_LENGTH = 1_024;

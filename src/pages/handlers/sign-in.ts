@@ -1,3 +1,4 @@
+import type { Epoch } from '../../domain/epoch.ts';
 import { createProfile, type Profile } from '../../domain/profile.ts';
 import type { AssertedGroups, User } from '../../domain/user.ts';
 import { identifyByCertificate } from '../../grants/certificate-grant.ts';
@@ -208,6 +209,7 @@ export async function createSignedInSession(
   {
     user,
     method,
+    authenticatedAt,
     shownAs,
     profile: providerProfile,
     assertedGroups,
@@ -215,6 +217,7 @@ export async function createSignedInSession(
   }: {
     user: User;
     method: string;
+    authenticatedAt?: Epoch;
     shownAs?: string | undefined;
     profile?: Profile | undefined;
     assertedGroups?: AssertedGroups | undefined;
@@ -224,6 +227,7 @@ export async function createSignedInSession(
   const { identity } = user;
   // Drop what belongs to a user who was signed in before.
   const {
+    authenticatedAt: _authenticatedAt,
     shownAs: _shownAs,
     profile: _profile,
     assertedGroups: _assertedGroups,
@@ -240,6 +244,7 @@ export async function createSignedInSession(
     ...deps.sessions.renew(rest),
     identity,
     since: Math.floor(getIssueTime(deps.grantDeps, deps.grantDeps.now())),
+    ...(authenticatedAt !== undefined && { authenticatedAt }),
     ...(shownAs !== undefined && { shownAs: sanitizeText(shownAs) }),
     ...(profile !== undefined && { profile }),
     ...(assertedGroups !== undefined && { assertedGroups }),

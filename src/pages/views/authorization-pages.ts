@@ -5,7 +5,7 @@ import { type PageDeps, SCOPE_FIELD } from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import type { Transaction } from '../transaction.ts';
 import { describeRefusal, renderAlert, renderForm, renderName, renderSignOut } from './device-pages.ts';
-import { html, type Markup, sanitizeText } from './html.ts';
+import { html, isolateText, type Markup, sanitizeText } from './html.ts';
 import type { Page } from './layout.ts';
 import type { Messages } from './messages/english.ts';
 import { describeScope } from './scope-text.ts';
@@ -15,6 +15,8 @@ interface AuthorizationView {
   /** Of an app that is not registered: the host of its address, never only what it calls itself. */
   readonly integrationName: string;
   readonly isRegistered: boolean;
+  /** Which of the APIs of the integration the token would be for; undefined if it has one. */
+  readonly audience: string | undefined;
   readonly displayName: string;
   /** What the user would approve, or why they cannot. */
   readonly approvable: { readonly scope: Scope; readonly text: string } | { readonly refusal: Refusal };
@@ -40,6 +42,7 @@ ${refusalText !== undefined && renderAlert(refusalText)}
 ${'scope' in approvable && renderScope(deps, approvable.scope)}
 <dl>
 ${!view.isRegistered && html`<div><dt>${messages.authorization.address}</dt><dd><bdi>${sanitizeText(transaction.request.clientId, 256)}</bdi></dd></div>`}
+${view.audience !== undefined && html`<div><dt>${messages.authorization.audience}</dt><dd><bdi>${sanitizeText(view.audience, 256)}</bdi></dd></div>`}
 <div><dt>${messages.authorization.returnsTo}</dt><dd><bdi>${describeReturn(messages, redirectUri)}</bdi></dd></div>
 </dl>
 ${refusalText === undefined && html`<p class="note">${messages.authorization.warning}</p>`}
@@ -55,8 +58,15 @@ function renderUnregistered(
   { messages: { authorization } }: PageDeps,
   { integrationName, transaction }: AuthorizationView,
 ): Markup {
-  const claimedName = sanitizeText(transaction.request.claimedName ?? '', 60);
-  const text = claimedName === '' ? authorization.unregistered : authorization.formatClaimedName(claimedName);
+  // A quotation mark would end the quotation, and the rest of the name would look like a sentence of this page.
+  const claimedName = sanitizeText(transaction.request.claimedName ?? '', 60).replace(
+    /\p{Quotation_Mark}/gu,
+    '’',
+  );
+  const text =
+    claimedName === ''
+      ? authorization.unregistered
+      : authorization.formatClaimedName(isolateText(claimedName));
   return html`<p class="note">${renderName(integrationName)} ${text}</p>`;
 }
 

@@ -241,9 +241,9 @@ const setsOwnCookie = (value: string, name: string): boolean => {
   return cookieName !== undefined && isOwnCookie(cookieName, name);
 };
 
-/** The session cookie, the one used during a sign-in with an OpenID provider, and the one of authorization requests. */
+/** The session cookie, the one used during a sign-in with an OpenID provider, and those of authorization requests. */
 const isOwnCookie = (cookie: string, name: string): boolean =>
-  cookie === name || cookie === `${name}-openid` || cookie === `${name}-browser`;
+  cookie === name || cookie === `${name}-openid` || cookie.startsWith(`${name}-browser`);
 
 /** Matched backwards from the dot: matching forwards takes quadratic time on repeated prefixes. */
 const JWT_LIKE = /(?<=\beyJ[A-Za-z0-9_-]+)\.[A-Za-z0-9_-]/;

@@ -75,6 +75,8 @@ export const englishMessages = {
     returnsTo: 'Returns to',
     /** Of an app that the administrator has not registered. */
     address: 'Address of the app',
+    /** The API that the token is for. */
+    audience: 'For the API',
     formatClaimedName: (name: string): string => `calls itself “${name}” and is not registered here.`,
     unregistered: 'is not registered here.',
     loopback: 'an app on this computer',

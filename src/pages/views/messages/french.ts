@@ -76,6 +76,7 @@ export const frenchMessages: Messages = {
     redirecting: { title: 'Redirection en cours…', lead: 'La page de connexion va s’ouvrir.' },
     returnsTo: 'Retour vers',
     address: 'Adresse de l’application',
+    audience: 'Pour l’API',
     formatClaimedName: (name) =>
       `se présente sous le nom «\u00a0${name}\u00a0» et n’est pas enregistrée ici.`,
     unregistered: 'n’est pas enregistrée ici.',

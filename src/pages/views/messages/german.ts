@@ -74,6 +74,7 @@ export const germanMessages: Messages = {
     redirecting: { title: 'Weiterleitung …', lead: 'Sie werden zur Anmeldung weitergeleitet.' },
     returnsTo: 'Zurück zu',
     address: 'Adresse der Anwendung',
+    audience: 'Für die API',
     formatClaimedName: (name) => `nennt sich „${name}“ und ist hier nicht registriert.`,
     unregistered: 'ist hier nicht registriert.',
     loopback: 'einer Anwendung auf diesem Computer',

@@ -74,6 +74,7 @@ export const spanishMessages: Messages = {
     redirecting: { title: 'Redirigiendo…', lead: 'Se le está redirigiendo para iniciar sesión.' },
     returnsTo: 'Vuelve a',
     address: 'Dirección de la aplicación',
+    audience: 'Para la API',
     formatClaimedName: (name) => `se presenta como «${name}» y no está registrada aquí.`,
     unregistered: 'no está registrada aquí.',
     loopback: 'una aplicación en este equipo',
