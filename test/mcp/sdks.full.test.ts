@@ -106,9 +106,9 @@ describe.each([
       await using connection = await authorizeAndConnect(gateway, provider);
       expect(provider.redirects[0]?.searchParams.get('client_id')).toBe(gateway.documentUrl);
       const { host } = new URL(gateway.documentUrl);
-      expect(provider.approvals[0]).toContain(
-        `${host} calls itself “Test agent” and is not registered here.`,
-      );
+      // The name is isolated from the direction of the text around it.
+      const page = provider.approvals[0]?.replaceAll(/[\u2068\u2069]/g, '');
+      expect(page).toContain(`${host} calls itself “Test agent” and is not registered here.`);
       expect(await connection.callTool('add', { a: 1, b: 1 })).toBe('2');
     });
 
