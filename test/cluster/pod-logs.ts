@@ -36,9 +36,12 @@ export function followLogs(shop: Shop, selector: string): PodLogs {
         return void response.resume();
       }
       response.on('error', () => {});
-      createInterface({ input: response }).on('line', (line) => {
-        if (isProblem(line) && problems.length < MAX_PROBLEMS) problems.push(`${pod} ${line}`);
-      });
+      createInterface({ input: response })
+        // It repeats the errors of its input.
+        .on('error', () => {})
+        .on('line', (line) => {
+          if (isProblem(line) && problems.length < MAX_PROBLEMS) problems.push(`${pod} ${line}`);
+        });
     })
       .on('error', () => {})
       .end();

@@ -1,9 +1,11 @@
 import { execFileSync } from 'node:child_process';
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
+import { connect as connectTls, type TLSSocket } from 'node:tls';
+import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test } from 'vitest';
 import { type Figures, recordFigures } from '../support/figures.ts';
 import { until } from '../support/until.ts';
+import { HOST } from './client.ts';
 import { COUNTS } from './counts.ts';
 import { NEXT_TAG } from './images.ts';
 import { countFailures, describeLoad, type Load, type LoadReport, startLoad } from './load.ts';
@@ -140,19 +142,20 @@ describe('a gateway with two pods on Redis, under a steady load', () => {
   });
 
   /** The connections of the killed process break, and new ones are refused until its endpoint is removed (docs/kubernetes.md). */
-  const killProcess = async (what: string, kill: (container: string) => unknown): Promise<Pod> => {
+  const killProcess = async (what: string, kill: (container: string, pod: Pod) => unknown): Promise<Pod> => {
     const { load } = await begin();
     await load.more(200);
     const [pod] = await waitForPods(shop, GATEWAY_PODS, 2);
+    if (pod === undefined) throw new Error('no pod');
     const id = await shop.kubectl(
-      `get pod ${pod?.name} -o jsonpath='{.status.containerStatuses[0].containerID}'`,
+      `get pod ${pod.name} -o jsonpath='{.status.containerStatuses[0].containerID}'`,
     );
     const findRestarted = async (): Promise<Pod | undefined> =>
       (await shop.pods(GATEWAY_PODS)).find(
-        ({ name, restarts }) => name === pod?.name && restarts > pod.restarts,
+        ({ name, restarts }) => name === pod.name && restarts > pod.restarts,
       );
     const restarted = await until('the container was restarted', async () => {
-      await kill(id.replace('containerd://', ''));
+      await kill(id.replace('containerd://', ''), pod);
       return findRestarted();
     });
     await waitForPods(shop, GATEWAY_PODS, 2);
@@ -174,7 +177,16 @@ describe('a gateway with two pods on Redis, under a steady load', () => {
   });
 
   test('a pod that reaches its memory limit is killed, and loses no grant and revives no revoked token', async () => {
-    const { name } = await killProcess('out of memory', lowerMemoryLimit);
+    const connections: TLSSocket[] = [];
+    onTestFinished(() => connections.forEach((socket) => socket.destroy()));
+    const { name } = await killProcess('out of memory', (container, { address }) => {
+      lowerMemoryLimit(container);
+      // They need memory that the kernel cannot reclaim.
+      if (connections.length < MAX_CONNECTIONS)
+        connections.push(
+          connectTls({ host: address, port: 8_443, servername: HOST, ca: shop.ca.pem }).on('error', () => {}),
+        );
+    });
     const reason = 'jsonpath={.status.containerStatuses[0].lastState.terminated.reason}';
     expect(await shop.kubectl(`get pod ${name} -o ${reason}`)).toBe('OOMKilled');
   });
@@ -214,6 +226,7 @@ function lowerMemoryLimit(id: string): void {
 }
 
 const MEMORY_STEP = 1_048_576;
+const MAX_CONNECTIONS = 3_000;
 
 interface SidecarScenario {
   readonly id: string;
