@@ -1,9 +1,12 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, expect, onTestFailed, test } from 'vitest';
 import { until } from '../support/until.ts';
 import { IMAGES } from './images.ts';
 import { countFailures, describeLoad, startLoad } from './load.ts';
+import { followLogs } from './pod-logs.ts';
 import {
   createShop,
+  GATEWAY_PODS,
   gatewayValues,
   RESTRICTED,
   type Shop,
@@ -27,7 +30,8 @@ beforeAll(async () => {
     ...Array.from({ length: SENTINELS }, (_, number) => createSentinel(`sentinel-${number}`, address)),
     serviceFor('sentinel', 26_379),
   );
-  await waitForPods(shop, 'app=redis-b', 1);
+  const [replica] = await waitForPods(shop, 'app=redis-b', 1);
+  await waitForReplication(replica?.address ?? '');
   await waitForPods(shop, 'app=sentinel', SENTINELS);
   await startGateway(shop, {
     ...gatewayValues(shop.namespace),
@@ -38,6 +42,17 @@ beforeAll(async () => {
   });
 });
 afterAll(() => shop?.remove());
+
+async function waitForReplication(host: string): Promise<void> {
+  const replica = new Redis({ host });
+  try {
+    await until('the replica has the data of the primary', async () =>
+      (await replica.info('replication')).includes('master_link_status:up'),
+    );
+  } finally {
+    replica.disconnect();
+  }
+}
 
 const createPod = (name: string, app: string, spec: object) => ({
   apiVersion: 'v1',
@@ -66,6 +81,9 @@ const createRedis = (name: string, args: readonly string[]) =>
         '',
         '--repl-diskless-sync-delay',
         '0',
+        // The container has no folder to write to.
+        '--repl-diskless-load',
+        'on-empty-db',
         ...args,
       ]),
     ],
@@ -105,6 +123,11 @@ test('when the primary of a Sentinel set is killed, its replica takes over: no r
   expect((await client.revoke(revoked.access_token)).status).toBe(200);
   const address = await shop.addressOf('gate-gatehouse');
   const load = startLoad({ address, ca: shop.ca.pem, token: kept.access_token, rate: 80 });
+  const logs = followLogs(shop, GATEWAY_PODS);
+  onTestFailed(async () => {
+    console.log(logs.problems().join('\n'));
+    console.log(await shop.kubectl('logs -l app=sentinel --tail=30 --prefix'));
+  });
   await load.more(200);
   await shop.kubectl('delete pod redis-a --grace-period=0 --force');
   const refused = await until('a refresh is refused as temporary', async () => {
@@ -124,6 +147,7 @@ test('when the primary of a Sentinel set is killed, its replica takes over: no r
   accepted.push((await client.get('/files/a', revoked.access_token)).status);
   await load.more(200);
   const report = await load.stop();
+  await logs.stop();
   console.log(describeLoad('failover by Sentinel', report));
   expect(accepted.filter((status) => status !== 401)).toEqual([]);
   expect(countFailures(report)).toBe(0);

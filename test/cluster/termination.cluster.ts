@@ -71,7 +71,9 @@ describe('a gateway with two pods on Redis, under a steady load', () => {
     return { load, watch };
   };
   /** Ends the load, and prints what happened. */
-  const end = async (what: string): Promise<{ readonly report: LoadReport; readonly grants: GrantReport }> => {
+  const end = async (
+    what: string,
+  ): Promise<{ readonly report: LoadReport; readonly grants: GrantReport }> => {
     const [report, grants] = [await load?.stop(), await watch?.stop()];
     await logs?.stop();
     if (report === undefined || grants === undefined) throw new Error('no load');
