@@ -20,6 +20,7 @@ test('a probe can exclude checks by name; the others still apply', async () => {
   const listener = await openAdminListener({
     host: '127.0.0.1',
     port: 0,
+    tokenFile: '/none',
     checks: [
       { name: 'accepting', check: async () => {} },
       {
