@@ -480,10 +480,10 @@ const PAGES: Readonly<Record<string, string>> = {
   device_code_unknown: 'No device is waiting for confirmation with the entered code.',
   sign_in_failed: 'The user name or the password is wrong, or the user is disabled.',
   openid_cancelled: 'Sign-in was cancelled at the OpenID provider.',
-  openid_refused: 'The response of the OpenID provider was not accepted.',
+  openid_refused: 'The response from the OpenID provider was not accepted.',
   openid_not_reauthenticated:
     'The app asked for a new authentication (`prompt=login`, `max_age`), and the OpenID provider did not confirm one.',
-  internal_error: 'An error of gatehouse; the log has `page_failed` with the same `request_id`.',
+  internal_error: 'An internal error; the log has `page_failed` with the same `request_id`.',
 };
 
 /** Reasons of requests that were served partially, or without a rule. */

@@ -46,7 +46,7 @@ async function runRow(row: ReliabilityRow): Promise<RowResult> {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-reliability-'));
   const report = join(folder, 'vitest.json');
   const figuresFolder = join(folder, 'figures');
-  const isVitest = row.command[1] === 'test' || row.command[2] === 'test:full';
+  const isVitest = row.command[1] === 'test' || /^test:(?:full|cluster)$/.test(row.command[2] ?? '');
   const words = (values.quick && row.quickArgs) || row.command;
   const [program = '', ...args] = isVitest
     ? [...words, '--reporter=default', '--reporter=json', `--outputFile.json=${report}`]

@@ -26,6 +26,7 @@ const DOCUMENTED = {
   code: 'code',
   'sign-in': 'sign-in',
   review: 'review',
+  authorization: 'authorization',
   approved: 'approved',
   denied: 'denied',
   grants: 'grants',

@@ -155,7 +155,9 @@ function createRequestHandler(
   const reportHost = createHostReporter(log);
 
   const checkReadiness = async (request: IncomingMessage, query: string): Promise<JsonResponse> => {
-    const results = await getCheckResults();
+    // As in Kubernetes' own components.
+    const excluded = new URLSearchParams(query).getAll('exclude');
+    const results = (await getCheckResults()).filter(({ name }) => !excluded.includes(name));
     const isReady = results.every(({ problem }) => problem === undefined);
     const isVerbose =
       (query.split('&').includes('verbose') || !isReady) && isAllowedHost(request) && !isFromBrowser(request);

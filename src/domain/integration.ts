@@ -24,6 +24,8 @@ export interface Integration {
   readonly access: readonly AccessEntry[];
   /** Where authorization responses may be sent; none if omitted. */
   readonly redirectUris?: readonly string[];
+  /** If it requests too much, users are asked for the part that is allowed. */
+  readonly partialScope?: boolean;
   /** Clients whose ids are URLs on these hosts have its settings; none if omitted. */
   readonly documentHosts?: readonly string[];
   /** It is such a client, with the settings of this one: its redirect URIs are in the document at its client id. */

@@ -191,9 +191,8 @@ function checkScope(integration: Integration, requested: string | undefined): Ou
   const scope = parseScope(requested, { allowSpaces: true });
   if (!scope.ok) return scope;
   const excess = findExcess(scope.value, integration.scope);
-  // A client that is not registered asks for what the metadata of the API lists (RFC 6749 §3.3: it may get less).
   const narrowed =
-    integration.templateId === undefined ? undefined : intersectScopes(scope.value, integration.scope);
+    integration.partialScope === true ? intersectScopes(scope.value, integration.scope) : undefined;
   if (excess && narrowed !== undefined && narrowed.size > 0) return ok(formatOAuthScope(narrowed));
   return excess
     ? refused({ reason: 'scope_exceeds_integration', excess: formatScope(excess) })

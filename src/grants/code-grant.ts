@@ -106,7 +106,7 @@ export function checkApprovable(
   const requested = parseScope(scope, { allowSpaces: true });
   if (!requested.ok) return requested;
   const narrowed = intersectScopes(requested.value, allowed);
-  if (integration.value.templateId !== undefined && narrowed.size > 0)
+  if (integration.value.partialScope === true && narrowed.size > 0)
     return ok({ scope: narrowed, text: formatOAuthScope(narrowed) });
   const checked = checkGrantAllowed(integration.value, user, 'code', requested.value);
   return checked.ok ? ok({ scope: requested.value, text: scope }) : checked;

@@ -14,6 +14,7 @@ import {
   type Server as TlsServer,
 } from 'node:tls';
 import type { Epoch } from '../domain/epoch.ts';
+import { TCP_KEEP_ALIVE } from '../lib/tcp-keep-alive.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { normalizeServerName } from './client-hello.ts';
 import type { ClientConnection } from './connection-interceptor.ts';
@@ -185,7 +186,7 @@ export class PublicListener {
     });
     this.#http1Servers.push(http1);
     return tls === undefined
-      ? createNetServer({ noDelay: true }, (socket) => {
+      ? createNetServer({ noDelay: true, ...TCP_KEEP_ALIVE }, (socket) => {
           this.#track(socket);
           this.#acceptHttp1(socket, http1, certificateRequested);
         })
@@ -202,6 +203,7 @@ export class PublicListener {
     const server = createTlsServer({
       ...buildSecureContext(tls, certificateRequested),
       noDelay: true,
+      ...TCP_KEEP_ALIVE,
       ALPNProtocols: acceptHttp2 === undefined ? ['http/1.1'] : ['h2', 'http/1.1'],
       requestCert: certificateRequested,
       // Client certificates are validated for each request, not in the handshake.

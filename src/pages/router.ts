@@ -138,11 +138,19 @@ export function createPages(options: PagesOptions) {
     const layout = { messages: deps.messages, currentUrl: deps.urlFor(returnTo) };
     sender.sendPage(context, response.page, layout, cookies);
   };
-  const fail = (context: RequestContext, deps: PageDeps, error: unknown, returnTo: PagePath): void => {
+  const fail = (
+    context: RequestContext,
+    deps: PageDeps,
+    error: unknown,
+    returnTo: PagePath,
+    retry?: string,
+  ): void => {
     const isFault = error instanceof Fault;
     grantDeps.log.error('page_failed', { request_id: context.id, ...errorFields(error) });
     context.note({ reason: isFault ? error.code : 'internal_error' });
-    const page = isFault ? faultPage(deps, error, returnTo) : internalErrorPage(deps, context.id, returnTo);
+    const page = isFault
+      ? faultPage(deps, error, returnTo, retry)
+      : internalErrorPage(deps, context.id, returnTo);
     respond(context, deps, { page }, returnTo, []);
   };
 
@@ -208,7 +216,7 @@ export function createPages(options: PagesOptions) {
         const response = await dispatchAuthorization(deps, options, context);
         respond(context, deps, response, '', response.cookies ?? []);
       } catch (error) {
-        fail(context, deps, error, '');
+        fail(context, deps, error, '', deps.messages.retryLater.other);
       }
     },
     /** The authorization endpoint on the host of the API, if the pages have their own. */

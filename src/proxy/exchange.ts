@@ -136,6 +136,8 @@ export class Exchange
   #isInSendQueue = false;
   /** The client does not read what was written. */
   #isStalled = false;
+  /** Until when an event stream may pause; 0 for other responses. */
+  #pausesUntil = 0;
   #unwatch: (() => void) | undefined = undefined;
 
   constructor(downstream: Downstream) {
@@ -364,7 +366,11 @@ export class Exchange
     this.#stage = 'responding';
     this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
     this.#upstream.targets.reportSuccess(this.#slots.target);
-    if (head.isEventStream && endStreams === 'upgrades-and-events') this.#watch();
+    this.#pausesUntil = 0;
+    if (head.isEventStream) {
+      if (endStreams === 'upgrades-and-events') this.#watch();
+      this.#allowPause();
+    }
     this.#downstream.writeHead(head);
   }
 
@@ -376,7 +382,21 @@ export class Exchange
   onReadEnd(): void {
     if (this.#stage !== 'responding') return;
     this.#wait(this.#upstream.timeouts.idle);
+    if (this.#pausesUntil > 0) this.#allowPause();
     if (!this.#downstream.flush() && !this.#mayReadAhead()) this.#connection?.pause();
+  }
+
+  #allowPause(): void {
+    const { timeouts, deadlines } = this.#upstream;
+    this.#pausesUntil = deadlines.deadlineIn(timeouts.events);
+  }
+
+  /** An event stream may be silent for longer than other responses, if the client has sent its request and read what was sent. */
+  #mayPause(): boolean {
+    if (this.#pausesUntil <= performance.now() || this.#isStalled || this.#downstream.unread > 0)
+      return false;
+    const { body } = this.#request;
+    return body === undefined || body.isSent;
   }
 
   /** The client does not keep up. A little more may be read, so that the connection is free for others. */
@@ -434,6 +454,11 @@ export class Exchange
       case 'waiting':
         return this.#fail(new UpstreamError('no response in time', 'response_timeout'));
       case 'responding':
+        if (this.#mayPause()) {
+          this.#wait(this.#upstream.timeouts.idle);
+          this.deadline = Math.min(this.deadline, this.#pausesUntil);
+          return;
+        }
         if (!this.#isStalled)
           return this.#fail(new UpstreamError('nothing more of the response in time', 'response_timeout'));
         if (this.#readAhead.hasRead(this.#downstream.unread)) return this.#wait(this.#upstream.timeouts.idle);

@@ -83,6 +83,14 @@ export class AdminEndpoint {
               await this.store.probe();
             },
           },
+          {
+            // For probes that exclude `store`: while the store is unreachable, tokens are still validated.
+            name: 'revocations',
+            check: async () => {
+              const lag = this.store === undefined ? Number.POSITIVE_INFINITY : this.store.revocationLag?.();
+              if ((lag ?? 0) > settings.store.maxStaleness) throw new Error('are out of date');
+            },
+          },
           ...checks,
         ],
         metrics: async (results) => {

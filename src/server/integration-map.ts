@@ -45,6 +45,8 @@ class IntegrationMap extends Map<string, Integration> {
       secretHashes: [],
       hasKeys: false,
       exchange: [],
+      // It requests what the metadata of the API lists (RFC 6749 §3.3: it may get less).
+      partialScope: true,
       templateId: template.clientId,
     };
     this.#derived.set(clientId, integration);

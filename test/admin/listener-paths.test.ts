@@ -1,4 +1,5 @@
 import { expect, onTestFinished, test } from 'vitest';
+import { openAdminListener } from '../../src/admin/listener.ts';
 import { startGateway } from '../support/test-gateway.ts';
 
 test('O13 probes and metrics are served on the admin listener only; on the public port, the routes apply to their paths', async () => {
@@ -13,4 +14,29 @@ test('O13 probes and metrics are served on the admin listener only; on the publi
     ]);
   for (const path of ['/health', '/files/1', '/authsvc/Authorize/Verify'])
     expect([path, (await fetch(`http://127.0.0.1:${gateway.adminPort}${path}`)).status]).toEqual([path, 404]);
+});
+
+test('a probe can exclude checks by name; the others still apply', async () => {
+  const listener = await openAdminListener({
+    host: '127.0.0.1',
+    port: 0,
+    tokenFile: '/none',
+    checks: [
+      { name: 'accepting', check: async () => {} },
+      {
+        name: 'store',
+        check: async () => {
+          throw new Error('is unreachable');
+        },
+      },
+    ],
+  });
+  onTestFinished(() => listener.close());
+  const probe = async (query: string): Promise<number> =>
+    (await fetch(`http://127.0.0.1:${listener.port}/readyz${query}`)).status;
+  expect(await probe('')).toBe(503);
+  expect(await probe('?exclude=accepting')).toBe(503);
+  expect(await probe('?exclude=stor')).toBe(503);
+  expect(await probe('?exclude=store')).toBe(200);
+  expect(await probe('?exclude=accepting&exclude=store')).toBe(200);
 });

@@ -1,11 +1,7 @@
-import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import type { TestProject } from 'vitest/node';
-import { schemaFolder } from '../../tools/chart/install.ts';
-import { readManifests } from '../chart/manifests.ts';
-import { until } from '../support/until.ts';
-import { type Access, type Api, connect } from './api.ts';
+import { type Access, connect } from './api.ts';
 import { startControlPlane } from './control-plane.ts';
+import { defineKinds } from './custom-resources.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
@@ -13,9 +9,6 @@ declare module 'vitest' {
     readonly kubeconfig: string;
   }
 }
-
-/** Custom resources that the chart creates. */
-const KINDS = ['HTTPRoute', 'TLSRoute', 'Certificate', 'ServiceMonitor', 'PodMonitor', 'PrometheusRule'];
 
 export default async function setUp(project: TestProject): Promise<() => Promise<void>> {
   const plane = await startControlPlane();
@@ -28,33 +21,4 @@ export default async function setUp(project: TestProject): Promise<() => Promise
   project.provide('access', plane.access);
   project.provide('kubeconfig', plane.kubeconfig);
   return () => plane.stop();
-}
-
-/** Installs the CustomResourceDefinitions of their projects. */
-async function defineKinds(api: Api): Promise<void> {
-  const folder = join(schemaFolder(), 'definitions');
-  const definitions = readdirSync(folder)
-    .flatMap((file) => readManifests(readFileSync(join(folder, file), 'utf8')))
-    .filter(({ kind, spec }) => {
-      const { kind: defined = '' } = (spec?.['names'] ?? {}) as { readonly kind?: string };
-      return kind === 'CustomResourceDefinition' && KINDS.includes(defined);
-    });
-  if (definitions.length !== KINDS.length)
-    throw new Error(`${definitions.length} of ${KINDS.length} definitions found in ${folder}`);
-  for (const { metadata, ...definition } of definitions) {
-    // Labels are omitted, because those of cert-manager are Helm templates.
-    const { labels: _, ...named } = metadata;
-    const { status, body } = await api.apply({ ...definition, metadata: named });
-    if (status >= 300) throw new Error(`${metadata.name}: ${body.message}`);
-  }
-  for (const { metadata } of definitions)
-    await until(`${metadata.name} is established`, () => isEstablished(api, metadata.name), 300);
-}
-
-async function isEstablished(api: Api, name: string): Promise<boolean> {
-  const { body } = await api.call('GET', `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${name}`);
-  const { conditions = [] } = (body['status'] ?? {}) as {
-    readonly conditions?: readonly { readonly type: string; readonly status: string }[];
-  };
-  return conditions.some(({ type, status }) => type === 'Established' && status === 'True');
 }

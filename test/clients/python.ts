@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { needs } from '../set-up/programs.ts';
 import { finish, type ProcessResult, spawnChild } from '../support/child-process.ts';
@@ -10,12 +10,13 @@ needs('python3', 'pip3');
 
 /** Pinned Python packages that tests use as independent clients. */
 const REQUIREMENTS = fileURLToPath(new URL('./requirements.txt', import.meta.url));
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const CACHE = fileURLToPath(new URL('../../node_modules/.cache', import.meta.url));
 const LIMIT_MS = 240_000;
 
-/** Installs them once for all test files and runs of a checkout; returns their `bin` folder. */
-export async function installPythonTools(): Promise<string> {
-  const digest = createHash('sha256').update(readFileSync(REQUIREMENTS)).digest('hex').slice(0, 16);
+/** Installs them, or those of another file, once for all test files and runs of a checkout; returns their `bin` folder. */
+export async function installPythonTools(requirements = REQUIREMENTS): Promise<string> {
+  const digest = createHash('sha256').update(readFileSync(requirements)).digest('hex').slice(0, 16);
   const folder = join(CACHE, `python-${digest}`);
   mkdirSync(CACHE, { recursive: true });
   const lock = `${folder}.lock`;
@@ -29,8 +30,8 @@ export async function installPythonTools(): Promise<string> {
     }
     try {
       if (!existsSync(folder)) {
-        console.log('Installing the Python packages of test/clients/requirements.txt, once');
-        createEnvironment(folder);
+        console.log(`Installing the Python packages of ${relative(ROOT, requirements)}, once`);
+        createEnvironment(folder, requirements);
       }
     } finally {
       rmdirSync(lock);
@@ -52,7 +53,7 @@ function reserve(lock: string): boolean {
   return false;
 }
 
-function createEnvironment(folder: string): void {
+function createEnvironment(folder: string, requirements: string): void {
   const beside = `${folder}.making`;
   // Remains of an interrupted installation.
   for (const left of [beside, `${folder}.new`]) rmSync(left, { recursive: true, force: true });
@@ -61,7 +62,7 @@ function createEnvironment(folder: string): void {
   renameSync(beside, `${folder}.new`);
   const newFolder = `${folder}.new`;
   const site = ['-m', 'pip', '--python', join(newFolder, 'bin', 'python'), 'install', '--quiet', '--no-deps'];
-  run('python3', [...site, '--only-binary=:all:', '--disable-pip-version-check', '-r', REQUIREMENTS]);
+  run('python3', [...site, '--only-binary=:all:', '--disable-pip-version-check', '-r', requirements]);
   renameSync(newFolder, folder);
 }
 

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { TLSSocket } from 'node:tls';
 import { until } from '../support/until.ts';
 import { HOST } from './client.ts';
+import { COUNTS } from './counts.ts';
 
 /**
  * Requests at a steady rate, from clients of three kinds: kept-alive connections, a new connection for each request, and
@@ -49,10 +50,9 @@ export interface LoadOptions {
 
 const DEADLINE_MS = 30_000;
 const DEFAULT_CLIENTS = { 'kept-alive': 12, 'new connections': 4, 'HTTP/2': 4 } as const;
-const DEFAULT_RATE = 160;
 
 export function startLoad(options: LoadOptions): Load {
-  const { rate = DEFAULT_RATE, clients = DEFAULT_CLIENTS } = options;
+  const { rate = COUNTS.rate, clients = DEFAULT_CLIENTS } = options;
   const begun = performance.now();
   const stopped = new AbortController();
   const failures: Record<string, number> = {};

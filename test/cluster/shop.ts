@@ -35,6 +35,8 @@ export interface Shop {
 
 export interface Pod {
   readonly name: string;
+  /** Milliseconds. */
+  readonly createdAt: number;
   readonly address: string;
   readonly isReady: boolean;
   readonly isTerminating: boolean;
@@ -42,7 +44,11 @@ export interface Pod {
 }
 
 interface PodObject {
-  readonly metadata: { readonly name: string; readonly deletionTimestamp?: string };
+  readonly metadata: {
+    readonly name: string;
+    readonly creationTimestamp: string;
+    readonly deletionTimestamp?: string;
+  };
   readonly status: {
     readonly podIP?: string;
     readonly conditions?: readonly { readonly type: string; readonly status: string }[];
@@ -70,14 +76,18 @@ export const gatewayValues = (namespace: string) => ({
 });
 
 /** The values for a sidecar in the pods of an application. */
-export function sidecarValues(namespace: string, application: string, native: boolean) {
+export function sidecarValues(
+  namespace: string,
+  application: string,
+  sidecar: { readonly native: boolean; readonly applicationContainer?: string },
+) {
   const { config, ...values } = gatewayValues(namespace);
   const { upstreams: _, ...settings } = config;
   return {
     ...values,
     ...redisStore(namespace),
     mode: 'sidecar',
-    sidecar: { native, podSelector: { app: application }, upstreamPort: 8_080 },
+    sidecar: { ...sidecar, podSelector: { app: application }, upstreamPort: 8_080 },
     config: settings,
   };
 }
@@ -87,7 +97,7 @@ export const redisStore = (namespace: string) => ({
 });
 
 /** As the restricted Pod Security Standard requires. */
-const RESTRICTED = {
+export const RESTRICTED = {
   runAsNonRoot: true,
   runAsUser: 1_000,
   allowPrivilegeEscalation: false,
@@ -107,13 +117,12 @@ export interface ApplicationOptions {
   /** Listen address of the API. */
   readonly listen?: string;
   readonly env?: Readonly<Record<string, string>>;
-  readonly preStopSeconds?: number;
 }
 
 /** The application of the documentation. */
 export const createApplication = (
   name: string,
-  { replicas = 2, listen = ':8080', env = {}, preStopSeconds = 0 }: ApplicationOptions = {},
+  { replicas = 2, listen = ':8080', env = {} }: ApplicationOptions = {},
 ) => ({
   apiVersion: 'apps/v1',
   kind: 'Deployment',
@@ -139,7 +148,6 @@ export const createApplication = (
             ...(listen.startsWith(':') && {
               readinessProbe: { tcpSocket: { port: 8_080 }, periodSeconds: 1 },
             }),
-            ...(preStopSeconds > 0 && { lifecycle: { preStop: { sleep: { seconds: preStopSeconds } } } }),
           },
         ],
       },
@@ -165,6 +173,8 @@ const REDIS = {
             args: ['--protected-mode', 'no', '--save', '', '--appendonly', 'no'],
             ports: [{ containerPort: 6_379 }],
             readinessProbe: { tcpSocket: { port: 6_379 }, periodSeconds: 1 },
+            // As the Valkey of the chart. Without a request, it gets no CPU while other pods start.
+            resources: { requests: { cpu: '50m', memory: '64Mi' } },
             securityContext: RESTRICTED,
           },
         ],
@@ -238,6 +248,7 @@ function describePod({ metadata, status }: PodObject): Pod {
   const containers = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])];
   return {
     name: metadata.name,
+    createdAt: Date.parse(metadata.creationTimestamp),
     address: status.podIP ?? '',
     isReady: (status.conditions ?? []).some((one) => one.type === 'Ready' && one.status === 'True'),
     isTerminating: metadata.deletionTimestamp !== undefined,
@@ -250,10 +261,25 @@ export const GATEWAY_PODS = 'app.kubernetes.io/component=gateway';
 
 /** Waits until exactly `count` pods are there and ready. */
 export const waitForPods = (shop: Shop, selector: string, count: number): Promise<readonly Pod[]> =>
+  waitUntilReady(selector, count, () => shop.pods(selector));
+
+/** The same without pods that are terminating. The oldest pod comes first. */
+export const waitForReadyPods = (shop: Shop, selector: string, count: number): Promise<readonly Pod[]> =>
+  waitUntilReady(selector, count, async () =>
+    (await shop.pods(selector))
+      .filter(({ isTerminating }) => !isTerminating)
+      .toSorted((a, b) => a.createdAt - b.createdAt),
+  );
+
+const waitUntilReady = (
+  selector: string,
+  count: number,
+  listPods: () => Promise<readonly Pod[]>,
+): Promise<readonly Pod[]> =>
   until(
     `${count} pods with ${selector} are ready`,
     async () => {
-      const pods = await shop.pods(selector);
+      const pods = await listPods();
       return (
         pods.length === count && pods.every(({ isReady, isTerminating }) => isReady && !isTerminating) && pods
       );

@@ -38,7 +38,7 @@ describe.each([
     // The application already runs, and listens on all addresses.
     await shop.apply(createApplication(application), serviceFor(application, 8_080));
     await shop.kubectl(`rollout status deployment/${application} --timeout=120s`);
-    const notes = await shop.install(release, sidecarValues(shop.namespace, application, native));
+    const notes = await shop.install(release, sidecarValues(shop.namespace, application, { native }));
     const commands = commandsInNotes(notes);
     expect(commands.length).toBe(2);
     for (const command of commands) await shop.shell.run(command.replace('YOUR-APPLICATION', application));

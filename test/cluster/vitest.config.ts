@@ -5,7 +5,8 @@ export default defineConfig({
   test: {
     include: ['test/cluster/**/*.cluster.ts'],
     globalSetup: 'test/cluster/set-up.ts',
-    testTimeout: 1_800_000,
+    // The published counts take most of an hour.
+    testTimeout: 5_400_000,
     hookTimeout: 600_000,
     // All files share one cluster; each has its own namespaces.
     maxWorkers: 1,

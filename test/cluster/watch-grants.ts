@@ -17,6 +17,10 @@ export interface GrantReport {
   readonly failures: Readonly<Record<string, number>>;
 }
 
+/** Requests of these clients that got no usable response. */
+export const countRefusals = ({ failures }: GrantReport): number =>
+  Object.values(failures).reduce((sum, count) => sum + count, 0);
+
 const CLIENTS = 4;
 const PAUSE_MS = 500;
 

@@ -252,6 +252,11 @@ const TOGETHER: Readonly<
       { issuer: 'https://other.example.test', audience: 'files', jwksFile: 'jwks.json' },
     ],
   ],
+  'integrations.*.partialScope': () => [
+    [['integrations', 1, 'partialScope'], true],
+    [['integrations', 1, 'redirectUris'], ['https://app.example.test/callback']],
+    [['integrations', 1, 'grants'], ['code']],
+  ],
   'integrations.*.redirectUris': () => [
     [['integrations', 1, 'redirectUris'], ['https://app.example.test/callback']],
     [['integrations', 1, 'grants'], ['code']],

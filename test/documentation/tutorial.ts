@@ -74,7 +74,7 @@ export async function followTutorial(page: string, options: TutorialOptions = {}
 /** The admin port of `gatehouse init`. */
 const ADMIN_PORT = '9443';
 /** Four digits in a place where they can only be a port. */
-const PORT = /(?<=localhost:|127\.0\.0\.1:|\bport(?:[= ]|: )|listen\()\d{4}\b/g;
+const PORT = /(?<=localhost:|localhost%3A|127\.0\.0\.1:|\bport(?:[= ]|: )|listen\()\d{4}\b/g;
 
 /** A free port for each port of the page. */
 async function reservePorts(page: string): Promise<ReadonlyMap<string, string>> {

@@ -6,6 +6,7 @@ import { promisify } from 'node:util';
 import { expect, onTestFinished, type TestContext, test } from 'vitest';
 import { installPythonTools } from '../clients/python.ts';
 import { needs } from '../set-up/programs.ts';
+import { openChromium, openWindow } from '../support/chromium.ts';
 import { createAgent, FormBrowser } from '../support/form-browser.ts';
 import { waitForPort } from '../support/ports.ts';
 import { tempFolder } from '../support/temp-folder.ts';
@@ -82,6 +83,60 @@ test('in front of an Express API', async (context) => {
 
 test('in front of a Flask API', async () => {
   await followTutorial('docs/tutorials/flask.md', { path: [await installPythonTools()] });
+});
+
+/** Opens the authorization URL that was printed last, signs in as alice and approves; returns to the program that printed it. */
+async function approveInBrowser({ folder, screen, toTest }: Reader): Promise<void> {
+  const url =
+    screen()
+      .match(/(?<=Open )https:\S+/g)
+      ?.at(-1) ?? '';
+  const agent = createAgent({ ca: readFileSync(join(folder, 'pki/ca.pem'), 'utf8') });
+  onTestFinished(() => agent.destroy());
+  const browser = new FormBrowser({ agent, base: new URL(toTest(url)).origin });
+  await browser.open(toTest(url));
+  const password = 'correct horse battery staple';
+  expect((await browser.submit('/sign-in', { user_name: 'alice', password })).text).toContain('My agent');
+  const { redirectTo = '' } = await browser.post('/authsvc/device/approve');
+  expect(await (await fetch(redirectTo)).text()).toBe('You can close this page.');
+}
+
+test('protect an MCP server', async (context) => {
+  await requirePackage(context, '@modelcontextprotocol/sdk@1');
+  await followTutorial('docs/tutorials/mcp-server.md', {
+    env: NPM,
+    actions: { 'approve in the browser': approveInBrowser },
+  });
+});
+
+/** As described in the step, in Chromium. */
+async function useApp({ toTest }: Reader): Promise<void> {
+  const chromium = await openChromium();
+  onTestFinished(() => chromium.close());
+  const { page, consoleErrors } = await openWindow(chromium);
+  const text = page.locator('#text');
+  await page.goto(toTest('http://localhost:3000/'));
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.getByLabel('Username').fill('alice');
+  await page.getByLabel('Password').fill('correct horse battery staple');
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.getByRole('button', { name: 'Approve' }).click();
+  await until('the notes are shown', async () => (await text.textContent()) === 'Written by alice');
+  expect(page.url(), 'the code is not in the URL').toBe(toTest('http://localhost:3000/'));
+  await page.getByRole('button', { name: 'Renew the token' }).click();
+  await until('the token is renewed', async () => (await text.textContent()) === 'Renewed: 200');
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await until('the grant is revoked', async () => (await text.textContent())?.endsWith('responds with 401.'));
+  expect(consoleErrors).toEqual([]);
+}
+
+test('a single-page app with an Express API', async (context) => {
+  await requirePackage(context, 'express@5');
+  await requirePackage(context, 'oauth4webapi@3');
+  await followTutorial('docs/tutorials/single-page-app.md', {
+    env: NPM,
+    actions: { 'use the app in the browser': useApp },
+  });
 });
 
 test('accept tokens of your identity provider', async (context) => {

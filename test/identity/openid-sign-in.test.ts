@@ -4,6 +4,7 @@ import type { Agent } from 'undici';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { deriveSubjectId } from '../../src/identity/derived-directory.ts';
+import { APP, CALLBACK, createPkce } from '../support/code-client.ts';
 import { createAgent, FormBrowser, type Page } from '../support/form-browser.ts';
 import { CLIENT, type OpenIdProvider, startOpenIdProvider } from '../support/openid-provider.ts';
 import { createCa, issueServer } from '../support/pki.ts';
@@ -57,6 +58,7 @@ beforeAll(async () => {
         ...integration,
         access: [...(integration.access ?? []), { directory: 'elsewhere' }],
       })),
+      APP,
       { clientId: 'partner-app', scope: 'files:read', access: [{ groups: ['partners'] }] },
     ],
     signIn: {
@@ -378,6 +380,31 @@ describe('an unreachable provider', () => {
     const back = await signInAtProvider(browser, await goToProvider(browser, 'corp'), 'alice');
     corp.isUnavailable = true;
     expect((await browser.get(back)).status).toBe(503);
+  });
+
+  test('after the redirect, in the sign-in for an app: the page leads back to the request of the app', async () => {
+    const browser = newBrowser();
+    const parameters = {
+      response_type: 'code',
+      client_id: 'app',
+      redirect_uri: CALLBACK,
+      code_challenge: createPkce().challenge,
+      code_challenge_method: 'S256',
+    };
+    const { host } = new URL(base);
+    await browser.open(
+      `https://${host}/authsvc/oauth2/authorize?${new URLSearchParams(parameters).toString()}`,
+    );
+    const leaving = await browser.post('/openid', { provider: 'corp' });
+    const back = await signInAtProvider(browser, leaving, 'alice');
+    corp.isUnavailable = true;
+    const page = await browser.get(back);
+    expect(page.status).toBe(503);
+    expect(page.text).toContain('The request of the app remains valid for a few minutes.');
+    const [, path = ''] = /href="([^"]*\/sign-in\?request=[^"]*)">Try again/.exec(page.text) ?? [];
+    corp.isUnavailable = false;
+    const again = await browser.open(`https://${host}${path.replaceAll('&amp;', '&')}`);
+    expect([again.status, again.text.includes('Sign in with Example Login')]).toEqual([200, true]);
   });
 
   test('an untrusted provider certificate and a wrong client secret are reported as internal failures', async () => {

@@ -177,7 +177,12 @@ test('probes have aliases, list every check on request, and are not logged', asy
   const { text } = await adminRequest(gateway.adminPort, '/readyz?verbose');
   expect(JSON.parse(text)).toMatchObject({
     status: 'ready',
-    checks: [{ name: 'accepting', status: 'ok' }, { name: 'store', status: 'ok' }, { name: 'event loop' }],
+    checks: [
+      { name: 'accepting', status: 'ok' },
+      { name: 'store', status: 'ok' },
+      { name: 'revocations', status: 'ok' },
+      { name: 'event loop' },
+    ],
   });
   expect(JSON.parse((await adminRequest(gateway.adminPort, '/readyz')).text)).toEqual({ status: 'ready' });
   expect(gateway.logLines.length).toBe(before);

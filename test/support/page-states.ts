@@ -1,10 +1,13 @@
 import { writeFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
+import { createServer } from 'node:https';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { type Grant, getGrantRecordExpiry } from '../../src/domain/grant.ts';
 import type { Language } from '../../src/domain/language.ts';
 import type { Messages } from '../../src/pages/views/messages/english.ts';
 import { MESSAGES } from '../../src/pages/views/messages/languages.ts';
+import { CALLBACK, createPkce } from './code-client.ts';
 import {
   BASE,
   identityOf,
@@ -14,6 +17,8 @@ import {
   startPagesHarness,
   storeUnavailable,
 } from './pages-harness.ts';
+import { issueServer } from './pki.ts';
+import { listenTcp } from './tcp-server.ts';
 import { PASSWORD } from './test-gateway.ts';
 
 const LOGO = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 48 48"><rect width="48" height="48" rx="11" fill="#0f766e"/><path d="M13 34V23a11 11 0 0 1 22 0v11M9 34h30M24 34V19" fill="none" stroke="#fff" stroke-width="3.4" stroke-linecap="round"/></svg>`;
@@ -73,6 +78,14 @@ export const startStatePages = (): Promise<PagesHarness> =>
           clientId: 'backup',
           name: 'Nightly backup',
           scope: 'files:read',
+          access: [{ groups: ['operators'] }],
+        },
+        {
+          clientId: 'assistant',
+          name: 'Sales assistant',
+          scope: 'reports:read,write;files:read',
+          grants: ['code'],
+          redirectUris: [CALLBACK, 'http://127.0.0.1/callback'],
           access: [{ groups: ['operators'] }],
         },
       ],
@@ -232,6 +245,80 @@ async function createGrants({ gateway }: PagesHarness): Promise<void> {
   }
 }
 
+/** Follows an app to the authorization endpoint. */
+async function openAuthorization(
+  stage: PageContext,
+  changes: Readonly<Record<string, string>> = {},
+): Promise<void> {
+  const parameters = new URLSearchParams({
+    response_type: 'code',
+    client_id: 'assistant',
+    redirect_uri: CALLBACK,
+    scope: 'reports:read,write',
+    state: 'one',
+    code_challenge: createPkce().challenge,
+    code_challenge_method: 'S256',
+    ...changes,
+  });
+  await stage.page.goto(`${stage.pages.url}/authsvc/oauth2/authorize?${parameters.toString()}`);
+}
+
+async function openAuthorizationReview(
+  stage: PageContext,
+  name = 'alice',
+  changes: Readonly<Record<string, string>> = {},
+): Promise<void> {
+  await openAuthorization(stage, changes);
+  await stage.page.waitForURL(/\/sign-in\?request=/);
+  await signIn(stage, name);
+}
+
+/** The user has denied the request of an app on this computer, and goes back. */
+async function openDecidedAuthorization(stage: PageContext): Promise<void> {
+  const { port, close } = await listenTcp(createHttpServer((_request, response) => response.end('done')));
+  try {
+    await openAuthorizationReview(stage, 'alice', { redirect_uri: `http://127.0.0.1:${port}/callback` });
+    const review = stage.page.url();
+    await clickButton(stage.page, 'Deny');
+    await stage.page.goto(review);
+  } finally {
+    await close();
+  }
+}
+
+/** An app that is not registered: its document is read from a server that runs until the page is shown. */
+async function openUnregisteredReview(stage: PageContext): Promise<void> {
+  const { pages } = stage;
+  const { pem, keyPem } = await issueServer(pages.gateway.ca);
+  let clientId = '';
+  const { port, close } = await listenTcp(
+    createServer({ cert: pem, key: keyPem }, (_request, response) => {
+      response.setHeader('content-type', 'application/json');
+      const document = { client_id: clientId, client_name: 'Sales assistant', redirect_uris: [CALLBACK] };
+      response.end(JSON.stringify(document));
+    }),
+  );
+  clientId = `https://localhost:${port}/client.json`;
+  try {
+    await pages.reconfigure((settings) => ({
+      ...settings,
+      integrations: [
+        ...(settings.integrations ?? []),
+        {
+          clientId: 'agents',
+          scope: 'reports:read,write',
+          grants: ['code'],
+          clientDocuments: { hosts: [`localhost:${port}`], privateAddresses: true, ca: 'ca.pem' },
+          access: [{ groups: ['operators'] }],
+        },
+      ],
+    }));
+    await openAuthorizationReview(stage, 'alice', { client_id: clientId });
+  } finally {
+    await close();
+  }
+}
+
 async function openGrants(stage: PageContext, path = '/grants', name = 'alice'): Promise<void> {
   const browser = stage.pages.browser();
   await browser.open(`${BASE}/grants`);
@@ -253,10 +340,15 @@ const thenClick =
     await clickButton(stage.page, name);
   };
 
+interface PageState {
+  readonly heading: string;
+  /** The page has no link or button: the user returns to the app. */
+  readonly isFinal?: boolean;
+  reach(stage: PageContext): Promise<unknown>;
+}
+
 /** Every page and state a user can see: how to reach it, and the heading it has. */
-export const STATES: Readonly<
-  Record<string, { readonly heading: string; reach(stage: PageContext): Promise<unknown> }>
-> = {
+export const STATES: Readonly<Record<string, PageState>> = {
   code: { heading: 'Connect a device', reach: (stage) => stage.page.goto(pageUrl(stage)) },
   'code-from-link': {
     heading: 'Connect a device',
@@ -287,6 +379,39 @@ export const STATES: Readonly<
   'review-too-much': {
     heading: 'You can’t approve this request',
     reach: (stage) => openReview(stage, 'rita'),
+  },
+  authorization: { heading: 'Approve this request?', reach: (stage) => openAuthorizationReview(stage) },
+  'authorization-unregistered': { heading: 'Approve this request?', reach: openUnregisteredReview },
+  'authorization-not-allowed': {
+    heading: 'You can’t approve this request',
+    reach: (stage) => openAuthorizationReview(stage, 'bob'),
+  },
+  'authorization-invalid': {
+    heading: 'Invalid request',
+    isFinal: true,
+    reach: (stage) => openAuthorization(stage, { redirect_uri: 'https://other.example.test/' }),
+  },
+  'authorization-expired': {
+    heading: 'Request expired',
+    isFinal: true,
+    async reach(stage) {
+      await openAuthorizationReview(stage);
+      stage.pages.gateway.clock.advance(601);
+      await stage.page.reload();
+    },
+  },
+  'authorization-decided': {
+    heading: 'Already answered',
+    isFinal: true,
+    reach: openDecidedAuthorization,
+  },
+  'authorization-store-unreachable': {
+    heading: 'Temporarily unavailable',
+    async reach(stage) {
+      await openAuthorizationReview(stage);
+      stage.pages.beforeStore = storeUnavailable;
+      await clickButton(stage.page, 'Approve');
+    },
   },
   approved: { heading: 'Approved', reach: thenClick(openReview, 'Approve') },
   denied: { heading: 'Denied', reach: thenClick(openReview, 'Deny') },

@@ -53,7 +53,7 @@ export interface PagesHarness {
   readState(pending: PendingRequest): Promise<DeviceRequest['state']>;
   /** Each browser has its own client address, as reported by a trusted proxy. */
   browser(options?: { readonly address?: string; readonly certificate?: IssuedCertificate }): PagesBrowser;
-  /** Runs before each operation on device requests, user codes and the grant index, and before each revocation. */
+  /** Runs before each operation on device requests, user codes and the grant index, before each revocation and each approval of an app. */
   beforeStore: () => Promise<void> | void;
   /**
    * Sends sign-ins for this request until the queue is full, and returns the response to the rejected one. The others, and
@@ -102,7 +102,7 @@ export async function startPagesHarness(
     return base;
   });
 
-  const { devices, userCodes, grantIndex, revocations } = gateway.server.store;
+  const { devices, userCodes, notes, grantIndex, revocations } = gateway.server.store;
   const readDevice = devices.read.bind(devices);
   const intercept = <T extends object>(store: T, ...names: readonly (keyof T)[]): void => {
     for (const name of names) {
@@ -176,6 +176,7 @@ export async function startPagesHarness(
   };
   intercept(devices, 'read', 'create', 'replace');
   intercept(userCodes, 'read', 'create', 'replace');
+  intercept(notes, 'create');
   intercept(grantIndex, 'list');
   intercept(revocations, 'announce');
   return pages;

@@ -82,7 +82,7 @@ export const ALICE = 'local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}';
 export const BOB = 'local:{9b1d3c8e-2f4a-4c7b-8d6e-1a2b3c4d5e6f}';
 export const PASSWORD = 'correct horse battery staple';
 
-/** Timeout of Redis commands. The default of 250 ms is too short if Redis gets no CPU on a busy machine. */
+/** Timeout of Redis commands. The default of one second is too short if Redis gets no CPU on a busy machine. */
 export const REDIS_TIMEOUT_MS = 10_000;
 
 const passwordHashes = new Map<string, string>();

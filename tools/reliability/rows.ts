@@ -13,6 +13,8 @@ export interface ReliabilityRow {
 
 const FULL = ['npm', 'run', 'test:full', '--'] as const;
 const SHORT = ['npm', 'test', '--'] as const;
+/** Needs root and Go. */
+const CLUSTER = ['npm', 'run', 'test:cluster', '--', 'test/cluster/termination.cluster.ts'] as const;
 
 export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
   {
@@ -125,6 +127,30 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
     command: [...FULL, 'test/deploy/termination.full.test.ts'],
     env: { TERMINATIONS: '200' },
     notPromised: 'Requests that last longer than `shutdown.drain` are aborted.',
+  },
+  {
+    id: 'cluster-deletions',
+    promise:
+      'On Kubernetes, a deleted pod of a gateway fails no request, loses no grant and revives no revoked token',
+    test: '200 pod deletions under load: kept connections, new connections and HTTP/2, refreshes and revoked tokens',
+    command: [...CLUSTER, '-t', 'pod deletions'],
+    env: { CLUSTER_DELETIONS: '200' },
+  },
+  {
+    id: 'cluster-upgrades',
+    promise: 'The same for `helm upgrade`, scaling and a node drain',
+    test: '100,000 requests during changes of configuration, image and keys, 1 → 5 → 2 pods, and `kubectl drain`',
+    command: [...CLUSTER, '-t', 'upgrades, scaling'],
+    env: { CLUSTER_REQUESTS: '100000' },
+  },
+  {
+    id: 'cluster-sidecars',
+    promise: 'The same for a rolling restart of an application with a sidecar',
+    test: '5 rolling restarts under load, of each kind of sidecar',
+    command: [...CLUSTER, '-t', 'a sidecar'],
+    env: { CLUSTER_RESTARTS: '5' },
+    notPromised:
+      'If the application has no `preStop` hook, requests get 502 until clients use other pods (`cluster-sidecar-no-pre-stop`).',
   },
   {
     id: 'reloads',

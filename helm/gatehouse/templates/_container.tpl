@@ -40,7 +40,7 @@ livenessProbe:
   httpGet: { path: /livez, port: gh-admin, scheme: {{ include "gatehouse.adminScheme" $root }} }
   {{- toYaml $values.probes.liveness | nindent 2 }}
 readinessProbe:
-  httpGet: { path: /readyz, port: gh-admin, scheme: {{ include "gatehouse.adminScheme" $root }} }
+  httpGet: { path: '/readyz?exclude=store', port: gh-admin, scheme: {{ include "gatehouse.adminScheme" $root }} }
   {{- toYaml $values.probes.readiness | nindent 2 }}
 {{- include "gatehouse.preStop" . }}
 securityContext:

@@ -134,6 +134,12 @@ export const integrationSection = (path: PathSchema) =>
           ['https://app.example.test/callback', 'http://127.0.0.1/callback', 'com.example.app:/callback'],
         ],
       }),
+    partialScope: z
+      .boolean()
+      .default(false)
+      .describe(
+        'With `grants: [code]`, if a client requests more than the integration or the user allows, ask the user for the part that is allowed instead of refusing the request. For clients that request every scope in the metadata of the API, as those of the Model Context Protocol do. Always true with `clientDocuments`.',
+      ),
     access: z
       .array(accessEntry())
       .default([])
@@ -320,8 +326,8 @@ export const integrationRules = [
   crossCheck(['integrations'], ({ integrations }, report) => {
     integrations.forEach((integration, index) => {
       if (!integration) return;
-      const { grants, redirectUris, clientDocuments, clientSecretHashes, jwks, jwksUri, jwksCa } =
-        integration;
+      const { grants, redirectUris, partialScope, clientDocuments } = integration;
+      const { clientSecretHashes, jwks, jwksUri, jwksCa } = integration;
       const path = ['integrations', index];
       const hasKeys = jwks !== undefined || jwksUri !== undefined;
       if (jwks !== undefined && jwksUri !== undefined)
@@ -335,6 +341,8 @@ export const integrationRules = [
         report([...path, 'grants'], 'code needs redirectUris');
       if (!grants.includes('code') && hasDocuments)
         report([...path, 'clientDocuments', 'hosts'], 'has no effect: grants does not include code');
+      if (!grants.includes('code') && partialScope)
+        report([...path, 'partialScope'], 'has no effect: grants does not include code');
       if (!grants.includes('code') && redirectUris.length > 0)
         report([...path, 'redirectUris'], 'has no effect: grants does not include code');
     });

@@ -39,6 +39,11 @@ export const upstreamSection = (path: PathSchema) =>
           connect: duration.prefault('2s').describe('Time limit for connecting.'),
           headers: duration.prefault('30s').describe('Time limit until the response head.'),
           idle: duration.prefault('60s').describe('Longest pause within a request body or a response.'),
+          events: durationBetween(1, 86_400, 'must be from 1s to 1d')
+            .prefault('1h')
+            .describe(
+              'Longest pause within an event stream (`text/event-stream`) whose client has read everything. If shorter than `timeouts.idle`, that applies.',
+            ),
           body: lifetime.prefault('1h').describe('Time limit for the request body; otherwise 408.'),
           websocket: durationBetween(1, 86_400, 'must be from 1s to 1d')
             .prefault('5m')

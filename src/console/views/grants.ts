@@ -207,8 +207,8 @@ const isCertificateField = (by: RevokeSelection['by']): boolean =>
 
 function describeEffect(by: RevokeSelection['by']): string {
   if (by === 'client')
-    return 'Every grant and token issued to this client until now ends; new ones are valid.';
+    return 'This revokes every grant and token issued to this client so far. New ones are not affected.';
   if (isCertificateField(by))
-    return 'Every grant issued for this certificate ends. Revoke the certificate as well, or its holder can obtain a new grant.';
-  return 'Every grant and token issued to this identity until now ends, at all clients; new ones are valid.';
+    return 'This revokes every grant issued for this certificate. Revoke the certificate as well, or its holder can obtain a new grant.';
+  return 'This revokes every grant and token issued to this identity so far, for all clients. New ones are not affected.';
 }

@@ -7,6 +7,12 @@ import type { Messages } from './messages/english.ts';
 
 type NoticeDeps = Pick<PageDeps, 'messages' | 'urlFor' | 'transaction'>;
 
+interface NoticeText {
+  readonly title: string;
+  readonly lead: string;
+  readonly small?: string;
+}
+
 interface NoticeOptions {
   readonly status: number;
   /** Undefined: there is nowhere to go but back to the app. */
@@ -34,10 +40,7 @@ const renderNoticeIcon = (kind: 'quiet' | 'warn'): Markup =>
   html`<svg class="mark ${kind}" viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" aria-hidden="true"><circle cx="12" cy="12" r="10"/><path d="M12 7.5v5.5M12 16.4v.1"/></svg>`;
 
 /** A page with a message and a link. */
-export function renderNotice(
-  text: { readonly title: string; readonly lead: string; readonly small?: string },
-  { link, ...page }: NoticeOptions,
-): Page {
+export function renderNotice(text: NoticeText, { link, ...page }: NoticeOptions): Page {
   return {
     ...page,
     title: text.title,
@@ -103,17 +106,32 @@ export function tooManyAttemptsPage(
   );
 }
 
-const getFaultMessage = ({ code }: Fault) => {
-  if (code === 'overloaded') return 'overloaded';
-  return code === 'directory_unavailable' ? 'directoryUnavailable' : 'serviceUnavailable';
-};
+const GRANT_PATHS: ReadonlySet<PagePath> = new Set(['/grants', '/grant', '/revoke']);
 
-/** The link leads back to the page the user was on. */
-export const faultPage = ({ messages, urlFor }: NoticeDeps, fault: Fault, returnTo: PagePath): Page =>
-  renderNotice(messages[getFaultMessage(fault)], {
+/** What is not lost: the code of a device, or the request of an app. */
+function formatRetry({ messages: { retryLater }, transaction }: NoticeDeps, returnTo: PagePath): string {
+  if (transaction !== undefined) return retryLater.authorization;
+  return GRANT_PATHS.has(returnTo) ? retryLater.other : retryLater.device;
+}
+
+function getFaultText(deps: NoticeDeps, { code }: Fault, retry: string): NoticeText {
+  const { overloaded, directoryUnavailable, serviceUnavailable } = deps.messages;
+  if (code === 'overloaded') return overloaded;
+  const { title, lead } = code === 'directory_unavailable' ? directoryUnavailable : serviceUnavailable;
+  return { title, lead: `${lead} ${retry}` };
+}
+
+/** The link leads back to the page the user was on. `retry` follows what has happened. */
+export const faultPage = (
+  deps: NoticeDeps,
+  fault: Fault,
+  returnTo: PagePath,
+  retry = formatRetry(deps, returnTo),
+): Page =>
+  renderNotice(getFaultText(deps, fault, retry), {
     status: 503,
     retryAfter: fault.retryAfter,
-    link: { href: urlFor(returnTo), text: messages.tryAgain },
+    link: { href: deps.urlFor(returnTo), text: deps.messages.tryAgain },
   });
 
 export const internalErrorPage = (

@@ -8,6 +8,8 @@ export interface UpstreamSettings {
     readonly connect: number;
     readonly headers: number;
     readonly idle: number;
+    /** For event streams, if longer. */
+    readonly events?: number;
     /** For a whole request body. */
     readonly body?: number;
     readonly websocket?: number;
@@ -59,6 +61,7 @@ export interface HealthCheckSettings {
 
 export const DEFAULT_MAX_PENDING = 512;
 export const DEFAULT_BODY_SECONDS = 3_600;
+export const DEFAULT_EVENTS_SECONDS = 3_600;
 export const DEFAULT_MIN_RATE = 240;
 export const DEFAULT_BODY_BUFFER = 65_536;
 export const DEFAULT_EJECTION: EjectionSettings = { failures: 3, first: 5, longest: 300 };

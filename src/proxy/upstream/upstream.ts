@@ -6,6 +6,7 @@ import { watchHealth } from './health.ts';
 import {
   DEFAULT_BODY_BUFFER,
   DEFAULT_BODY_SECONDS,
+  DEFAULT_EVENTS_SECONDS,
   DEFAULT_MAX_PENDING,
   DEFAULT_MIN_RATE,
   type UpstreamSettings,
@@ -15,7 +16,7 @@ import { createUpstreamSecureContext, type UpstreamTlsFiles } from './tls-files.
 
 /** One upstream: its targets, and the connections to them. */
 export class Upstream {
-  readonly timeouts: UpstreamSettings['timeouts'];
+  readonly timeouts: UpstreamSettings['timeouts'] & { readonly events: number };
   readonly bodyRate: BodyRateLimits;
   readonly bodyBuffer: number;
   readonly targets: Targets;
@@ -28,7 +29,7 @@ export class Upstream {
   constructor(settings: UpstreamSettings, targets: Targets, tlsFiles: UpstreamTlsFiles) {
     const { connections, maxPending = DEFAULT_MAX_PENDING, timeouts, serverName } = settings;
     const secureContext = createUpstreamSecureContext(tlsFiles);
-    this.timeouts = timeouts;
+    this.timeouts = { ...timeouts, events: timeouts.events ?? DEFAULT_EVENTS_SECONDS };
     this.bodyRate = {
       idle: timeouts.idle,
       body: timeouts.body ?? DEFAULT_BODY_SECONDS,

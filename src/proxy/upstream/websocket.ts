@@ -6,7 +6,8 @@ import type { Duplex } from 'node:stream';
 import type { ProxyServer } from 'http-proxy-3';
 import { getSingleHeader } from '../../http/raw-headers.ts';
 import type { ProxyRefusal } from '../policy/refusals.ts';
-import type { UpstreamSettings } from './settings.ts';
+import { isEventStream } from '../policy/upstream-rewriter.ts';
+import { DEFAULT_EVENTS_SECONDS, type UpstreamSettings } from './settings.ts';
 import { parseTargetUrl, type Target, type Targets } from './targets.ts';
 import { toTlsOptions, type UpstreamTlsFiles } from './tls-files.ts';
 import { openTunnel, type Tunnel } from './tunnel.ts';
@@ -183,7 +184,10 @@ class Handshake implements PendingUpgrade {
     });
     upstreamRequest.removeAllListeners('response').on('response', (response) => {
       targets.reportSuccess(target);
-      response.setTimeout(timeouts.idle * 1_000, () => response.destroy(new Error('the response stalled')));
+      const idleSeconds = isEventStream(response.rawHeaders)
+        ? Math.max(timeouts.idle, timeouts.events ?? DEFAULT_EVENTS_SECONDS)
+        : timeouts.idle;
+      response.setTimeout(idleSeconds * 1_000, () => response.destroy(new Error('the response stalled')));
       if (this.#settle()) this.#request.onDeclined(response);
       else response.destroy();
     });

@@ -45,7 +45,8 @@ export interface RedisClient {
   close(): void;
 }
 
-export const COMMAND_TIMEOUT_MS = 250;
+/** Redis may pause for some hundred milliseconds: it forks, fails over, or shares its CPU with pods that start. */
+export const COMMAND_TIMEOUT_MS = 1_000;
 
 /** Throws a `Fault` when the server is unreachable or rejects the connection. */
 export async function connectRedis(options: RedisClientOptions): Promise<RedisClient> {
@@ -65,8 +66,14 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
   // ioredis stops reconnecting for good when a failover is announced while it connects.
   let shouldReconnect = false;
   let disconnects = 0;
+  /** When the connection was lost. */
+  let lostAt: number | undefined;
   redis.on('ready', () => {
     disconnects = 0;
+    lostAt = undefined;
+  });
+  redis.on('close', () => {
+    lostAt ??= performance.now();
   });
   redis.on('end', () => {
     disconnects += 1;
@@ -74,9 +81,9 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
     if (shouldReconnect) setTimeout(connectAgain, getReconnectDelay(disconnects)).unref();
   });
 
-  /** Resolves when ioredis has reconnected from a demoted server to its successor. */
+  /** Resolves when ioredis has reconnected. */
   let reconnected: Promise<unknown> | undefined;
-  const reconnect = (): Promise<unknown> => {
+  const reconnect = (timeout: number): Promise<unknown> => {
     // Without `once` of node:events, which rejects at the first failed attempt to connect.
     reconnected ??= new Promise<void>((resolve, reject) => {
       const onReady = (): void => {
@@ -85,8 +92,8 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
       };
       const timer = setTimeout(() => {
         redis.off('ready', onReady);
-        reject(new Error('reconnecting timed out'));
-      }, commandTimeout);
+        reject(new Error('connection closed, and no new one in time'));
+      }, timeout);
       redis.once('ready', onReady);
     }).finally(() => {
       reconnected = undefined;
@@ -105,8 +112,11 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
       if (retryWithSource !== undefined && hasErrorPrefix(error, 'NOSCRIPT')) return await retryWithSource();
       // A demoted server: ioredis reconnects after it has reported the error, and finds the successor, which has not
       // cached the scripts. Commands that are sent meanwhile fail with another error, and wait as well.
-      if (hasErrorPrefix(error, 'READONLY')) await reconnect();
+      if (hasErrorPrefix(error, 'READONLY')) await reconnect(commandTimeout);
       else if (reconnected !== undefined && redis.status !== 'ready') await reconnected;
+      // It was not sent, because the connection was just lost.
+      else if (shouldReconnect && hasErrorPrefix(error, NOT_WRITABLE) && isRecent(lostAt))
+        await reconnect(RECONNECT_MS);
       else throw error;
       return await (retryWithSource ?? retry)();
     } catch (retryError) {
@@ -148,6 +158,13 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
     },
   };
 }
+
+/** How long commands wait for a new connection after one was lost. During a longer outage they fail at once. */
+const RECONNECT_MS = 500;
+const NOT_WRITABLE = "Stream isn't writeable";
+
+const isRecent = (time: number | undefined): boolean =>
+  time !== undefined && performance.now() - time < RECONNECT_MS;
 
 /** The server, or those of a cluster that hold data, in a stable order. SCAN works on one of them, not on a cluster. */
 export function listPrimaries(redis: Redis): readonly Redis[] {

@@ -16,6 +16,12 @@ func main() {
 		serveAPI(os.Args[2])
 		return
 	}
+	if len(os.Args) > 2 && os.Args[1] == "write" {
+		if err := os.WriteFile(os.Args[2], []byte(os.Getenv("CONTENT")), 0o600); err != nil {
+			panic(err)
+		}
+		return
+	}
 	pause()
 }
 

@@ -11,6 +11,7 @@ import {
   type Responder,
   startRecordingUpstream,
 } from '../../support/recording-upstream.ts';
+import { listenTcp } from '../../support/tcp-server.ts';
 import { until } from '../../support/until.ts';
 
 let upstream: RecordingUpstream;
@@ -39,19 +40,27 @@ const TIMEOUT_MS = 1_000;
 const TICKS_MS = 400;
 
 /** Starts a proxy with timeouts of one second each, whose timers advance only with the test. */
-async function startWithStoppedTimers(): Promise<ProxyHarness> {
+async function startWithStoppedTimers(
+  more: { readonly events?: number } = {},
+  target = upstream.url,
+): Promise<ProxyHarness> {
   vi.useFakeTimers({
     toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance'],
   });
   const stopped = await startProxyHarness({
-    upstream: upstream.url,
-    upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 1 }, bodyBuffer: 0, minRate: 0 },
+    upstream: target,
+    upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 1, ...more }, bodyBuffer: 0, minRate: 0 },
   });
   onTestFinished(async () => {
     vi.useRealTimers();
     await stopped.close();
   });
   return stopped;
+}
+
+/** In steps: a jump would look like a stall of the event loop, which does not count. */
+function advanceInTicks(milliseconds: number): void {
+  for (let passed = 0; passed < milliseconds; passed += 200) vi.advanceTimersByTime(200);
 }
 
 /** Expects that a truncated response is incomplete for the client and its connection is closed. */
@@ -343,6 +352,55 @@ describe('a transfer longer than every timeout is not aborted while it makes pro
     }
     socket.end();
     await until('the response is complete', () => isCompleteResponse(client.text()));
+    client.destroy();
+  });
+
+  test.each(['text/event-stream', 'Text/Event-Stream; charset=utf-8'])(
+    'a silent event stream (%s) stays open for timeouts.events, other responses for timeouts.idle',
+    async (contentType) => {
+      const { port } = await startWithStoppedTimers({ events: 30 });
+      const senders: Socket[] = [];
+      upstream.respondWith((socket) => {
+        begin(socket, `Content-Type: ${senders.length === 0 ? contentType : 'text/plain'}`);
+        senders.push(socket);
+      });
+      const events = await connectRaw(port);
+      events.send(get('/files/events'));
+      await until('the stream has begun', () => events.text().includes('200 OK'));
+      const other = await connectRaw(port);
+      other.send(get('/files/1'));
+      await until('the response has begun', () => other.text().includes('200 OK'));
+      advanceInTicks(20 * TIMEOUT_MS);
+      await until('the response is aborted', () => other.closeKind() !== undefined);
+      senders[0]?.write('data: late\n\n');
+      await until('the event arrives', () => events.text().includes('data: late\n'));
+      // The pause begins again with each event.
+      advanceInTicks(20 * TIMEOUT_MS);
+      senders[0]?.write('data: later\n\n');
+      await until('the event arrives', () => events.text().includes('data: later\n'));
+      advanceInTicks(31 * TIMEOUT_MS + TICKS_MS);
+      await until('the stream is aborted', () => events.closeKind() !== undefined);
+      expect(isCompleteResponse(events.text())).toBe(false);
+      other.destroy();
+      events.destroy();
+    },
+  );
+
+  test('an event stream is not allowed a longer pause while its request is incomplete', async () => {
+    const early = await listenTcp(
+      createServer((socket) => {
+        socket.once('data', () => begin(socket, 'Content-Type: text/event-stream'));
+      }),
+    );
+    onTestFinished(() => early.close());
+    const { port } = await startWithStoppedTimers({ events: 30 }, `http://127.0.0.1:${early.port}`);
+    const client = await connectRaw(port);
+    client.send(
+      'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 12\r\n\r\nhalf',
+    );
+    await until('the stream has begun', () => client.text().includes('200 OK'));
+    advanceInTicks(TIMEOUT_MS + TICKS_MS);
+    await until('the stream is aborted', () => client.closeKind() !== undefined);
     client.destroy();
   });
 

@@ -82,3 +82,13 @@ describe('attempts to connect that fail while Redis is stopped', () => {
     await until('commands work', () => write(client, 'later').catch(() => undefined));
   });
 });
+
+test('a command that comes when the connection has just been lost waits for the new one', async () => {
+  const server = await startServer();
+  const [client, admin] = [await connectTo(server), await connectTo(server)];
+  const commands: Promise<string>[] = [];
+  client.redis.once('close', () => commands.push(write(client, 'after the close')));
+  await admin.execute((redis) => redis.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes'));
+  await until('the connection is lost', () => commands.length > 0);
+  expect(await Promise.all(commands)).toEqual(['OK']);
+});

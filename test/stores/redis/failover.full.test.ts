@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { COMMAND_TIMEOUT_MS } from '../../../src/stores/redis/client.ts';
 import { call, eventually, gatewaysOnRedis, redisUrl, revoke } from '../../support/gateways-on-redis.ts';
 import type { Reply, TokenGrant } from '../../support/test-gateway.ts';
 
@@ -109,4 +110,14 @@ test('S13 a slow Redis delays grants, but not the verification of tokens', async
   expect(await call(gateway, grant)).toBe(200);
   expect((await pending).json['Error']).toBe('invalid_request');
   relay.set('pass');
+});
+
+test('S13 a Redis that pauses for some hundred milliseconds delays a refresh, but does not fail it', async () => {
+  const server = await startServer();
+  const gateway = await startGatewayOn(redisUrl(server), {}, undefined, COMMAND_TIMEOUT_MS);
+  const grant = await gateway.grant();
+  // As when it forks, or gets no CPU.
+  await connectTo(server.port).call('CLIENT', 'PAUSE', '400', 'ALL');
+  const refreshed = await gateway.refresh(grant.refresh_token);
+  expect(refreshed.status, refreshed.text).toBe(200);
 });

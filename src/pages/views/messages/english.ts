@@ -2,7 +2,6 @@ import type { Language } from '../../../domain/language.ts';
 import { createFormats } from './formats.ts';
 
 const NEW_CODE = 'Start again on your device to get a new code.';
-const CODE_STILL_VALID = 'Your code remains valid until it expires. Please try again in a moment.';
 
 /** All texts of the pages in English. Each other language is a record of the same type: a text that it lacks does not compile. */
 export const englishMessages = {
@@ -187,11 +186,17 @@ export const englishMessages = {
   badRequest: { title: 'Invalid request', lead: 'The request could not be read. Nothing was changed.' },
   serviceUnavailable: {
     title: 'Temporarily unavailable',
-    lead: `This service is temporarily unavailable. ${CODE_STILL_VALID}`,
+    lead: 'This service is temporarily unavailable.',
   },
   directoryUnavailable: {
     title: 'Sign-in temporarily unavailable',
-    lead: `The sign-in service can’t be reached right now. ${CODE_STILL_VALID}`,
+    lead: 'The sign-in service can’t be reached right now.',
+  },
+  /** After `serviceUnavailable` and `directoryUnavailable`: for a device, for an app that redirected the user here, and for other pages. */
+  retryLater: {
+    device: 'Your code remains valid until it expires. Please try again in a moment.',
+    authorization: 'The request of the app remains valid for a few minutes. Please try again in a moment.',
+    other: 'Please try again in a moment.',
   },
   overloaded: {
     title: 'Service busy',

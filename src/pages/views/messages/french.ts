@@ -4,8 +4,6 @@ import { createFormats } from './formats.ts';
 // Typography: a no-break space before a colon and inside quotation marks (\u00a0), a narrow one before ; ? ! (\u202f).
 
 const NEW_CODE = 'Recommencez sur votre appareil pour obtenir un nouveau code.';
-const CODE_STILL_VALID =
-  'Votre code reste valable jusqu’à son expiration. Veuillez réessayer dans un instant.';
 
 export const frenchMessages: Messages = {
   language: 'fr',
@@ -205,11 +203,17 @@ export const frenchMessages: Messages = {
   },
   serviceUnavailable: {
     title: 'Service temporairement indisponible',
-    lead: `Ce service est temporairement indisponible. ${CODE_STILL_VALID}`,
+    lead: 'Ce service est temporairement indisponible.',
   },
   directoryUnavailable: {
     title: 'Connexion temporairement impossible',
-    lead: `Le service de connexion est injoignable pour le moment. ${CODE_STILL_VALID}`,
+    lead: 'Le service de connexion est injoignable pour le moment.',
+  },
+  retryLater: {
+    device: 'Votre code reste valable jusqu’à son expiration. Veuillez réessayer dans un instant.',
+    authorization:
+      'La demande de l’application reste valable quelques minutes. Veuillez réessayer dans un instant.',
+    other: 'Veuillez réessayer dans un instant.',
   },
   overloaded: {
     title: 'Service saturé',

@@ -2,8 +2,6 @@ import type { Messages } from './english.ts';
 import { createFormats } from './formats.ts';
 
 const NEW_CODE = 'Starten Sie den Vorgang auf Ihrem Gerät erneut, um einen neuen Code zu erhalten.';
-const CODE_STILL_VALID =
-  'Ihr Code bleibt bis zu seinem Ablauf gültig. Bitte versuchen Sie es gleich noch einmal.';
 
 export const germanMessages: Messages = {
   language: 'de',
@@ -201,11 +199,17 @@ export const germanMessages: Messages = {
   },
   serviceUnavailable: {
     title: 'Vorübergehend nicht verfügbar',
-    lead: `Dieser Dienst ist vorübergehend nicht verfügbar. ${CODE_STILL_VALID}`,
+    lead: 'Dieser Dienst ist vorübergehend nicht verfügbar.',
   },
   directoryUnavailable: {
     title: 'Anmeldung vorübergehend nicht möglich',
-    lead: `Der Anmeldedienst ist zurzeit nicht erreichbar. ${CODE_STILL_VALID}`,
+    lead: 'Der Anmeldedienst ist zurzeit nicht erreichbar.',
+  },
+  retryLater: {
+    device: 'Ihr Code bleibt bis zu seinem Ablauf gültig. Bitte versuchen Sie es gleich noch einmal.',
+    authorization:
+      'Die Anfrage der Anwendung bleibt einige Minuten gültig. Bitte versuchen Sie es gleich noch einmal.',
+    other: 'Bitte versuchen Sie es gleich noch einmal.',
   },
   overloaded: {
     title: 'Dienst ausgelastet',

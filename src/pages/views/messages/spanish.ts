@@ -2,8 +2,6 @@ import type { Messages } from './english.ts';
 import { createFormats } from './formats.ts';
 
 const NEW_CODE = 'Vuelva a empezar en su dispositivo para obtener un código nuevo.';
-const CODE_STILL_VALID =
-  'Su código seguirá siendo válido hasta que caduque. Inténtelo de nuevo en unos instantes.';
 
 export const spanishMessages: Messages = {
   language: 'es',
@@ -204,11 +202,17 @@ export const spanishMessages: Messages = {
   },
   serviceUnavailable: {
     title: 'No disponible temporalmente',
-    lead: `Este servicio no está disponible temporalmente. ${CODE_STILL_VALID}`,
+    lead: 'Este servicio no está disponible temporalmente.',
   },
   directoryUnavailable: {
     title: 'Inicio de sesión no disponible temporalmente',
-    lead: `En este momento no se puede acceder al servicio de inicio de sesión. ${CODE_STILL_VALID}`,
+    lead: 'En este momento no se puede acceder al servicio de inicio de sesión.',
+  },
+  retryLater: {
+    device: 'Su código seguirá siendo válido hasta que caduque. Inténtelo de nuevo en unos instantes.',
+    authorization:
+      'La solicitud de la aplicación seguirá siendo válida durante unos minutos. Inténtelo de nuevo en unos instantes.',
+    other: 'Inténtelo de nuevo en unos instantes.',
   },
   overloaded: {
     title: 'Servicio saturado',
