@@ -37,7 +37,9 @@ export function createSections(folder: string) {
         'must be an origin such as https://api.example.test, without a path or a trailing slash',
       )
       .default('https://localhost:8443')
-      .describe('URL that clients use ({base_url}); issuer and audience of tokens.'),
+      .describe(
+        'The URL at which clients reach gatehouse. It is also the issuer and the default audience of tokens.',
+      ),
     listen: listenSection(path).prefault({}),
     trustedProxies: peers
       .prefault([])
@@ -47,7 +49,7 @@ export function createSections(folder: string) {
     hosts: hostsSection()
       .prefault({})
       .describe(
-        'Hosts that requests may name. The upstream receives the name as `X-Forwarded-Host` and may build links from it.',
+        'Host names that requests may use. The upstream receives the name as `X-Forwarded-Host` and may build links from it.',
       ),
     admin: adminSection(path).prefault({}).meta({ appliesAfter: 'restart' }),
     service: serviceSection().prefault({}),

@@ -29,7 +29,7 @@ test('check reports which requests are rejected because of their spelling', asyn
   const { code, stdout, stderr } = await run('check', file);
   expect([code, stderr]).toEqual([0, '']);
   expect(stdout).toContain(
-    'note: upstreams.default.paths: a path that differs from routes[0] /admin/** only in letter case or by a trailing slash is rejected, not forwarded by the less strict routes[1] /**;',
+    'note: upstreams.default.paths: requests are rejected if their path differs from routes[0] /admin/** only in letter case or by a trailing slash, because the less strict routes[1] /** would forward them.',
   );
   const distinct = setArgs(
     'upstreams.default.paths.letterCase=distinct',
@@ -61,9 +61,9 @@ test('explain names the rule whose path differs only in spelling, and the releva
     '  routes[0] /admin/**: differs only in letter case or by a trailing slash, and is stricter',
   );
   expect(stdout).toContain(
-    '  routes[1] /**: would match, but an upstream may interpret the path as that of another rule',
+    '  routes[1] /**: would match, but an upstream may read the path as one of a stricter rule',
   );
-  expect(stdout).toMatch(/^denied \(404\): .*set upstreams\.default\.paths$/m);
+  expect(stdout).toMatch(/^rejected \(404\): .*set upstreams\.default\.paths$/m);
   const same = await run(
     'explain',
     file,

@@ -301,8 +301,8 @@ describe('gatehouse explain', () => {
     expect(stdout).toBe(
       [
         'GET /reports/x',
-        '  routes[0] /health: another path',
-        '  routes[1] /files/**: another path',
+        '  routes[0] /health: the path differs',
+        '  routes[1] /files/**: the path differs',
         '  routes[2] /reports/**: matches, requires reports:write',
         '  accepts tokens issued by gatehouse for https://localhost:8443',
         'rejected (403): the token lacks reports:write',
@@ -313,11 +313,11 @@ describe('gatehouse explain', () => {
 
   test.each([
     [['GET', '/health'], /^forwarded without a token: /m],
-    [['GET', '/files/a'], /^needs a token \(401 without\): the rule asks for files:read/m],
+    [['GET', '/files/a'], /^requires a token \(401 without one\): the rule asks for files:read/m],
     [['GET', '/files/a', '--scope', 'files:read'], /^forwarded: /m],
     [['GET', '/files/a', '--scope', 'reports:read files:read'], /^forwarded: /m],
     [['GET', '/files/a', '--client', 'report-runner'], /^forwarded: /m],
-    [['POST', '/files/a', '--scope', 'files:read'], /^denied \(404\): no rule matches/m],
+    [['POST', '/files/a', '--scope', 'files:read'], /^rejected \(404\): no rule matches/m],
     [['GET', '/files/../health'], /^rejected \(400\): /m],
   ])('%j', async (args, words) => {
     expect((await explain(...args)).stdout).toMatch(words);

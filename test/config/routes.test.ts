@@ -87,7 +87,7 @@ describe('on the command line', () => {
   test.each([
     [
       ['GET', '/ws/1'],
-      ['  WebSocket upgrades are allowed', 'needs a token (401 without): the rule asks for any-token'],
+      ['  WebSocket upgrades are allowed', 'requires a token (401 without one): the rule asks for any-token'],
     ],
     [
       ['GET', '/pages/1', '--scope', 'files:read'],
@@ -100,13 +100,13 @@ describe('on the command line', () => {
       ['OPTIONS', '/pages/1'],
       [
         '  a CORS preflight for GET, POST is answered by gatehouse, without a token',
-        'denied (404): no rule matches, so it is denied',
+        'rejected (404): no rule matches',
       ],
     ],
     [
       ['GET', '/try/1'],
       [
-        'needs a token (401 without): the rule asks for any-token',
+        'requires a token (401 without one): the rule asks for any-token',
         'but it is forwarded: the rule is report-only',
       ],
     ],

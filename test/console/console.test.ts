@@ -212,14 +212,14 @@ test('a request is explained with the configuration in use, also after a reload'
   const { gateway } = harness;
   const explain = async (query: Record<string, string>): Promise<string> =>
     (await operator.get(`/console/explain?${new URLSearchParams(query).toString()}`)).text;
-  expect(await explain({ method: 'GET', path: '/files/1' })).toContain('needs a token (401 without)');
+  expect(await explain({ method: 'GET', path: '/files/1' })).toContain('requires a token (401 without one)');
   expect(await explain({ method: 'GET', path: '/files/1', client: 'report-runner' })).toContain(
     'the token gives files:read',
   );
   expect(await explain({ method: 'POST', path: '/reports/1', scope: 'files:read' })).toContain(
     'rejected (403)',
   );
-  expect(await explain({ method: 'GET', path: '/added' })).toContain('denied (404)');
+  expect(await explain({ method: 'GET', path: '/added' })).toContain('rejected (404)');
   await gateway.reload((settings) => ({
     ...settings,
     routes: [...(settings.routes ?? []), { path: '/added', public: true }],

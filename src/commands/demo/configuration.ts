@@ -47,7 +47,7 @@ integrations:                            # the programs that may request tokens
     name: Report runner
     scope: reports:read,write;files:read # the maximum scope of its tokens
     grants: [certificate, device]
-    access:                              # who may use it; entries add up
+    access:                              # who may use it, and with which scope
       - groups: [operators]
       - groups: [readers]
         scope: files:read                # readers get this part only

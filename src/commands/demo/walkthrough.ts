@@ -65,7 +65,7 @@ export function renderWalkthrough(options: WalkthroughOptions): string {
     '    ask -d grant_type=refresh_token -d client_id=report-runner \\',
     '      -d "refresh_token=$(echo "$GRANT" | field refresh_token)" \\',
     '      $URL/authsvc/oauth2/token',
-    "    echo '# 8. the token API, for clients that were written for it'",
+    "    echo '# 8. the token API, a second API for existing clients'",
     '    ask --cert pki/alice.pem --key pki/alice-key.pem \\',
     `      ${JSON_TYPE} \\`,
     `      -d '{"client_id":"report-runner","scope":"files:read"}' \\`,

@@ -143,7 +143,9 @@ export const integrationSection = (path: PathSchema) =>
     access: z
       .array(accessEntry())
       .default([])
-      .describe('Who may use it. Entries add up; if empty, the integration cannot be used.'),
+      .describe(
+        'Who may use it. A caller gets the scopes of all entries that match; without entries, no one can use the integration.',
+      ),
     audience: audience
       .exactOptional()
       .describe(
@@ -199,7 +201,7 @@ export const integrationSection = (path: PathSchema) =>
       .array(exchangeEntry())
       .default([])
       .describe(
-        'Whose tokens from trusted issuers can be exchanged for a grant (RFC 8693, RFC 7523). Entries add up; if empty, none.',
+        'Whose tokens from trusted issuers can be exchanged for a grant (RFC 8693, RFC 7523). A token gets the scopes of all entries that match; without entries, none can be exchanged.',
       ),
     accessLifetime: lifetime
       .exactOptional()

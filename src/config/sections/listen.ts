@@ -188,7 +188,7 @@ export const hostsSection = () =>
       .default([])
       .meta({
         description:
-          'Hosts that requests may name in addition to those of `publicUrl` and of routes. `*.example.test` is any name below it, `*` any name. Ports are ignored.',
+          'Host names that requests may use, in addition to those of `publicUrl` and of routes. `*.example.test` is any name below it, `*` any name. Ports are ignored.',
         examples: [['api.example.test', '*.apps.example.test']],
       }),
     others: z

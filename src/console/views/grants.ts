@@ -50,7 +50,7 @@ export function grantsPage(
 <select id="by" name="by">${Object.entries(SEARCH_FIELDS).map(([name, label]) => html`<option value="${name}"${name === by && { markup: ' selected' }}>${label}</option>`)}</select></div>
 <div><label for="q">Search for</label>
 <input type="search" id="q" name="q" value="${text}" maxlength="1024" spellcheck="false" autocomplete="off" placeholder="the whole value, not a part"></div>
-<label class="check"><input type="checkbox" name="ended" value="1"${withEnded && { markup: ' checked' }}>also ended</label>
+<label class="check"><input type="checkbox" name="ended" value="1"${withEnded && { markup: ' checked' }}>Include expired and revoked</label>
 <button type="submit">Search</button>
 </form>
 ${problem !== undefined && renderProblem(problem)}

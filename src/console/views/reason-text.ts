@@ -8,7 +8,7 @@ const TEXTS: Readonly<Record<string, string>> = {
   token_missing: 'The request has no access token.',
   insufficient_scope: 'The token does not include the scope that the rule requires.',
   client_not_allowed: 'The rule is for other clients.',
-  no_rule: 'No rule matches, so the request is denied.',
+  no_rule: 'No rule matches the request.',
   malformed: 'The request is malformed or ambiguous.',
   misdirected: 'The request names a host that is not served.',
   method_not_allowed: 'The method is not served.',

@@ -3,13 +3,13 @@ import type { AcceptedTokens, Explanation, Verdict } from './explain.ts';
 
 /** Why a rule does not match. */
 export const MISMATCH_TEXTS = {
-  path: 'another path',
-  host: 'another host',
-  method: 'another method',
+  path: 'the path differs',
+  host: 'the host differs',
+  method: 'the method differs',
   encoded_slash: 'matches, but does not accept %2F; later rules are not tried',
   equivalent_path: 'differs only in letter case or by a trailing slash, and is stricter',
   ambiguous_path:
-    'would match, but an upstream may interpret the path as that of another rule (%2F, ;parameters, letter case, trailing slash)',
+    'would match, but an upstream may read the path as one of a stricter rule (%2F, ;parameters, letter case, trailing slash)',
 } as const;
 
 /** The rules that were tried, the one that matches, and the verdict, as lines of text. */
@@ -34,9 +34,9 @@ export const VERDICT_TEXTS = {
   invalid_request: 'rejected (400)',
   public: 'forwarded without a token',
   allowed: 'forwarded',
-  token_required: 'needs a token (401 without)',
+  token_required: 'requires a token (401 without one)',
   forbidden: 'rejected (403)',
-  no_rule: 'denied (404)',
+  no_rule: 'rejected (404)',
 } as const satisfies Record<Verdict, string>;
 
 const formatAccepted = ({ issuer, url, audiences, routeAudiences }: AcceptedTokens): string =>

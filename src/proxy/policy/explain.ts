@@ -236,7 +236,7 @@ function listAcceptedTokens(
 function explainNoRule(trace: readonly TraceEntry[]): string {
   const stricter = trace.find(({ mismatch }) => mismatch === 'equivalent_path')?.rule;
   const weaker = trace.find(({ mismatch }) => mismatch === 'ambiguous_path')?.rule;
-  if (stricter === undefined || weaker === undefined) return 'no rule matches, so it is denied';
+  if (stricter === undefined || weaker === undefined) return 'no rule matches';
   return `the path differs from ${stricter.name} only in letter case or by a trailing slash, and ${weaker.name} asks for less; if the API distinguishes such paths, set upstreams.${weaker.upstream}.paths`;
 }
 
