@@ -28,6 +28,8 @@ export interface AdminApiDeps {
   readonly longestGrant: () => number;
   /** An integration, or a client of a trusted issuer: `<issuer>/<client id>`. */
   readonly hasClient: (clientId: string) => boolean;
+  /** Whether URLs are clients of their own with the settings of this integration. */
+  readonly hasDocumentClients: (clientId: string) => boolean;
   readonly hasIssuer: (name: string) => boolean;
   /** The id under which the tokens of a trusted issuer with this `jti` are revoked. */
   readonly getForeignTokenId: (issuer: string, jti: string) => string;
@@ -272,26 +274,25 @@ async function revokeMany(deps: AdminApiDeps, adminRequest: AdminRequest): Promi
     throw error;
   });
   await revokeAllGrants(deps, holder, deps.longestGrant());
-  const isDisabled = holder.of === 'identity' && (await isKnownDisabled(deps, holder.identity));
   const { of: kind, ...subject } = holder;
   const ended = 'clientId' in subject ? { client: subject.clientId } : subject;
   deps.log.audit('admin_action', { act: `revoke_all_of_${kind}`, ...operator, ...ended });
+  const isDisabled = holder.of === 'identity' && (await isKnownDisabled(deps, holder.identity));
   return {
     status: 200,
     body: {
       ended,
       ...(live !== undefined && { live_grants: live }),
       ...(isDisabled && { user_disabled: true }),
+      ...('clientId' in subject &&
+        deps.hasDocumentClients(subject.clientId) && { document_clients_not_included: true }),
     },
   };
 }
 
 /** False where it is unknown: the revocation has succeeded. */
 const isKnownDisabled = (deps: AdminApiDeps, identity: string): Promise<boolean> =>
-  deps.isDisabled(identity).catch((error: unknown) => {
-    if (error instanceof Fault) return false;
-    throw error;
-  });
+  deps.isDisabled(identity).catch(() => false);
 
 /** One token of a trusted issuer. Until when it is valid is not known here. */
 async function revokeForeignToken(

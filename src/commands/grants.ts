@@ -205,12 +205,14 @@ async function revokeHolder(
     ended,
     live_grants: live,
     user_disabled: isDisabled,
+    document_clients_not_included: documentClientsNotIncluded,
   } = await requestJson(target, 'POST', '/revoke', { [option]: value });
   if (context.json)
     return writeJson(context, {
       ended,
       ...(live !== undefined && { live_grants: live }),
       ...(isDisabled === true && { user_disabled: true }),
+      ...(documentClientsNotIncluded === true && { document_clients_not_included: true }),
     });
   const [[kind, name] = [option, value]] = Object.entries(ended ?? {}) as [string, unknown][];
   context.stdout(
@@ -223,6 +225,10 @@ async function revokeHolder(
       live === 0
         ? `There was no live grant here; tokens from trusted issuers are not counted. If you expected a grant, check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
         : `Live grants revoked: ${live}.\n`,
+    );
+  if (documentClientsNotIncluded === true)
+    context.stdout(
+      'Clients that are known by the URL of their metadata document are not included: revoke each with --client URL.\n',
     );
   if (kind === 'identity')
     context.stdout(

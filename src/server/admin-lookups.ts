@@ -1,5 +1,6 @@
 import type { AdminApiDeps } from '../admin/grants-api.ts';
 import type { Settings } from '../config/schema.ts';
+import { parseClientIdUrl } from '../domain/client-document.ts';
 import { createUserDirectory } from '../identity/user-directory.ts';
 import { deriveTokenId } from '../tokens/trusted-issuers/trusted-issuer.ts';
 
@@ -8,16 +9,28 @@ export const createAdminLookups = (
   settings: () => Settings,
 ): Pick<
   AdminApiDeps,
-  'hasClient' | 'hasIssuer' | 'getForeignTokenId' | 'getForeignIdentity' | 'findIdentities' | 'isDisabled'
+  | 'hasClient'
+  | 'hasDocumentClients'
+  | 'hasIssuer'
+  | 'getForeignTokenId'
+  | 'getForeignIdentity'
+  | 'findIdentities'
+  | 'isDisabled'
 > => ({
   hasClient(id) {
     const { integrations, trustedIssuers } = settings();
     const [issuer = '', foreignId] = id.split('/', 2);
     return (
       integrations.some(({ clientId }) => clientId === id) ||
+      // Also if its host was removed from the configuration: it may be added again.
+      parseClientIdUrl(id) !== undefined ||
       (foreignId !== undefined && Object.hasOwn(trustedIssuers, issuer))
     );
   },
+  hasDocumentClients: (id) =>
+    settings().integrations.some(
+      ({ clientId, clientDocuments }) => clientId === id && clientDocuments.hosts.length > 0,
+    ),
   hasIssuer: (name) => Object.hasOwn(settings().trustedIssuers, name),
   getForeignTokenId: (issuer, jti) => deriveTokenId(issuer, `jti ${jti}`),
   getForeignIdentity: (issuer, subject) => `${settings().trustedIssuers[issuer]?.label ?? issuer}:${subject}`,
