@@ -1,9 +1,12 @@
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { APP, type CodeFlow, createCodeFlow } from '../support/code-client.ts';
+import { sendRequest } from '../support/https-client.ts';
 import { createOAuthClient, getAccessToken, refusal } from '../support/oauth-client.ts';
 import { issueServer } from '../support/pki.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
@@ -122,6 +125,26 @@ test('a client is approved under the host of its document, exchanges its code, a
         : one,
     ),
   }));
+});
+
+test('the tokens of a client are revoked by its URL, and not with the integration', async () => {
+  const adminToken = readFileSync(join(gateway.folder, 'data/admin-token'), 'utf8').trim();
+  const revoke = (id: string) =>
+    sendRequest({
+      port: gateway.adminPort,
+      method: 'POST',
+      path: '/admin/v1/revoke',
+      headers: { authorization: `Bearer ${adminToken}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ client: id }),
+      plain: true,
+    });
+  await flow.reachReview(client());
+  const code = (await flow.decide('approve')).searchParams.get('code') ?? '';
+  const token = getAccessToken(await flow.exchange(code, client()));
+  expect((await revoke('agents')).json).toMatchObject({ document_clients_not_included: true });
+  expect((await gateway.api('/files/a', token)).status).toBe(200);
+  expect(await revoke(clientId)).toMatchObject({ status: 200, json: { ended: { client: clientId } } });
+  expect((await gateway.api('/files/a', token)).status).toBe(401);
 });
 
 test('a document is cached as long as it says, within limits, and read once for concurrent requests', async () => {
