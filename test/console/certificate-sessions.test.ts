@@ -1,11 +1,12 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { join } from 'node:path';
 import type { Agent } from 'undici';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { startGatewayWithAdminTls } from '../support/console-certificates.ts';
 import { createAgent, FormBrowser } from '../support/form-browser.ts';
-import { createCa, der, type IssuedCertificate, issue, issueServer } from '../support/pki.ts';
-import { startGateway, type TestGateway } from '../support/test-gateway.ts';
+import { createCa, der, type IssuedCertificate, issue } from '../support/pki.ts';
+import type { TestGateway } from '../support/test-gateway.ts';
 
 /** Sessions that began with a certificate, on connections that outlive its validity. */
 let gateway: TestGateway;
@@ -16,27 +17,7 @@ const agents: (Agent | HttpsAgent)[] = [];
 beforeAll(async () => {
   ca = await createCa();
   operator = await issue(ca, { commonName: 'olivia' });
-  const server = await issueServer(ca);
-  gateway = await startGateway(
-    (settings) => ({
-      ...settings,
-      admin: {
-        port: 0,
-        tls: {
-          certificate: 'admin/server.pem',
-          key: 'admin/key.pem',
-          clientCa: 'admin/ca.pem',
-          operators: ['CN=olivia,O=Example'],
-        },
-      },
-    }),
-    (folder) => {
-      mkdirSync(join(folder, 'admin'));
-      writeFileSync(join(folder, 'admin/server.pem'), server.pem);
-      writeFileSync(join(folder, 'admin/key.pem'), server.keyPem, { mode: 0o600 });
-      writeFileSync(join(folder, 'admin/ca.pem'), ca.pem);
-    },
-  );
+  gateway = await startGatewayWithAdminTls(ca, ['CN=olivia,O=Example']);
 });
 afterEach(async () => {
   for (const agent of agents.splice(0)) await agent.destroy();

@@ -1,11 +1,12 @@
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Agent } from 'undici';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { startGatewayWithAdminTls } from '../support/console-certificates.ts';
 import { readGrantId } from '../support/console-harness.ts';
 import { createAgent, FormBrowser } from '../support/form-browser.ts';
-import { createCa, type IssuedCertificate, issue, issueServer } from '../support/pki.ts';
-import { startGateway, type TestGateway } from '../support/test-gateway.ts';
+import { createCa, type IssuedCertificate, issue } from '../support/pki.ts';
+import type { TestGateway } from '../support/test-gateway.ts';
 
 let gateway: TestGateway;
 let ca: IssuedCertificate;
@@ -22,27 +23,7 @@ beforeAll(async () => {
     issue(ca, { commonName: 'victor' }),
     issue(other, { commonName: 'olivia' }),
   ]);
-  const server = await issueServer(ca);
-  gateway = await startGateway(
-    (settings) => ({
-      ...settings,
-      admin: {
-        port: 0,
-        tls: {
-          certificate: 'admin/server.pem',
-          key: 'admin/key.pem',
-          clientCa: 'admin/ca.pem',
-          operators: ['CN=olivia'],
-        },
-      },
-    }),
-    (folder) => {
-      mkdirSync(join(folder, 'admin'));
-      writeFileSync(join(folder, 'admin/server.pem'), server.pem);
-      writeFileSync(join(folder, 'admin/key.pem'), server.keyPem, { mode: 0o600 });
-      writeFileSync(join(folder, 'admin/ca.pem'), ca.pem);
-    },
-  );
+  gateway = await startGatewayWithAdminTls(ca, ['CN=olivia']);
 });
 afterEach(async () => {
   for (const agent of agents.splice(0)) await agent.destroy();

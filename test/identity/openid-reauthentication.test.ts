@@ -209,7 +209,7 @@ describe('with a provider that ignores it', () => {
     });
     expect(gateway.auditEvents('sign_in')).toEqual([]);
     expect(gateway.auditEvents('sign_in_failed')).toMatchObject([{ reason: 'openid_not_reauthenticated' }]);
-    // Nobody is signed in.
+    // No user is signed in.
     const next = await flow.browser.follow(await flow.authorize({}));
     expect(next.text).toContain('Example Login');
   });
@@ -229,7 +229,7 @@ describe('with a provider that ignores it', () => {
     expect(gateway.auditEvents('sign_in')).toEqual([]);
   });
 
-  test('while it is down, the user is told so, and can continue with the same request', async () => {
+  test('while it is down, the page says so, and the user can continue with the same request', async () => {
     const page = await flow.browser.follow(await flow.authorize({}));
     expect(page.text).toContain('Example Login');
     const leaving = await flow.browser.post('/openid', { provider: 'corp' });

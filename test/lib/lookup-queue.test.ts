@@ -3,7 +3,7 @@ import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { createLookupQueue } from '../../src/lib/lookup-queue.ts';
 
-/** A name server that responds when it is told to. */
+/** A name server that responds on request of the test. */
 function createSlowResolver() {
   const asked: { readonly name: string; readonly respond: () => void }[] = [];
   const lookup: LookupFunction = (name, _options, callback) =>

@@ -112,7 +112,7 @@ describe.each([
       expect(await connection.callTool('add', { a: 1, b: 1 })).toBe('2');
     });
 
-    test('a client without an id is told by the SDK that there is no dynamic registration', async () => {
+    test('a client without an id gets an error of the SDK: there is no dynamic registration', async () => {
       const provider = new TestProvider(gateway.redirectUri, {});
       await expect(connect(gateway, provider)).rejects.toThrow(/dynamic client registration/i);
       expect(provider.redirects).toEqual([]);

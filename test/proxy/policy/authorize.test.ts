@@ -184,7 +184,7 @@ describe('over HTTP', () => {
   });
 
   test.each(['fast', 'full'] as const)(
-    '%s path: the log tells what was refused from what failed',
+    '%s path: the log distinguishes refused from failed requests',
     async (proxyPath) => {
       const proxy = await startProxyHarness({ upstream: 'http://127.0.0.1:1', proxyPath });
       const get = (path: string) =>
