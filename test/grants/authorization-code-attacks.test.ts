@@ -1,11 +1,9 @@
 import { once } from 'node:events';
 import { connect, type IncomingHttpHeaders } from 'node:http2';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import {
   APP,
   CALLBACK,
-  type CodeFlow,
-  createCodeFlow,
   createPkce,
   type Fields,
   ISSUER,
@@ -16,39 +14,31 @@ import {
 import { createDpopKey, type DpopKey, signProof } from '../support/dpop-client.ts';
 import { withFailure } from '../support/fault-injection.ts';
 import { createOAuthClient, getAccessToken, refusal } from '../support/oauth-client.ts';
-import { startGateway, type TestGateway } from '../support/test-gateway.ts';
+import type { TestGateway } from '../support/test-gateway.ts';
+import { useCodeGateway } from './code-gateway.ts';
 
 /** Attacks on codes and on the tokens they are exchanged for. */
 const API = 'https://api.example.test';
 const OTHER = 'https://other.example.test';
 let gateway: TestGateway;
-const flows: CodeFlow[] = [];
-const start = (pkce = createPkce()): CodeFlow => {
-  const flow = createCodeFlow(gateway, pkce);
-  flows.push(flow);
-  return flow;
-};
-beforeAll(async () => {
-  gateway = await startGateway((settings) => ({
-    ...withCodeClients(settings),
-    integrations: [
-      ...(withCodeClients(settings).integrations ?? []),
-      { ...APP, clientId: 'second', redirectUris: [CALLBACK] },
-      { ...APP, clientId: 'several', audience: [API, OTHER] },
-      { ...APP, clientId: 'bound', bindToCertificate: true },
-    ],
-    dpop: { enabled: true },
-    routes: [
-      { path: '/files/**', requires: 'files:read', audience: [API] },
-      { path: '/other/**', requires: 'files:read', audience: [OTHER] },
-      { path: '/default/**', requires: 'files:read' },
-    ],
-  }));
-});
-afterAll(() => gateway.close());
-afterEach(async () => {
-  for (const flow of flows.splice(0)) await flow[Symbol.asyncDispose]();
-  gateway.clearLog();
+const shared = useCodeGateway((settings) => ({
+  ...withCodeClients(settings),
+  integrations: [
+    ...(withCodeClients(settings).integrations ?? []),
+    { ...APP, clientId: 'second', redirectUris: [CALLBACK] },
+    { ...APP, clientId: 'several', audience: [API, OTHER] },
+    { ...APP, clientId: 'bound', bindToCertificate: true },
+  ],
+  dpop: { enabled: true },
+  routes: [
+    { path: '/files/**', requires: 'files:read', audience: [API] },
+    { path: '/other/**', requires: 'files:read', audience: [OTHER] },
+    { path: '/default/**', requires: 'files:read' },
+  ],
+}));
+const { start } = shared;
+beforeAll(() => {
+  ({ gateway } = shared);
 });
 
 describe('the verifier', () => {

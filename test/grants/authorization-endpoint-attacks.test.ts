@@ -1,9 +1,8 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import {
   APP,
   CALLBACK,
   type CodeFlow,
-  createCodeFlow,
   type Fields,
   ISSUER,
   readResponse,
@@ -14,7 +13,8 @@ import {
 import { createForeignKey, signForeign } from '../support/foreign-issuer.ts';
 import { formToken } from '../support/form-browser.ts';
 import { createOAuthClient, getAccessToken, refusal } from '../support/oauth-client.ts';
-import { startGateway, type TestGateway } from '../support/test-gateway.ts';
+import type { TestGateway } from '../support/test-gateway.ts';
+import { useCodeGateway } from './code-gateway.ts';
 
 /** Attacks on the front channel: redirect URIs, parameters, pushed requests, transactions and forms. */
 const key = await createForeignKey();
@@ -22,27 +22,18 @@ const LOOPBACKS = ['http://127.0.0.1/callback', 'http://[::1]/callback', 'http:/
 
 let gateway: TestGateway;
 let flow: CodeFlow;
-const flows: CodeFlow[] = [];
-const start = (): CodeFlow => {
-  const created = createCodeFlow(gateway);
-  flows.push(created);
-  return created;
-};
-beforeAll(async () => {
-  gateway = await startGateway((settings) => ({
-    ...withCodeClients(settings),
-    trustedProxies: ['127.0.0.1'],
-    integrations: [
-      ...(withCodeClients(settings).integrations ?? []),
-      { ...APP, clientId: 'native', redirectUris: [...LOOPBACKS, 'com.example.app:/callback'] },
-      { ...APP, clientId: 'signing', jwks: { keys: [key.jwk as Record<string, string>] } },
-    ],
-  }));
-});
-afterAll(() => gateway.close());
-afterEach(async () => {
-  for (const one of flows.splice(0)) await one[Symbol.asyncDispose]();
-  gateway.clearLog();
+const shared = useCodeGateway((settings) => ({
+  ...withCodeClients(settings),
+  trustedProxies: ['127.0.0.1'],
+  integrations: [
+    ...(withCodeClients(settings).integrations ?? []),
+    { ...APP, clientId: 'native', redirectUris: [...LOOPBACKS, 'com.example.app:/callback'] },
+    { ...APP, clientId: 'signing', jwks: { keys: [key.jwk as Record<string, string>] } },
+  ],
+}));
+const { start } = shared;
+beforeAll(() => {
+  ({ gateway } = shared);
 });
 
 /** A page, and no redirect to anywhere but the pages. */

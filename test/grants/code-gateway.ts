@@ -1,5 +1,13 @@
 import { afterAll, afterEach, beforeAll } from 'vitest';
-import { APP, type CodeFlow, createCodeFlow, type Fields, withCodeClients } from '../support/code-client.ts';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import {
+  APP,
+  type CodeFlow,
+  createCodeFlow,
+  type Fields,
+  type Pkce,
+  withCodeClients,
+} from '../support/code-client.ts';
 import { createForeignKey } from '../support/foreign-issuer.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 
@@ -14,44 +22,50 @@ export const getBase = (url: URL): string => url.href.slice(0, url.href.indexOf(
 export interface CodeGateway {
   readonly gateway: TestGateway;
   /** A new app and browser. */
-  start(): CodeFlow;
+  start(pkce?: Pkce): CodeFlow;
 }
 
-export function useCodeGateway(): CodeGateway {
+export function useCodeGateway(change = withMoreClients): CodeGateway {
   let gateway: TestGateway;
   const flows: CodeFlow[] = [];
   beforeAll(async () => {
-    gateway = await startGateway((settings) => ({
-      ...withCodeClients(settings),
-      integrations: [
-        ...(withCodeClients(settings).integrations ?? []),
-        { ...APP, clientId: 'signing', jwks: { keys: [SIGNING_KEY.jwk as Record<string, string>] } },
-        { ...APP, clientId: 'second', redirectUris: ['https://second.example.test/callback'] },
-        {
-          ...APP,
-          clientId: 'several',
-          audience: ['https://api.example.test', 'https://other.example.test'],
-        },
-        { ...APP, clientId: 'partial', partialScope: true },
-        { ...APP, clientId: 'devices-only', grants: ['device'], redirectUris: [] },
-        { ...APP, clientId: 'no-users', access: [{ groups: ['operators'], grants: ['device'] }] },
-      ],
-      introspection: { access: [{ groups: ['operators'] }] },
-    }));
+    gateway = await startGateway(change);
   });
   afterAll(() => gateway?.close());
   afterEach(async () => {
     for (const flow of flows.splice(0)) await flow[Symbol.asyncDispose]();
     gateway.clearLog();
+    // All flows have one client address, which may sign in 20 times, then every 3 s.
+    gateway.clock.advance(60);
   });
   return {
     get gateway() {
       return gateway;
     },
-    start() {
-      const flow = createCodeFlow(gateway);
+    start(pkce) {
+      const flow = createCodeFlow(gateway, pkce);
       flows.push(flow);
       return flow;
     },
+  };
+}
+
+function withMoreClients(settings: SettingsInput): SettingsInput {
+  return {
+    ...withCodeClients(settings),
+    integrations: [
+      ...(withCodeClients(settings).integrations ?? []),
+      { ...APP, clientId: 'signing', jwks: { keys: [SIGNING_KEY.jwk as Record<string, string>] } },
+      { ...APP, clientId: 'second', redirectUris: ['https://second.example.test/callback'] },
+      {
+        ...APP,
+        clientId: 'several',
+        audience: ['https://api.example.test', 'https://other.example.test'],
+      },
+      { ...APP, clientId: 'partial', partialScope: true },
+      { ...APP, clientId: 'devices-only', grants: ['device'], redirectUris: [] },
+      { ...APP, clientId: 'no-users', access: [{ groups: ['operators'], grants: ['device'] }] },
+    ],
+    introspection: { access: [{ groups: ['operators'] }] },
   };
 }

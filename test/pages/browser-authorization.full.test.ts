@@ -245,10 +245,11 @@ test('the back button shows that the request was answered, and approves nothing'
 test('the authorization endpoint and the pages cannot be framed, prefetched or read by scripts', async () => {
   window = await openWindow(browser);
   const { page, context } = window;
-  const target = authorizeUrl({ state: 'framed' }).replaceAll('&', '&amp;');
+  // Each has a URL of its own: a browser may answer one request with the response to another.
+  const target = (state: string) => authorizeUrl({ state }).replaceAll('&', '&amp;');
   app.pages.set(
     '/attack',
-    `<link rel="prefetch" href="${target}"><iframe src="${target}"></iframe><img src="${target}">
+    `<link rel="prefetch" href="${target('prefetched')}"><iframe src="${target('framed')}"></iframe><img src="${target('shown')}">
 <script>fetch('${authorizeUrl()}', { credentials: 'include' }).then(() => 'read', () => 'refused').then((result) => { document.title = result })</script>`,
   );
   gateway.clearLog();
