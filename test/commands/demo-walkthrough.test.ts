@@ -1,7 +1,8 @@
 import { rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { spawnDemo, temporaryFolder, until } from '../support/demo.ts';
+import { finish } from '../support/child-process.ts';
+import { spawnDemo, temporaryFolder } from '../support/demo.ts';
 import { walkThrough } from './demo-walkthrough.ts';
 
 walkThrough('sh', true);
@@ -21,14 +22,14 @@ test.each([
   onTestFinished(() => void taken.close());
   const { port } = taken.address() as { readonly port: number };
   const zero = ['listen.port', 'admin.port'].filter((other) => other !== setting);
-  const { child, printed } = spawnDemo(folder, {
+  const child = spawnDemo(folder, {
     args: zero.flatMap((other) => ['--set', `${other}=0`]),
     env: { [variable]: String(port) },
   });
-  onTestFinished(() => void child.kill('SIGKILL'));
-  await until('the demo has exited', () => child.exitCode !== null);
-  expect(child.exitCode).toBe(78);
-  expect(printed()).toContain(`${setting}: 127.0.0.1:${port} is in use by another program`);
-  expect(printed()).toContain(`--set ${setting}=${port + 1}`);
-  expect(printed()).toContain(`${variable}=${port + 1} npm start`);
+  onTestFinished(() => child.signal('SIGKILL'));
+  const { code, output } = await finish(child);
+  expect(code, output).toBe(78);
+  expect(output).toContain(`${setting}: 127.0.0.1:${port} is in use by another program`);
+  expect(output).toContain(`--set ${setting}=${port + 1}`);
+  expect(output).toContain(`${variable}=${port + 1} npm start`);
 });

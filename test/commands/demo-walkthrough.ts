@@ -2,6 +2,7 @@ import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { needs } from '../set-up/programs.ts';
+import { finish } from '../support/child-process.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import {
   type Demo,
@@ -121,10 +122,10 @@ export const walkThrough = (shell: string, curl: boolean): object =>
       expect(other.printed()).toContain(`${demo.folder}-2\n`);
       expect(other.url).not.toBe(demo.url);
       const second = spawnDemo(folder, { args: ['--folder', '.gatehouse', ...PORTS] });
-      onTestFinished(() => void second.child.kill('SIGKILL'));
-      await until('the second demo has exited', () => second.child.exitCode !== null);
-      expect(second.child.exitCode).toBe(78);
-      expect(second.printed()).toContain('is in use by another gatehouse');
+      onTestFinished(() => second.signal('SIGKILL'));
+      const { code, output } = await finish(second);
+      expect(code, output).toBe(78);
+      expect(output).toContain('is in use by another gatehouse');
     });
 
     test('its configuration has the ports that it uses, so that other commands reach it', async () => {

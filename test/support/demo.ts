@@ -36,12 +36,8 @@ const environment = (env: NodeJS.ProcessEnv): NodeJS.ProcessEnv => ({
   ...env,
 });
 
-export function spawnDemo(
-  cwd: string,
-  { args = [], env = {} }: DemoOptions = {},
-): { readonly child: ChildProcess; readonly printed: () => string } {
-  const child = spawnChild([process.execPath, MAIN, 'demo', ...args], { cwd, env: environment(env) });
-  return { child: child.process, printed: child.output };
+export function spawnDemo(cwd: string, { args = [], env = {} }: DemoOptions = {}): Child {
+  return spawnChild([process.execPath, MAIN, 'demo', ...args], { cwd, env: environment(env) });
 }
 
 export async function startDemo(
