@@ -22,7 +22,7 @@ export const getBase = (url: URL): string => url.href.slice(0, url.href.indexOf(
 export interface CodeGateway {
   readonly gateway: TestGateway;
   /** A new app and browser. */
-  start(pkce?: Pkce): CodeFlow;
+  readonly start: (pkce?: Pkce) => CodeFlow;
 }
 
 export function useCodeGateway(change = withMoreClients): CodeGateway {
@@ -42,7 +42,7 @@ export function useCodeGateway(change = withMoreClients): CodeGateway {
     get gateway() {
       return gateway;
     },
-    start(pkce) {
+    start: (pkce) => {
       const flow = createCodeFlow(gateway, pkce);
       flows.push(flow);
       return flow;
