@@ -152,7 +152,8 @@ test.each([
     const service = objects.find((object) => object.startsWith('service/')) ?? '';
     expect(scripts).toContain(`port-forward ${service} 8443:${await get(service, '.spec.ports[0].port')}`);
 
-    const [call, ...more] = steps.filter(({ output }) => output !== undefined);
+    const [forward, call, ...more] = steps.filter(({ output }) => output !== undefined);
+    expect(forward?.script).toContain('port-forward');
     expect(more).toEqual([]);
     const port = String(await startPod(configMap, await startWhoami()));
     expect(await runShell(call?.script.replaceAll('8443', port) ?? '')).toMatch(

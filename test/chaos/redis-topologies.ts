@@ -1,16 +1,11 @@
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
-import { Redis } from 'ioredis';
 import { expect, onTestFinished, test } from 'vitest';
 import { recordFigures } from '../support/figures.ts';
 import { startRedisSentinels } from '../support/redis-sentinels.ts';
 import { type RedisServer, startRedis, startRedisCluster } from '../support/redis-server.ts';
-import { until } from '../support/until.ts';
+import { createResharding } from '../support/resharding.ts';
 import { createAcknowledgedWrites } from './acknowledged-writes.ts';
 import { startFleet } from './fleet.ts';
 import { randomFrom, SEED } from './support.ts';
-
-const run = promisify(execFile);
 
 export interface TopologyChanges {
   readonly rounds: number;
@@ -85,9 +80,6 @@ export function testReshardings({ rounds, clients, operations }: TopologyChanges
   test(`S08 ${rounds} reshardings of a Cluster: no acknowledged write is lost, no restart is needed`, async () => {
     const cluster = await startRedisCluster();
     onTestFinished(() => cluster.stop());
-    const admins = cluster.nodes.map(({ port }) => new Redis(port, '127.0.0.1'));
-    onTestFinished(() => admins.forEach((admin) => admin.disconnect()));
-    const ids = await Promise.all(admins.map((admin) => admin.cluster('MYID')));
     const [first] = cluster.nodes as [RedisServer];
     const fleet = await startFleet({
       redis: first.port,
@@ -96,45 +88,15 @@ export function testReshardings({ rounds, clients, operations }: TopologyChanges
       store: { maxStaleness: '60s' },
     });
     onTestFinished(() => fleet.close());
-    const slot = Number(await admins[0]?.cluster('KEYSLOT', '{gh}:rev'));
-
-    interface SlotRange {
-      readonly from: number;
-      readonly to: number;
-      readonly owner: string;
-    }
-    const readRanges = async (admin: Redis): Promise<readonly SlotRange[]> =>
-      (await admin.cluster('SLOTS')).map(([from, to, node]) => ({ from, to, owner: node?.[2] ?? '' }));
-    const countSlots = (ranges: readonly SlotRange[], id: string): number =>
-      ranges.filter(({ owner }) => owner === id).reduce((sum, { from, to }) => sum + to - from + 1, 0);
-    const findOwner = (ranges: readonly SlotRange[]): string =>
-      ranges.find(({ from, to }) => from <= slot && slot <= to)?.owner ?? '';
-    /** Moves the slots of the owner of the revocations. Returns their number. */
-    const reshard = async (round: number): Promise<number> => {
-      const ranges = await readRanges(admins[0] as Redis);
-      const from = findOwner(ranges);
-      const to = ids.filter((id) => id !== from)[round % 2] as string;
-      // A node without slots would become a replica.
-      const slots = countSlots(ranges, from) - 10;
-      const target = `127.0.0.1:${first.port}`;
-      const args = ['--cluster-from', from, '--cluster-to', to, '--cluster-slots', String(slots)];
-      await run('redis-cli', ['--cluster', 'reshard', target, ...args, '--cluster-yes'], {
-        maxBuffer: 64 * 1_024 * 1_024,
-      }).catch((error: Error & { readonly stdout: string }) => {
-        throw new Error(`redis-cli: ${error.stdout.slice(-500)}`);
-      });
-      await until('every node knows the new owner', async () =>
-        (await Promise.all(admins.map(readRanges))).every((found) => findOwner(found) === to),
-      );
-      return slots;
-    };
+    const resharding = await createResharding(cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port })));
+    onTestFinished(() => resharding.close());
 
     const writes = createAcknowledgedWrites(fleet, { clients, random: randomFrom(SEED) });
     let movedSlots = 0;
     for (let round = 0; round < rounds; round += 1) {
       const states = await writes.during(async () => {
         await writes.untilMore(operations);
-        movedSlots += await reshard(round);
+        movedSlots += await resharding.move(round);
         await writes.untilMore(operations);
       });
       await fleet.allReady();

@@ -9,7 +9,15 @@ import { type Daemon, startDaemon } from '../support/daemon.ts';
 import { createCa, issue, issueServer } from '../support/pki.ts';
 import { until } from '../support/until.ts';
 import { IMAGES, NEXT_TAG } from './images.ts';
-import { API_SERVICE_ADDRESS, NODE_ADDRESS, POD_RANGE, SERVICE_RANGE, setUpNetwork } from './network.ts';
+import {
+  API_SERVICE_ADDRESS,
+  DEFAULT_ROUTES,
+  NODE_ADDRESS,
+  NODE_ADDRESSES,
+  POD_RANGES,
+  SERVICE_RANGES,
+  setUpNetwork,
+} from './network.ts';
 
 /** A Kubernetes with one node. Runs in the namespaces that run.ts creates. */
 export interface Cluster {
@@ -176,8 +184,8 @@ function startContainerd(start: Start<string>, write: Write, folder: string): st
           hairpinMode: true,
           ipam: {
             type: 'host-local',
-            ranges: [[{ subnet: POD_RANGE }]],
-            routes: [{ dst: '0.0.0.0/0' }],
+            ranges: POD_RANGES.map((subnet) => [{ subnet }]),
+            routes: DEFAULT_ROUTES.map((dst) => ({ dst })),
             dataDir: join(folder, 'cni-addresses'),
           },
         },
@@ -243,7 +251,7 @@ const startApiServer = (start: Start<ClusterProgram>, file: (name: string) => st
     `--kubelet-client-certificate=${file('kubelet-client.crt')}`,
     `--kubelet-client-key=${file('kubelet-client.key')}`,
     '--kubelet-preferred-address-types=InternalIP',
-    `--service-cluster-ip-range=${SERVICE_RANGE}`,
+    `--service-cluster-ip-range=${SERVICE_RANGES.join(',')}`,
     '--authorization-mode=Node,RBAC',
     '--enable-admission-plugins=NodeRestriction',
     '--service-account-issuer=https://kubernetes.default.svc.cluster.local',
@@ -273,7 +281,7 @@ function startProxy(start: Start<ClusterProgram>, write: Write, kubeconfig: (use
     kind: 'KubeProxyConfiguration',
     mode: 'nftables',
     clientConnection: { kubeconfig: kubeconfig('proxy') },
-    clusterCIDR: POD_RANGE,
+    clusterCIDR: POD_RANGES.join(','),
     hostnameOverride: NODE,
     bindAddress: NODE_ADDRESS,
     // These parameters apply to the whole machine.
@@ -347,7 +355,7 @@ function startKubelet(
     `--kubeconfig=${kubeconfig('kubelet')}`,
     `--root-dir=${join(folder, 'kubelet')}`,
     `--hostname-override=${NODE}`,
-    `--node-ip=${NODE_ADDRESS}`,
+    `--node-ip=${NODE_ADDRESSES.join(',')}`,
   ]);
 }
 

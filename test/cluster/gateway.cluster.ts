@@ -1,9 +1,8 @@
-import { mkdirSync } from 'node:fs';
-import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Reply } from '../support/https-client.ts';
 import { until } from '../support/until.ts';
 import type { ServiceClient } from './client.ts';
+import { createLocalVolume } from './local-volume.ts';
 import {
   commandsInNotes,
   createApplication,
@@ -88,35 +87,7 @@ describe.each([
 
 describe('a gateway with the embedded store', () => {
   beforeAll(async () => {
-    const path = join(inject('folder'), 'volume');
-    mkdirSync(path);
-    await shop.apply(
-      {
-        apiVersion: 'storage.k8s.io/v1',
-        kind: 'StorageClass',
-        metadata: { name: 'local' },
-        provisioner: 'kubernetes.io/no-provisioner',
-        volumeBindingMode: 'WaitForFirstConsumer',
-      },
-      {
-        apiVersion: 'v1',
-        kind: 'PersistentVolume',
-        metadata: { name: 'gatehouse' },
-        spec: {
-          capacity: { storage: '4Gi' },
-          accessModes: ['ReadWriteOnce'],
-          storageClassName: 'local',
-          local: { path },
-          nodeAffinity: {
-            required: {
-              nodeSelectorTerms: [
-                { matchExpressions: [{ key: 'kubernetes.io/hostname', operator: 'In', values: ['node'] }] },
-              ],
-            },
-          },
-        },
-      },
-    );
+    await shop.apply(...createLocalVolume('local'));
   });
   afterAll(() => shop.shell.run('helm -n gateway uninstall single --ignore-not-found'));
 

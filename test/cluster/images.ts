@@ -29,6 +29,8 @@ export const IMAGES = {
   api: 'localhost/api:1',
   /** The image that the chart uses for evaluation. Debian has no Valkey yet: it contains redis-server under that name. */
   valkey: 'docker.io/valkey/valkey:9.1.1',
+  /** The API of the tutorials. It cannot be built here: the toolbox responds in its format. */
+  whoami: 'docker.io/traefik/whoami:v1.11.0',
 } as const;
 
 /** A second tag of gatehouse's image, for upgrades. */
@@ -42,6 +44,7 @@ export async function buildImages(): Promise<readonly string[]> {
     buildGatehouse(),
     buildFromFiles(IMAGES.pause, ['/toolbox'], { '/toolbox': toolbox }),
     buildFromFiles(IMAGES.api, ['/toolbox'], { '/toolbox': toolbox }),
+    buildFromFiles(IMAGES.whoami, ['/toolbox', 'whoami'], { '/toolbox': toolbox }),
     buildFromFiles(
       IMAGES.valkey,
       ['valkey-server'],

@@ -4,6 +4,7 @@ import { until } from '../support/until.ts';
 import { IMAGES } from './images.ts';
 import { countFailures, describeLoad, startLoad } from './load.ts';
 import { followLogs } from './pod-logs.ts';
+import { createPod, createRedisContainer } from './redis-pods.ts';
 import {
   createShop,
   GATEWAY_PODS,
@@ -54,27 +55,10 @@ async function waitForReplication(host: string): Promise<void> {
   }
 }
 
-const createPod = (name: string, app: string, spec: object) => ({
-  apiVersion: 'v1',
-  kind: 'Pod',
-  metadata: { name, labels: { app } },
-  spec: { automountServiceAccountToken: false, terminationGracePeriodSeconds: 5, ...spec },
-});
-
-const createServer = (port: number, args: readonly string[]) => ({
-  name: 'server',
-  image: IMAGES.valkey,
-  args,
-  ports: [{ containerPort: port }],
-  readinessProbe: { tcpSocket: { port }, periodSeconds: 1 },
-  resources: { requests: { cpu: '50m' } },
-  securityContext: RESTRICTED,
-});
-
 const createRedis = (name: string, args: readonly string[]) =>
   createPod(name, name, {
     containers: [
-      createServer(6_379, [
+      createRedisContainer(6_379, [
         '--protected-mode',
         'no',
         '--save',
@@ -112,7 +96,7 @@ function createSentinel(name: string, primary: string) {
         volumeMounts,
       },
     ],
-    containers: [{ ...createServer(26_379, [file, '--sentinel']), volumeMounts }],
+    containers: [{ ...createRedisContainer(26_379, [file, '--sentinel']), volumeMounts }],
     securityContext: { fsGroup: RESTRICTED.runAsUser },
   });
 }

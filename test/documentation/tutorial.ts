@@ -49,7 +49,20 @@ export interface TutorialOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Steps outside the terminals, by the text of their comment. */
   readonly actions?: Actions;
+  /** What a step means. Default: as its info string says. */
+  readonly interpret?: (step: Step) => Meaning | undefined;
+  /** Where no other program uses the ports of the page. */
+  readonly keepsPorts?: boolean;
 }
+
+type Meaning = 'execute' | 'start' | 'compare' | 'perform';
+
+const MEANINGS: Readonly<Record<string, Meaning>> = {
+  'sh executed': 'execute',
+  'sh started': 'start',
+  'text output': 'compare',
+  reader: 'perform',
+};
 
 /**
  * Follows a tutorial as written, in an empty folder, with free ports instead of those of the page:
@@ -58,13 +71,12 @@ export interface TutorialOptions {
  * - `text output`: what the last command has printed; several after one command are parts of its output.
  */
 export async function followTutorial(page: string, options: TutorialOptions = {}): Promise<void> {
-  const session = new Session(await reservePorts(page), options);
+  const { interpret = ({ kind }) => MEANINGS[kind], keepsPorts = false } = options;
+  const session = new Session(keepsPorts ? new Map() : await reservePorts(page), options);
   try {
-    for (const { kind, text } of readSteps(page)) {
-      if (kind === 'sh executed') await session.execute(text);
-      else if (kind === 'sh started') session.start(text);
-      else if (kind === 'text output') await session.compare(text);
-      else if (kind === 'reader') await session.perform(text);
+    for (const step of readSteps(page)) {
+      const meaning = interpret(step);
+      if (meaning !== undefined) await session[meaning](step.text);
     }
   } finally {
     await session.close();
@@ -110,7 +122,7 @@ class Session {
   constructor(ports: ReadonlyMap<string, string>, { actions = {}, ...options }: TutorialOptions) {
     this.#ports = ports;
     this.#actions = actions;
-    this.#env = createEnvironment(this.#folder.path, options, ports.get(ADMIN_PORT) ?? '');
+    this.#env = createEnvironment(this.#folder.path, options, ports.get(ADMIN_PORT) ?? ADMIN_PORT);
     this.#terminal = openTerminal('/bin/sh', this.#env, this.#folder.path);
   }
 

@@ -88,7 +88,26 @@ export async function startRedisCluster(): Promise<RedisCluster> {
     await stop();
     throw error;
   }
-  const clients = nodes.map(({ port }) => new Redis(port, '127.0.0.1'));
+  try {
+    await formRedisCluster(
+      nodes.map(({ port }, index) => ({ host: '127.0.0.1', port, busPort: busPorts[index] ?? 0 })),
+    );
+    return { url: `redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`, nodes, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+export interface ClusterNode {
+  readonly host: string;
+  readonly port: number;
+  readonly busPort: number;
+}
+
+/** Makes a Cluster of three empty nodes, which share all slots. */
+export async function formRedisCluster(nodes: readonly ClusterNode[]): Promise<void> {
+  const clients = nodes.map(({ host, port }) => new Redis(port, host));
   try {
     const bounds = [0, 5_461, 10_923, 16_384];
     await Promise.all(
@@ -96,17 +115,13 @@ export async function startRedisCluster(): Promise<RedisCluster> {
         client.cluster('ADDSLOTSRANGE', bounds[index] ?? 0, (bounds[index + 1] ?? 0) - 1),
       ),
     );
-    for (const [index, { port }] of nodes.entries())
-      if (index > 0) await clients[0]?.cluster('MEET', '127.0.0.1', port, busPorts[index] ?? 0);
+    for (const { host, port, busPort } of nodes.slice(1))
+      await clients[0]?.cluster('MEET', host, port, busPort);
     const isComplete = async (client: Redis): Promise<boolean> =>
       /cluster_state:ok[^]*cluster_known_nodes:3/.test(await client.cluster('INFO'));
     await until('the nodes form a cluster', async () =>
       (await Promise.all(clients.map(isComplete))).every(Boolean),
     );
-    return { url: `redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`, nodes, stop };
-  } catch (error) {
-    await stop();
-    throw error;
   } finally {
     for (const client of clients) client.disconnect();
   }

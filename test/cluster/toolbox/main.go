@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/signal"
@@ -20,6 +21,10 @@ func main() {
 		if err := os.WriteFile(os.Args[2], []byte(os.Getenv("CONTENT")), 0o600); err != nil {
 			panic(err)
 		}
+		return
+	}
+	if len(os.Args) > 3 && os.Args[1] == "whoami" && os.Args[2] == "--port" {
+		serveWhoami(os.Args[3])
 		return
 	}
 	pause()
@@ -66,4 +71,14 @@ func serveAPI(address string) {
 		panic(err)
 	}
 	<-stopped
+}
+
+// Describes requests in the format of traefik/whoami.
+func serveWhoami(port string) {
+	pod, _ := os.Hostname()
+	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "Hostname: %s\nRemoteAddr: %s\n", pod, r.RemoteAddr)
+		r.Write(w)
+	})
+	panic(http.ListenAndServe(":"+port, nil))
 }
