@@ -14,6 +14,7 @@ import { watchGrants } from './watch-grants.ts';
 
 /** A gateway with the embedded store, whose only pod is killed when its container exceeds its memory limit. */
 const KILLS = 3;
+const RESOURCES = { cpu: '500m', memory: '160Mi' };
 const POD = 'gate-gatehouse-0';
 
 let shop: Shop;
@@ -23,18 +24,17 @@ beforeAll(async () => {
   await shop.install('gate', {
     ...gatewayValues(shop.namespace),
     store: { persistence: { storageClass: 'memory' } },
-    resources: { requests: { cpu: '100m', memory: '160Mi' }, limits: { memory: '160Mi' } },
+    // With equal requests and limits, the kubelet leaves room to raise the OOM score of one process.
+    resources: { requests: RESOURCES, limits: RESOURCES },
   });
   await shop.kubectl('rollout status deployment/orders --timeout=120s');
   await shop.kubectl('rollout status statefulset/gate-gatehouse --timeout=180s');
 });
 afterAll(() => shop?.remove());
 
-/**
- * A second process in the container, which takes the memory that is left. It takes less than gatehouse has, so the kernel kills
- * gatehouse.
- */
-const HOG = 'const taken=[];setInterval(()=>taken.push(Buffer.alloc(2**20,1)),20)';
+/** A second process in the container, which takes the memory that is left, and makes the kernel choose gatehouse for the kill. */
+const HOG =
+  "require('node:fs').writeFileSync('/proc/1/oom_score_adj','1000');const taken=[];setInterval(()=>taken.push(Buffer.alloc(2**20,1)),20)";
 
 async function readLastExit(): Promise<{ readonly reason: string; readonly restarts: number }> {
   const field = '.status.containerStatuses[0]';
