@@ -3,7 +3,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { matchesRedirectUri } from '../domain/redirect-uri.ts';
-import { findExcess, formatOAuthScope, formatScope, intersectScopes, parseScope } from '../domain/scope.ts';
+import { findExcess, formatScope, narrowScope, parseScope } from '../domain/scope.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { GrantDeps } from './deps.ts';
 import { getIssueTime, randomGrantId } from './issue.ts';
@@ -183,7 +183,7 @@ export function readAuthorizationRequest(
   };
   return JSON.stringify(request).length <= MAX_LENGTH
     ? ok(request)
-    : malformed('The request is too long; use a shorter state.');
+    : malformed('The request is too long; use a shorter scope or state.');
 }
 
 function checkScope(integration: Integration, requested: string | undefined): Outcome<string | undefined> {
@@ -191,12 +191,12 @@ function checkScope(integration: Integration, requested: string | undefined): Ou
   const scope = parseScope(requested, { allowSpaces: true });
   if (!scope.ok) return scope;
   const excess = findExcess(scope.value, integration.scope);
-  const narrowed =
-    integration.partialScope === true ? intersectScopes(scope.value, integration.scope) : undefined;
-  if (excess && narrowed !== undefined && narrowed.size > 0) return ok(formatOAuthScope(narrowed));
-  return excess
-    ? refused({ reason: 'scope_exceeds_integration', excess: formatScope(excess) })
-    : ok(requested);
+  if (excess === undefined) return ok(requested);
+  const narrowed = integration.partialScope === true && narrowScope(scope.value, [integration.scope]);
+  // The shortest form: the requested scope may have had room, and a list of single permissions not.
+  return narrowed !== false && narrowed.size > 0
+    ? ok(formatScope(narrowed))
+    : refused({ reason: 'scope_exceeds_integration', excess: formatScope(excess) });
 }
 
 type SignInRequirements = Pick<AuthorizationRequest, 'signedInSince' | 'authenticatedSince' | 'prompt'>;

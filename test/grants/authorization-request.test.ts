@@ -9,6 +9,7 @@ import {
   WEB,
 } from '../support/code-client.ts';
 import { createOAuthClient, refusal } from '../support/oauth-client.ts';
+import { withIntegration, withSettings } from '../support/reconfigure.ts';
 import { getBase, getParameters, useCodeGateway } from './code-gateway.ts';
 
 const at = useCodeGateway();
@@ -104,6 +105,66 @@ describe('a client with partialScope that requests every scope of the API', () =
     const refused = readResponse(await flow.authorize({ client_id, scope: 'admin:manage' }));
     expect(getParameters(refused)).toMatchObject({ error: 'invalid_scope' });
   });
+});
+
+describe('a resource of which partialScope leaves no permission', () => {
+  const client_id = 'partial';
+
+  test.each([
+    ['alice', 'files:delete reports:read', 'reports:read'],
+    ['bob', 'reports:write files:read', 'files:read'],
+    ['bob', 'files:delete,read reports:read', 'files:read'],
+    // Requested without permissions, it is covered.
+    ['alice', 'files reports:delete', 'files'],
+  ])('%s, %s: is dropped, and %s is granted', async (userName, scope, granted) => {
+    const flow = at.start();
+    await flow.reachReview({ client_id, scope }, userName);
+    const { searchParams } = await flow.decide('approve');
+    const reply = await flow.exchange(searchParams.get('code') ?? '', { client_id });
+    expect(reply.json).toMatchObject({ scope: granted });
+  });
+
+  test('if no resource is left, the request is refused', async () => {
+    const flow = at.start();
+    const refused = readResponse(await flow.authorize({ client_id, scope: 'files:delete reports:delete' }));
+    expect(getParameters(refused)).toMatchObject({ error: 'invalid_scope' });
+    const access = [{ groups: ['readers'], scope: 'reports:read' }];
+    await withSettings(at.gateway, withIntegration(client_id, { access }), async () => {
+      const review = await flow.reachReview({ client_id, scope: 'reports:write' }, 'bob');
+      expect(review.text).toContain('You can’t approve this request');
+      expect(review.text).not.toContain('/approve');
+    });
+  });
+});
+
+test('partialScope asks for nothing beyond the integration, also if its scope was reduced after the request', async () => {
+  const flow = at.start();
+  const client_id = 'partial';
+  const { url } = await flow.reachReview({ client_id, scope: 'files:read reports:read,write' });
+  const reduced = withIntegration(client_id, {
+    scope: 'files:read;reports:read',
+    access: [{ groups: ['operators'] }],
+  });
+  await withSettings(at.gateway, reduced, async () => {
+    expect((await flow.browser.get(url)).text).toContain('<code>files:read;reports:read</code>');
+    const { searchParams } = await flow.decide('approve');
+    const reply = await flow.exchange(searchParams.get('code') ?? '', { client_id });
+    expect(reply.json).toMatchObject({ scope: 'files:read reports:read' });
+  });
+});
+
+test('a scope that partialScope narrows is not longer than requested, and one that is too long is named', async () => {
+  const flow = at.start();
+  const permissions = Array.from({ length: 100 }, (_, index) => `p${index}`).join(',');
+  const client_id = 'partial';
+  const scope = `long-resource-name:${permissions}`;
+  const access = [{ groups: ['operators'] }];
+  await withSettings(at.gateway, withIntegration(client_id, { scope, access }), async () => {
+    const page = await flow.authorize({ client_id, scope: `${scope} other:read` });
+    expect(page.redirectTo).toContain('/sign-in?request=');
+  });
+  const { searchParams } = readResponse(await flow.authorize({ state: 'a'.repeat(2_000) }));
+  expect(searchParams.get('error_description')).toContain('use a shorter scope or state');
 });
 
 describe('nothing is sent to a redirect URI that is not registered for the client', () => {

@@ -10,6 +10,7 @@ import {
   readAuthorizationRequest,
 } from '../../grants/authorization-request.ts';
 import {
+  type Approvable,
   approveAuthorization,
   checkApprovable,
   denyAuthorization,
@@ -23,7 +24,13 @@ import type { Parameters } from '../../http/parameters.ts';
 import { getQuery } from '../../http/query.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import type { FormFields } from '../form.ts';
-import { type PageDeps, type PageRequest, type PageResponse, SCOPE_FIELD } from '../page-handler.ts';
+import {
+  AUDIENCE_FIELD,
+  type PageDeps,
+  type PageRequest,
+  type PageResponse,
+  SCOPE_FIELD,
+} from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import {
   createTransactionUrls,
@@ -228,18 +235,21 @@ function renderAuthorization(
     ...(!approvable.ok && { reason: approvable.refusal.reason }),
   });
   const integration = deps.grantDeps.integrations.get(request.clientId);
-  const [defaultAudience, ...otherAudiences] = integration?.audience ?? [];
+  const hasSeveralAudiences = (integration?.audience?.length ?? 0) > 1;
   const page = authorizationPage(deps, session, {
     transaction,
     integrationName: getIntegrationName(deps.grantDeps, request.clientId),
     isRegistered: integration?.templateId === undefined,
-    audience: otherAudiences.length === 0 ? undefined : (request.audience ?? defaultAudience),
+    hasSeveralAudiences,
     displayName: session.shownAs ?? user.displayName,
     approvable: approvable.ok ? approvable.value : { refusal: approvable.refusal },
     status,
   });
   return { page };
 }
+
+const isDisplayed = ({ text, audience }: Approvable, fields: FormFields): boolean =>
+  text === fields.get(SCOPE_FIELD) && audience === fields.get(AUDIENCE_FIELD);
 
 export async function decideAuthorization(
   deps: PageDeps,
@@ -264,8 +274,8 @@ export async function decideAuthorization(
       ? respond({ error: 'access_denied', error_description: 'The user denied the request.' })
       : decided;
   const approvable = checkApprovable(deps.grantDeps, request, user);
-  // The page explains why the user may not approve, or displays the scope that it has become.
-  if (!approvable.ok || approvable.value.text !== fields.get(SCOPE_FIELD))
+  // The page explains why the user may not approve, or displays what the request has become.
+  if (!approvable.ok || !isDisplayed(approvable.value, fields))
     return renderAuthorization(deps, pageRequest, transaction, user, 403);
   const code = await approveAuthorization(deps.grantDeps, request, user, session);
   if (!code.ok) return renderAuthorization(deps, pageRequest, transaction, user, 403);
