@@ -7,7 +7,7 @@ import { getQuery } from '../../http/query.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { isEqualConstantTime } from '../../lib/constant-time.ts';
 import type { Sealer } from '../../ports/sealer.ts';
-import { createSealedCookie } from '../cookies.ts';
+import { createSealedCookie, parseCookies } from '../cookies.ts';
 import type { FormHandler, PageDeps, PageRequest, PageResponse } from '../page-handler.ts';
 import { Session } from '../session.ts';
 import { Transaction } from '../transaction.ts';
@@ -101,7 +101,7 @@ async function completeOpenIdSignIn(
   name: string,
 ): Promise<PageResponse> {
   const { messages, grantDeps } = pageDeps;
-  const pending = pageDeps.pendingSignInCookie.read(context.request.headers.cookie);
+  const pending = pageDeps.pendingSignInCookie.read(parseCookies(context.request.headers.cookie));
   const deps = pageDeps.withTransaction(pending?.transaction);
   if (pending === undefined || grantDeps.now() >= pending.expires)
     return { page: noticePage(deps, 'expired') };
