@@ -17,6 +17,7 @@ import { needs } from '../set-up/programs.ts';
 import { runChild } from '../support/child-process.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import { testFolder } from '../support/configuration.ts';
+import { eventLoopTurns } from '../support/event-loop-turns.ts';
 import { startServe, until } from '../support/serve-process.ts';
 
 needs('openssl', 'curl');
@@ -316,6 +317,7 @@ test('of two concurrent --revoke, the second waits for the first and keeps its e
   const newFile = join(cwd, 'pki/crl.pem.new');
   writeFileSync(newFile, '');
   const second = runCommand(['dev-ca', '--revoke', 'alice', 'pki'], { cwd });
+  await eventLoopTurns(100);
   writeFileSync(newFile, readFileSync(join(cwd, 'copy/crl.pem')));
   renameSync(newFile, join(cwd, 'pki/crl.pem'));
   expect(await second).toMatchObject({ code: 0, stderr: '' });
