@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { matchesRedirectUri } from '../domain/redirect-uri.ts';
+import { formatUriForLog, matchesRedirectUri } from '../domain/redirect-uri.ts';
 import { findExcess, formatScope, narrowScope, parseScope } from '../domain/scope.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { GrantDeps } from './deps.ts';
@@ -107,7 +107,7 @@ export async function findClientRedirect(
     redirectUris.some((registered) => matchesRedirectUri(registered, redirectUri));
   return isRegistered
     ? ok({ integration: found.value, redirectUri, ...(claimedName !== undefined && { claimedName }) })
-    : refused({ reason: 'redirect_uri_invalid' });
+    : refused({ reason: 'redirect_uri_invalid', redirectUri: formatUriForLog(redirectUri) });
 }
 
 const MAX_NAME_LENGTH = 60;

@@ -200,6 +200,62 @@ describe('nothing is sent to a redirect URI that is not registered for the clien
   });
 });
 
+describe('the log names the client and the redirect URI of a refused request', () => {
+  const lastRefusal = () => at.gateway.log.findLast(({ event }) => event === 'authorization_request_refused');
+  const missing = '(missing or repeated)';
+
+  test.each<[string, Fields | ((flow: CodeFlow) => string), Fields]>([
+    ['an unknown client', { client_id: 'nobody' }, { reason: 'client_unknown', client: 'nobody' }],
+    [
+      'a redirect URI that is not registered',
+      { redirect_uri: 'https://user:pass@evil.example.test:444/callback?code=a-code#f' },
+      {
+        reason: 'redirect_uri_invalid',
+        client: 'app',
+        redirect_uri: 'https://evil.example.test:444/callback',
+      },
+    ],
+    [
+      'the scheme of an app',
+      { redirect_uri: 'com.example.other:/callback?code=a-code' },
+      { redirect_uri: 'com.example.other:/callback' },
+    ],
+    ['no redirect URI', { redirect_uri: '' }, { redirect_uri: missing }],
+    ['a text that is not a URL', { redirect_uri: '//evil.example.test' }, { redirect_uri: '(not a URL)' }],
+    [
+      'a long redirect URI',
+      { redirect_uri: `https://app.example.test/${'a'.repeat(2_000)}` },
+      { redirect_uri: `https://app.example.test/${'a'.repeat(231)}` },
+    ],
+    ['no client', { client_id: '' }, { reason: 'client_id_missing', client: missing }],
+    ['two clients', (flow) => `${query(flow)}&client_id=second`, { client: missing }],
+    ['a client with a line break', { client_id: 'a\nb' }, { client: '(malformed)' }],
+    ['a client that is too long', { client_id: 'a'.repeat(257) }, { client: '(malformed)' }],
+    ['a client that is a code', { client_id: `gha_${'a'.repeat(65)}` }, { client: '[redacted]' }],
+    ['a scope beyond the integration', { scope: 'admin:manage' }, { excess: 'admin:manage', client: 'app' }],
+  ])('%s', async (_, changes, logged) => {
+    const flow = at.start();
+    await flow.authorize(typeof changes === 'function' ? changes(flow) : changes);
+    expect(lastRefusal()).toMatchObject({ ...logged, level: 'warn', request_id: expect.any(String) });
+    const lines = at.gateway.logLines.join('\n');
+    for (const secret of ['af0ifjsldkj', 'a-code', 'pass@', flow.pkce.challenge])
+      expect(lines).not.toContain(secret);
+  });
+
+  test('a pushed request: in the audit log', async () => {
+    const flow = at.start();
+    const redirect_uri = 'https://evil.example.test/callback?code=a-code';
+    await createOAuthClient(at.gateway).post('par', flow.parameters({ redirect_uri }));
+    expect(at.gateway.auditEvents('grant_denied').at(-1)).toMatchObject({
+      reason: 'redirect_uri_invalid',
+      client: 'app',
+      redirect_uri: 'https://evil.example.test/callback',
+    });
+    await flow.authorize('client_id=app&request_uri=urn:x');
+    expect(lastRefusal()).toMatchObject({ client: 'app', detail: expect.stringContaining('request_uri') });
+  });
+});
+
 describe('pushed authorization requests', () => {
   const push = async (flow: CodeFlow, changes: Fields = {}, more: Fields = {}) =>
     createOAuthClient(at.gateway).post('par', { ...flow.parameters(changes), ...more });

@@ -1,3 +1,4 @@
+import { formatUriForLog } from '../../domain/redirect-uri.ts';
 import type { Refusal } from '../../domain/refusal.ts';
 import type { User } from '../../domain/user.ts';
 import { describeAuthorizationError } from '../../grants/authorization-errors.ts';
@@ -23,6 +24,7 @@ import { decodeFormFields } from '../../http/form-encoding.ts';
 import type { Parameters } from '../../http/parameters.ts';
 import { getQuery } from '../../http/query.ts';
 import type { RequestContext } from '../../http/request-context.ts';
+import { toAuditFields } from '../../http/service-response.ts';
 import type { FormFields } from '../form.ts';
 import {
   AUDIENCE_FIELD,
@@ -91,14 +93,14 @@ export async function startAuthorization(
   if (requestUri !== undefined || query.repeated.has('request_uri')) {
     const pushed = openPushedRequest(deps.grantDeps, requestUri ?? '', query.get('client_id'));
     if (pushed === undefined) {
-      context.note({ decision: 'refused', reason: 'request_malformed' });
+      logRefusal(deps, context, INVALID_REQUEST_URI, query);
       return { page: authorizationNotice(deps, 'expired', 400) };
     }
     return continueOnPages(deps, context, pushed, issuer);
   }
 
   const found = await findClientRedirect(deps.grantDeps, query);
-  if (!found.ok) return invalidRequest(deps, context, found.refusal);
+  if (!found.ok) return invalidRequest(deps, context, found.refusal, query);
   const { redirectUri, integration } = found.value;
   context.note({ clientId: integration.clientId });
   const isRepeated = AUTHORIZATION_PARAMETERS.some((name) => query.repeated.has(name));
@@ -107,8 +109,8 @@ export async function startAuthorization(
     : readAuthorizationRequest(deps.grantDeps, found.value, query, authorization);
   if (read.ok) return continueOnPages(deps, context, read.value, issuer);
   // RFC 9700 §4.11.2: without the user, nothing is sent to a client that no one has registered.
-  if (integration.templateId !== undefined) return invalidRequest(deps, context, read.refusal);
-  context.note({ decision: 'refused', reason: read.refusal.reason });
+  if (integration.templateId !== undefined) return invalidRequest(deps, context, read.refusal, query);
+  logRefusal(deps, context, read.refusal, query);
   const state = query.get('state');
   return {
     location: formatAuthorizationResponse(
@@ -125,6 +127,10 @@ const describeRepetition = ({ repeated }: Query): Refusal =>
     ? { reason: 'target_invalid', target: 'several resources at once' }
     : { reason: 'request_malformed', detail: 'A parameter occurs twice.' };
 
+const INVALID_REQUEST_URI: Refusal = {
+  reason: 'request_malformed',
+  detail: 'request_uri is forged, has expired, or is of another client.',
+};
 const MALFORMED_QUERY: Refusal = { reason: 'request_malformed', detail: 'The query is not form-encoded.' };
 
 /** Without text of the request: a link could otherwise show any sentence on these pages. */
@@ -138,15 +144,41 @@ const PAGE_DETAILS: Partial<Record<Refusal['reason'], string>> = {
   target_invalid: 'resource or audience does not name an API of the API integration.',
 };
 
-function invalidRequest(deps: PageDeps, context: RequestContext, refusal: Refusal): PageResponse {
+/** As in the configuration. */
+const CLIENT_ID = /^[\x21-\x7e]{1,256}$/;
+
+/** What an operator needs to find the mistake of a client: never the query of its redirect URI, its state or a code. */
+function logRefusal({ grantDeps }: PageDeps, context: RequestContext, refusal: Refusal, query?: Query): void {
   const { reason } = refusal;
-  context.note({ decision: 'refused', reason });
+  const clientId = query?.get('client_id');
+  const isKnown = clientId !== undefined && grantDeps.integrations.get(clientId) !== undefined;
+  context.note({ decision: 'refused', reason, ...(isKnown && { clientId }) });
   if (reason === 'client_document_invalid')
-    deps.grantDeps.log.warn('client_document_refused', {
+    return grantDeps.log.warn('client_document_refused', {
       request_id: context.id,
       client: refusal.clientId,
       reason: refusal.detail,
     });
+  const malformed = clientId === undefined ? '(missing or repeated)' : '(malformed)';
+  grantDeps.log.warn('authorization_request_refused', {
+    request_id: context.id,
+    ...toAuditFields(refusal),
+    ...(query !== undefined && {
+      client: clientId !== undefined && CLIENT_ID.test(clientId) ? clientId : malformed,
+      // A pushed request contains it.
+      ...(refusal !== INVALID_REQUEST_URI && { redirect_uri: formatUriForLog(query.get('redirect_uri')) }),
+    }),
+  });
+}
+
+function invalidRequest(
+  deps: PageDeps,
+  context: RequestContext,
+  refusal: Refusal,
+  query?: Query,
+): PageResponse {
+  const { reason } = refusal;
+  logRefusal(deps, context, refusal, query);
   const detail = PAGE_DETAILS[reason] ?? describeAuthorizationError(refusal).error_description;
   return { page: authorizationNotice(deps, 'invalid', 400, detail) };
 }
