@@ -200,6 +200,28 @@ describe('nothing is sent to a redirect URI that is not registered for the clien
   });
 });
 
+test.each([
+  ['en', 'Contact the app’s developer or the administrator of this service.'],
+  ['de', 'Wenden Sie sich an den Entwickler der Anwendung oder an den Administrator dieses Dienstes.'],
+  ['fr', 'Contactez le développeur de l’application ou l’administrateur de ce service.'],
+  ['es', 'con el desarrollador de la aplicación o con el administrador de este servicio.'],
+])(
+  'the page for an app that is not registered tells the user in %s whom to contact',
+  async (language, text) => {
+    for (const changes of [
+      { client_id: 'nobody' },
+      { client_id: 'devices-only' },
+      { redirect_uri: 'https://evil.example.test/callback' },
+    ] as const) {
+      const page = await at.start().authorize(changes, { 'accept-language': language });
+      expect(page.text).toContain(text);
+      const { request_id: requestId } =
+        at.gateway.log.findLast(({ event }) => event === 'authorization_request_refused') ?? {};
+      expect(page.text).toContain(`: ${String(requestId)}<`);
+    }
+  },
+);
+
 describe('the log names the client and the redirect URI of a refused request', () => {
   const lastRefusal = () => at.gateway.log.findLast(({ event }) => event === 'authorization_request_refused');
   const missing = '(missing or repeated)';

@@ -144,6 +144,14 @@ const PAGE_DETAILS: Partial<Record<Refusal['reason'], string>> = {
   target_invalid: 'resource or audience does not name an API of the API integration.',
 };
 
+/** The administrator of gatehouse may have to change the integration. */
+const REGISTRATION_REFUSALS: ReadonlySet<Refusal['reason']> = new Set<Refusal['reason']>([
+  'client_unknown',
+  'client_document_invalid',
+  'grant_type_not_allowed',
+  'redirect_uri_invalid',
+]);
+
 /** As in the configuration. */
 const CLIENT_ID = /^[\x21-\x7e]{1,256}$/;
 
@@ -179,8 +187,10 @@ function invalidRequest(
 ): PageResponse {
   const { reason } = refusal;
   logRefusal(deps, context, refusal, query);
+  const notice = REGISTRATION_REFUSALS.has(reason) ? 'notRegistered' : 'invalid';
   const detail = PAGE_DETAILS[reason] ?? describeAuthorizationError(refusal).error_description;
-  return { page: authorizationNotice(deps, 'invalid', 400, detail) };
+  const requestId = deps.messages.authorization.formatRequestId(context.id);
+  return { page: authorizationNotice(deps, notice, 400, `${detail} ${requestId}`) };
 }
 
 /**
