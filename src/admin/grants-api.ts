@@ -47,7 +47,7 @@ export interface AdminRequest {
   /** Below /admin/v1, such as /grants. */
   readonly path: string;
   readonly query: URLSearchParams;
-  /** Its body says what to revoke, unless `selection` does. */
+  /** Its body selects what to revoke, unless there is a `selection`. */
   readonly request?: IncomingMessage;
   readonly selection?: JsonObject;
   /** Of a list: read further pages until `limit` grants are found, or for this time (milliseconds). */

@@ -4,7 +4,7 @@ import { parseCookies } from '../pages/cookies.ts';
 import { CONSOLE_PATH, type ConsolePath } from './context.ts';
 import { isCookieValue } from './sessions.ts';
 
-/** A request, and what it says about the browser. */
+/** A request, and what is known about the browser. */
 export interface Visit {
   readonly request: IncomingMessage;
   readonly method: string;

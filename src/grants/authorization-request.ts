@@ -193,7 +193,7 @@ function checkScope(integration: Integration, requested: string | undefined): Ou
   const excess = findExcess(scope.value, integration.scope);
   if (excess === undefined) return ok(requested);
   const narrowed = integration.partialScope === true && narrowScope(scope.value, [integration.scope]);
-  // The shortest form: the requested scope may have had room, and a list of single permissions not.
+  // The shortest form: a list of single permissions can be longer than what was requested, and exceed `MAX_LENGTH`.
   return narrowed !== false && narrowed.size > 0
     ? ok(formatScope(narrowed))
     : refused({ reason: 'scope_exceeds_integration', excess: formatScope(excess) });

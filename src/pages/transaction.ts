@@ -11,7 +11,7 @@ import type { PagePath } from './page-handler.ts';
 import type { Session } from './session.ts';
 
 /**
- * An authorization request on its way through the pages, encrypted in their URLs. It is not in the session, so that each tab can
+ * An authorization request that is being handled by the pages, encrypted in their URLs. It is not in the session, so that each tab can
  * have its own, and it is bound to the browser in which it began.
  */
 export const Transaction = z.strictObject({

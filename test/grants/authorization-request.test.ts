@@ -215,9 +215,8 @@ test.each([
     ] as const) {
       const page = await at.start().authorize(changes, { 'accept-language': language });
       expect(page.text).toContain(text);
-      const { request_id: requestId } =
-        at.gateway.log.findLast(({ event }) => event === 'authorization_request_refused') ?? {};
-      expect(page.text).toContain(`: ${String(requestId)}<`);
+      const refused = at.gateway.log.findLast(({ event }) => event === 'authorization_request_refused');
+      expect(page.text).toContain(`: ${String(refused?.['request_id'])}<`);
     }
   },
 );

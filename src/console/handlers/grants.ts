@@ -105,7 +105,10 @@ export const getRevocationSubject = (fields: FormFields): string =>
   formatRevocationSubject(fields.get('by') ?? '', fields.get('q') ?? '');
 
 const GRANT_NOT_FOUND: ConsolePage = {
-  ...noticePage('No such grant', 'No grant has this id. It may have ended, and its record may be gone.'),
+  ...noticePage(
+    'No such grant',
+    'No grant has this id. It may have ended, and its record may have been deleted.',
+  ),
   status: 404,
 };
 const UNKNOWN_SELECTION: ConsolePage = {
