@@ -1,9 +1,24 @@
 import { describe, expect, test } from 'vitest';
-import { APP, type Fields, ISSUER } from '../support/code-client.ts';
-import { formToken } from '../support/form-browser.ts';
+import { hashClientSecret } from '../../src/grants/client-authentication.ts';
+import { APP, type CodeFlow, type Fields, ISSUER, SECRET } from '../support/code-client.ts';
+import { formToken, type Page } from '../support/form-browser.ts';
+import { withIntegration, withSettings } from '../support/reconfigure.ts';
 import { useCodeGateway } from './code-gateway.ts';
 
 const at = useCodeGateway();
+
+/** Submits a form of an approval page as it was shown, whatever page the browser shows now. */
+const submitForm = (flow: CodeFlow, { url, text }: Page, action: 'approve' | 'deny', changes: Fields = {}) =>
+  flow.browser.send(
+    'POST',
+    url.replace('/review', `/${action}`),
+    new URLSearchParams({
+      form_token: formToken(text, `/${action}`),
+      ...(action === 'approve' && { scope: 'files:read' }),
+      ...changes,
+    }).toString(),
+    { origin: ISSUER, 'sec-fetch-site': 'same-origin' },
+  );
 
 describe('a transaction and its forms', () => {
   const TRANSACTION = /\/sign-in\?request=/;
@@ -11,18 +26,9 @@ describe('a transaction and its forms', () => {
   test('a review page that another user of the browser has opened cannot be approved by this one', async () => {
     const flow = at.start();
     const alice = await flow.reachReview();
-    const approve = {
-      token: formToken(alice.text, '/approve'),
-      url: alice.url.replace('/review', '/approve'),
-    };
     await flow.browser.submit('/authsvc/device/sign-out');
     await flow.signIn('bob');
-    const posted = await flow.browser.send(
-      'POST',
-      approve.url,
-      new URLSearchParams({ form_token: approve.token, scope: 'files:read' }).toString(),
-      { origin: ISSUER, 'sec-fetch-site': 'same-origin' },
-    );
+    const posted = await submitForm(flow, alice, 'approve');
     expect([posted.status, posted.redirectTo]).toEqual([403, undefined]);
     expect(at.gateway.auditEvents('authorization_approved')).toEqual([]);
   });
@@ -157,5 +163,77 @@ describe('a transaction and its forms', () => {
     expect(posted.text).toContain('You can’t approve this request');
     expect(at.gateway.auditEvents('authorization_approved')).toEqual([]);
     await setAccess(APP.access ?? []);
+  });
+
+  test('approved and denied at the same time, a request has one of the two outcomes', async () => {
+    const flow = at.start();
+    const review = await flow.reachReview();
+    const pages = await Promise.all([submitForm(flow, review, 'approve'), submitForm(flow, review, 'deny')]);
+    expect(pages.map(({ status }) => status).toSorted()).toEqual([303, 409]);
+    expect(
+      ['authorization_approved', 'authorization_denied'].flatMap((event) => at.gateway.auditEvents(event)),
+    ).toHaveLength(1);
+  });
+
+  test('fields that the page does not have are refused', async () => {
+    const flow = at.start();
+    const review = await flow.reachReview();
+    for (const changes of [
+      { audience: 'https://api.example.test' },
+      { audience: '' },
+      { scope: 'files:read","' },
+      { scope: '' },
+    ])
+      expect((await submitForm(flow, review, 'approve', changes)).status).toBe(403);
+    expect((await submitForm(flow, review, 'approve')).redirectTo).toContain('code=');
+  });
+
+  test('a form of one client is refused for another, although both request the same scope', async () => {
+    const flow = at.start();
+    const app = await flow.reachReview();
+    const second = await flow.reachReview({
+      client_id: 'second',
+      redirect_uri: 'https://second.example.test/callback',
+    });
+    for (const [url, text] of [
+      [app.url, second.text],
+      [second.url, app.text],
+    ] as const)
+      expect((await submitForm(flow, { ...app, url, text }, 'approve')).status).toBe(403);
+    expect((await submitForm(flow, second, 'approve')).redirectTo).toMatch(/^https:\/\/second.*code=/);
+  });
+
+  test('a form is worth nothing after a sign-out, also after a new sign-in of the same user', async () => {
+    const flow = at.start();
+    const review = await flow.reachReview();
+    await flow.browser.submit('/authsvc/device/sign-out');
+    expect((await submitForm(flow, review, 'approve')).status).toBe(403);
+    await flow.browser.open(review.url);
+    await flow.signIn();
+    expect((await submitForm(flow, review, 'approve')).status).toBe(403);
+    expect(at.gateway.auditEvents('authorization_approved')).toEqual([]);
+  });
+
+  test('nothing is sent to a redirect URI that was removed after the page was shown', async () => {
+    const flow = at.start();
+    const review = await flow.reachReview();
+    const removed = withIntegration('app', { redirectUris: ['https://app.example.test/new'] });
+    await withSettings(at.gateway, removed, async () => {
+      for (const action of ['approve', 'deny'] as const) {
+        const page = await submitForm(flow, review, action);
+        expect([page.status, page.redirectTo]).toEqual([403, undefined]);
+      }
+    });
+    expect(at.gateway.auditEvents('authorization_approved')).toEqual([]);
+  });
+
+  test('a code needs the secret that the client got after the approval', async () => {
+    const flow = at.start();
+    const code = await flow.obtainCode();
+    const confidential = withIntegration('app', { clientSecretHashes: [hashClientSecret(SECRET)] });
+    await withSettings(at.gateway, confidential, async () => {
+      expect((await flow.exchange(code)).status).toBe(401);
+      expect((await flow.exchange(code, { client_secret: SECRET })).status).toBe(200);
+    });
   });
 });

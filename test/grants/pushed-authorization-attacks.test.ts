@@ -92,4 +92,22 @@ describe('pushed requests', () => {
       refusal('invalid_client', 401),
     );
   });
+
+  test('a request_uri that two users have opened is decided once, for one of them', async () => {
+    const [alice, bob] = [at.start(), at.start()];
+    const requestUri = await push(alice);
+    const query = new URLSearchParams({ client_id: 'app', request_uri: requestUri }).toString();
+    await alice.reachReview(query, 'alice');
+    await bob.reachReview(query, 'bob');
+    const pages = await Promise.all(
+      [alice, bob].map(({ browser }) => browser.post('/authsvc/device/approve')),
+    );
+    expect(pages.map(({ status }) => status).toSorted()).toEqual([303, 409]);
+    const approvals = at.gateway.auditEvents('authorization_approved');
+    expect(approvals).toHaveLength(1);
+    const response = pages.find(({ status }) => status === 303)?.redirectTo ?? '';
+    expect((await alice.exchange(new URL(response).searchParams.get('code') ?? '')).status).toBe(200);
+    expect(at.gateway.auditEvents('grant_issued')).toMatchObject([{ identity: approvals[0]?.['identity'] }]);
+    expect((await alice.browser.follow(await alice.authorize(query))).text).toContain('Already answered');
+  });
 });
