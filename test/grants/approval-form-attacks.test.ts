@@ -169,7 +169,7 @@ describe('a transaction and its forms', () => {
     const flow = at.start();
     const review = await flow.reachReview();
     const pages = await Promise.all([submitForm(flow, review, 'approve'), submitForm(flow, review, 'deny')]);
-    expect(pages.map(({ status }) => status).toSorted()).toEqual([303, 409]);
+    expect(new Set(pages.map(({ status }) => status))).toEqual(new Set([303, 409]));
     expect(
       ['authorization_approved', 'authorization_denied'].flatMap((event) => at.gateway.auditEvents(event)),
     ).toHaveLength(1);
