@@ -67,7 +67,7 @@ const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } 
   device_denied: {},
   device_closed: {},
   too_many_device_requests: {},
-  redirect_uri_invalid: {},
+  redirect_uri_invalid: { redirectUri: '' },
   response_type_unsupported: {},
   interaction_required: {},
   code_unknown: {},

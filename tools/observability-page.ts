@@ -142,6 +142,7 @@ Other events:
 | \`forward_auth_peer_not_trusted\` | warn | A peer that is not in \`trustedProxies\` used forward-auth, and was refused: \`peer\`. |
 | \`forward_auth_ambiguous\`, \`forward_auth_failed\` | warn, error | The headers of a proxy describe no single request: \`detail\`; a dependency failed during the check: \`error\`. |
 | \`groups_truncated\` | warn | A user is in more groups than are read; the others are ignored: \`directory\` or \`provider\`, \`groups\`. |
+| \`authorization_request_refused\` | warn | A request to the authorization endpoint was refused: \`reason\`, \`client\`, \`redirect_uri\` without its query, and \`detail\`, \`excess\` or \`target\`. Compare them with the integration. |
 | \`client_document_refused\` | warn | The metadata document of a client that is not registered was refused: \`client\`, \`reason\`. |
 | \`openid_refused\` | warn | A sign-in at an OpenID provider was refused: \`provider\`, \`reason\`. |
 | \`console_failed\` | error | A page of the console could not be shown, or its figures could not be collected: \`error\`. |

@@ -47,7 +47,7 @@ export interface AdminRequest {
   /** Below /admin/v1, such as /grants. */
   readonly path: string;
   readonly query: URLSearchParams;
-  /** Its body says what to revoke, unless `selection` does. */
+  /** Its body selects what to revoke, unless there is a `selection`. */
   readonly request?: IncomingMessage;
   readonly selection?: JsonObject;
   /** Of a list: read further pages until `limit` grants are found, or for this time (milliseconds). */
@@ -144,7 +144,7 @@ async function listGrants(
   const grants = new Map<string, GrantView>();
   let next = after;
   do {
-    await waitForTurn();
+    await waitForOtherSearches();
     const page = await deps.store.grantIndex.list({
       limit: Number(limit),
       ...selection,
@@ -169,12 +169,12 @@ async function readPage({ store }: AdminApiDeps, query: GrantQuery): Promise<Gra
   return store.grantIndex.list(query);
 }
 
-let lastTurn: Promise<unknown> = Promise.resolve();
+let lastSearch: Promise<unknown> = Promise.resolve();
 
-/** One search per iteration, whatever their number. Revocations do not wait for searches. */
-function waitForTurn(): Promise<unknown> {
-  lastTurn = lastTurn.then(() => nextIteration());
-  return lastTurn;
+/** All searches together read one page per iteration of the event loop. Revocations do not wait for searches. */
+function waitForOtherSearches(): Promise<unknown> {
+  lastSearch = lastSearch.then(() => nextIteration());
+  return lastSearch;
 }
 
 const QUERY_PARAMETERS: ReadonlySet<string> = new Set([...SELECTORS, 'client', 'state', 'limit', 'after']);

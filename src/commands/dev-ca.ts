@@ -1,10 +1,21 @@
 import { createPrivateKey, randomBytes, X509Certificate } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { isIP } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
+import { setTimeout as wait } from 'node:timers/promises';
 import { loadSettings } from '../config/load.ts';
 import { type Command, type CommandContext, CommandError, EXIT, UsageError, writeJson } from './command.ts';
 import { createCrl } from './pki/crl.ts';
+import { isReservedName } from './pki/file-names.ts';
 import { createAuthority, createClient, createServer, LOOPBACK_HOSTS, type PemPair } from './pki/issue.ts';
 import { readIfExists } from './pki/private-files.ts';
 import { quoteForShell, quoteForYaml } from './quote.ts';
@@ -63,7 +74,7 @@ export const command: Command = {
     if (revoked.length > 0) {
       if (hosts.length > 0 || clients.length > 0 || days !== undefined)
         throw new UsageError('gatehouse dev-ca: --revoke cannot be combined with other options');
-      revoke(context, folder, revoked);
+      await revoke(context, folder, revoked);
     } else create(context, { folder, hosts, clients, days: days ?? DEFAULT_DAYS });
     return EXIT.ok;
   },
@@ -90,10 +101,10 @@ function parseClients(option: 'client' | 'revoke', names: readonly string[]): re
       throw new UsageError(
         `gatehouse dev-ca: --${option} must be 1 to 64 letters, digits, or . _ @ -, such as alice, not "${name.slice(0, 64)}"`,
       );
+    if (isReservedName(name))
+      throw new UsageError(`gatehouse dev-ca: --${option} ${name}: this name is used for another file`);
     // Some file systems ignore letter case.
     const fileName = name.toLowerCase();
-    if (['ca', 'server', 'crl'].includes(fileName) || fileName.endsWith('-key'))
-      throw new UsageError(`gatehouse dev-ca: --${option} ${name}: this name is used for another file`);
     if (seen.has(fileName)) throw new UsageError(`gatehouse dev-ca: --${option} ${name} is given twice`);
     seen.add(fileName);
   }
@@ -111,7 +122,7 @@ function parseDays(text: string | undefined): number | undefined {
 
 interface CreateOptions {
   readonly folder: string;
-  /** In addition to those of the loopback interface. */
+  /** In addition to `LOOPBACK_HOSTS`. */
   readonly hosts: readonly string[];
   readonly clients: readonly string[];
   readonly days: number;
@@ -123,7 +134,7 @@ function create(context: CommandContext, options: CreateOptions): void {
   const { folder, clients, days } = options;
   const path = resolve(context.cwd, folder);
   const existing = readAuthority(path);
-  // A server certificate of the same CA is added only for its hosts: mostly there is one.
+  // A folder with a CA usually has a server certificate: --host requests another one.
   const hasServer = existing === undefined || options.hosts.length > 0;
   if (!hasServer && clients.length === 0)
     throw new CommandError(
@@ -220,7 +231,7 @@ function createWriteError(folder: string, error: unknown): CommandError {
   return new CommandError(`${folder}: the files cannot be written (${code})`, EXIT.configuration);
 }
 
-function revoke(context: CommandContext, folder: string, names: readonly string[]): void {
+async function revoke(context: CommandContext, folder: string, names: readonly string[]): Promise<void> {
   const path = resolve(context.cwd, folder);
   const authority = readAuthority(path);
   if (authority === undefined)
@@ -228,7 +239,7 @@ function revoke(context: CommandContext, folder: string, names: readonly string[
   const { publicKey } = new X509Certificate(authority.pem);
   const certificates = names.map((name) => readIssued(join(path, `${name}.pem`), publicKey));
   const file = join(path, 'crl.pem');
-  writeRevocations(file, () => createCrl(authority, certificates, readIfExists(file), new Date()));
+  await replaceRevocations(file, () => createCrl(authority, certificates, readIfExists(file), new Date()));
   printRevoked(context, folder, names);
 }
 
@@ -246,20 +257,49 @@ function readIssued(file: string, publicKey: X509Certificate['publicKey']): X509
   return fail('was not issued by the CA of this folder');
 }
 
-function writeRevocations(file: string, createList: () => string): void {
-  let list: string;
+const LOCK_RETRY_MS = 50;
+const LOCK_RETRIES = 40;
+
+/**
+ * Renames a new file, so that a running gatehouse never reads a part of it. The new file is also the lock: a concurrent `--revoke` waits until
+ * it is renamed, and then reads the list, so that neither loses the entries of the other.
+ */
+async function replaceRevocations(file: string, createList: () => string): Promise<void> {
+  const newFile = `${file}.new`;
+  const lock = await createExclusively(newFile);
   try {
-    list = createList();
+    writeFileSync(lock, createRevocations(file, createList));
+    renameSync(newFile, file);
+  } catch (error) {
+    rmSync(newFile, { force: true });
+    throw error instanceof CommandError ? error : createWriteError(dirname(file), error);
+  } finally {
+    closeSync(lock);
+  }
+}
+
+async function createExclusively(file: string): Promise<number> {
+  for (let tries = 0; ; tries += 1)
+    try {
+      // Unlike `w`, does not follow a symbolic link.
+      return openSync(file, 'wx', 0o644);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw createWriteError(dirname(file), error);
+      if (tries >= LOCK_RETRIES)
+        throw new CommandError(
+          `${file} exists: another \`gatehouse dev-ca --revoke\` is running, or was interrupted; if none is running, delete this file`,
+          EXIT.configuration,
+        );
+      await wait(LOCK_RETRY_MS);
+    }
+}
+
+function createRevocations(file: string, createList: () => string): string {
+  try {
+    return createList();
   } catch (error) {
     // The list that is there cannot be read, or is not one of this CA.
     throw new CommandError(`${file} ${(error as Error).message}`, EXIT.configuration);
-  }
-  try {
-    // Renamed, so that a running gatehouse never reads a part of it.
-    writeFileSync(`${file}.new`, list, { mode: 0o644 });
-    renameSync(`${file}.new`, file);
-  } catch (error) {
-    throw createWriteError(dirname(file), error);
   }
 }
 

@@ -16,6 +16,7 @@ import {
 import { generatePassword } from './generate-password.ts';
 import { type Answers, isLoopbackUrl, QUESTIONS, type Question } from './init/answers.ts';
 import { getRedirectUri, renderConfiguration, SCOPE } from './init/configuration.ts';
+import { isReservedName } from './pki/file-names.ts';
 import { quoteForShell } from './quote.ts';
 
 /** Without a terminal, these have no default unless --yes is given. */
@@ -249,11 +250,9 @@ function listNextSteps(context: CommandContext, answers: Answers, file: string):
   ];
 }
 
-/** The client certificate for `gatehouse dev-ca`: named after the program, unless the CA or the server has that file. */
-function getCertificateName({ client = '' }: Answers): string {
-  const isTaken = /^(?:ca|server|.*-key)$/i.test(client);
-  return isTaken ? `${client.slice(0, 57)}-client` : client;
-}
+/** The client certificate for `gatehouse dev-ca`: named after the program, unless another file has that name. */
+const getCertificateName = ({ client = '' }: Answers): string =>
+  isReservedName(client) ? `${client.slice(0, 57)}-client` : client;
 
 /** The folder for `gatehouse dev-ca`: undefined unless all files are where it would create them. */
 function findDevelopmentFolder(answers: Answers): string | undefined {

@@ -65,7 +65,7 @@ export class ConsoleSessions {
     this.#sessions.delete(hash('sha256', value));
   }
 
-  /** Of the credential with the most sessions: a viewer cannot end the sessions of operators. */
+  /** Ends the oldest session of the credential with the most sessions, so that a viewer cannot end sessions of operators. */
   #endOldest(): void {
     const byCredential = Map.groupBy(this.#sessions, ([, { credential }]) => credential);
     const [largest] = [...byCredential.values()].toSorted((one, other) => other.length - one.length);

@@ -27,7 +27,7 @@ export interface ConsoleSignInOptions {
   readonly now: () => number;
 }
 
-/** Of wrong tokens that are recorded one by one. */
+/** Wrong tokens within these rates get an audit event each. */
 const FAILURE_RATES = {
   byAddress: { burst: 10, perSecond: 1 / 6 },
   total: { burst: 100, perSecond: 1 },
@@ -124,7 +124,7 @@ export class ConsoleSignIn {
     if (wait > 0)
       return this.showPage(visit, {
         status: 429,
-        text: 'Too many wrong tokens. The right one is still accepted.',
+        text: 'Too many wrong tokens. The correct token is still accepted.',
         retryAfter: wait,
       });
     log.audit('admin_sign_in_failed', { from: visit.peer });

@@ -1,10 +1,10 @@
 import type { IncomingMessage } from 'node:http';
 import { TLSSocket } from 'node:tls';
-import { readCookieValues } from '../pages/cookies.ts';
+import { parseCookies } from '../pages/cookies.ts';
 import { CONSOLE_PATH, type ConsolePath } from './context.ts';
 import { isCookieValue } from './sessions.ts';
 
-/** A request, and what it says about the browser. */
+/** A request, and what is known about the browser. */
 export interface Visit {
   readonly request: IncomingMessage;
   readonly method: string;
@@ -35,7 +35,7 @@ export function readVisit(request: IncomingMessage): Visit | { readonly refused:
   const path = at < 0 ? url : url.slice(0, at);
   // Browsers send the cookies of one port to all others of the host: another forwarded port may be another gatehouse.
   const cookieName = `${isSecure ? '__Host-' : ''}gatehouse-console-${port || (isSecure ? '443' : '80')}`;
-  const [cookie, ...others] = readCookieValues(headers.cookie, cookieName);
+  const [cookie, ...others] = parseCookies(headers.cookie).get(cookieName) ?? [];
   return {
     request,
     method,

@@ -83,7 +83,8 @@ export type Refusal =
   | { readonly reason: 'device_closed' }
   | { readonly reason: 'too_many_device_requests' }
   // authorization requests and codes
-  | { readonly reason: 'redirect_uri_invalid' }
+  /** `redirectUri`: for operators only, as `formatUriForLog` returns it. */
+  | { readonly reason: 'redirect_uri_invalid'; readonly redirectUri: string }
   | { readonly reason: 'response_type_unsupported' }
   /** The client asked that the user sees no page. */
   | { readonly reason: 'interaction_required' }

@@ -121,6 +121,20 @@ export function intersectScopes(a: Scope, b: Scope): Scope {
   return common;
 }
 
+/**
+ * The part of `requested` within all limits. A resource of which no requested permission is left is dropped: without permissions,
+ * it would be something that was not requested.
+ */
+export function narrowScope(requested: Scope, limits: readonly Scope[]): Scope {
+  let narrowed = requested;
+  for (const limit of limits) narrowed = intersectScopes(narrowed, limit);
+  return new Map(
+    [...narrowed].filter(
+      ([resource, permissions]) => permissions.size > 0 || requested.get(resource)?.size === 0,
+    ),
+  );
+}
+
 export function uniteScopes(scopes: Iterable<Scope>): Scope {
   const all = new Map<string, Set<string>>();
   for (const scope of scopes)

@@ -2,8 +2,8 @@ import { z } from 'zod';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { matchesRedirectUri } from '../domain/redirect-uri.ts';
-import { findExcess, formatOAuthScope, formatScope, intersectScopes, parseScope } from '../domain/scope.ts';
+import { formatUriForLog, matchesRedirectUri } from '../domain/redirect-uri.ts';
+import { findExcess, formatScope, narrowScope, parseScope } from '../domain/scope.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { GrantDeps } from './deps.ts';
 import { getIssueTime, randomGrantId } from './issue.ts';
@@ -107,7 +107,7 @@ export async function findClientRedirect(
     redirectUris.some((registered) => matchesRedirectUri(registered, redirectUri));
   return isRegistered
     ? ok({ integration: found.value, redirectUri, ...(claimedName !== undefined && { claimedName }) })
-    : refused({ reason: 'redirect_uri_invalid' });
+    : refused({ reason: 'redirect_uri_invalid', redirectUri: formatUriForLog(redirectUri) });
 }
 
 const MAX_NAME_LENGTH = 60;
@@ -183,7 +183,7 @@ export function readAuthorizationRequest(
   };
   return JSON.stringify(request).length <= MAX_LENGTH
     ? ok(request)
-    : malformed('The request is too long; use a shorter state.');
+    : malformed('The request is too long; use a shorter scope or state.');
 }
 
 function checkScope(integration: Integration, requested: string | undefined): Outcome<string | undefined> {
@@ -191,12 +191,12 @@ function checkScope(integration: Integration, requested: string | undefined): Ou
   const scope = parseScope(requested, { allowSpaces: true });
   if (!scope.ok) return scope;
   const excess = findExcess(scope.value, integration.scope);
-  const narrowed =
-    integration.partialScope === true ? intersectScopes(scope.value, integration.scope) : undefined;
-  if (excess && narrowed !== undefined && narrowed.size > 0) return ok(formatOAuthScope(narrowed));
-  return excess
-    ? refused({ reason: 'scope_exceeds_integration', excess: formatScope(excess) })
-    : ok(requested);
+  if (excess === undefined) return ok(requested);
+  const narrowed = integration.partialScope === true && narrowScope(scope.value, [integration.scope]);
+  // The shortest form: a list of single permissions can be longer than what was requested, and exceed `MAX_LENGTH`.
+  return narrowed !== false && narrowed.size > 0
+    ? ok(formatScope(narrowed))
+    : refused({ reason: 'scope_exceeds_integration', excess: formatScope(excess) });
 }
 
 type SignInRequirements = Pick<AuthorizationRequest, 'signedInSince' | 'authenticatedSince' | 'prompt'>;

@@ -39,7 +39,7 @@ const HASH_PREFIX = 'sha256:';
 export const hashClientSecret = (secret: string): string =>
   `${HASH_PREFIX}${hash('sha256', secret, 'base64url')}`;
 
-/** Compared where there is none, so that the time says nothing. */
+/** Compared where there is none, so that the response time reveals nothing. */
 const DECOY_HASH = hashClientSecret(randomBytes(32).toString('base64url'));
 
 const isSecretOf = ({ secretHashes = [] }: Pick<Integration, 'secretHashes'>, secret: string): boolean => {

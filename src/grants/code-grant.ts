@@ -1,10 +1,10 @@
 import { hash } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import { getGrantRecordExpiry } from '../domain/grant.ts';
-import { checkGrantAllowed, getAllowedScope } from '../domain/integration.ts';
+import { checkGrantAllowed, getAllowedScope, type Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { type Profile, updateProfile } from '../domain/profile.ts';
-import { formatOAuthScope, intersectScopes, parseScope, type Scope } from '../domain/scope.ts';
+import { formatOAuthScope, intersectScopes, narrowScope, parseScope, type Scope } from '../domain/scope.ts';
 import type { AssertedGroups, User } from '../domain/user.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
@@ -44,6 +44,7 @@ type AuthorizationDecision =
       readonly scope: string;
       readonly identity: string;
       readonly decidedAt: Epoch;
+      /** Omitted: the public URL. */
       readonly audience?: string;
       readonly proofKey?: string;
       readonly profile?: Profile;
@@ -88,28 +89,53 @@ export const isDecided = async (
   { id }: Pick<AuthorizationRequest, 'id'>,
 ): Promise<boolean> => (await readDecision(deps, id)) !== undefined;
 
-/** The scope that the user is asked for, if they may approve it. Checked again on approval and at the exchange. */
+/** What the user is asked for. */
+export interface Approvable {
+  readonly scope: Scope;
+  /** The scope as it will be granted. */
+  readonly text: string;
+  /** The API that the token will be for; undefined: the public URL. */
+  readonly audience: string | undefined;
+}
+
+/** What the user is asked for, if they may approve it. Checked again on approval and at the exchange. */
 export function checkApprovable(
   deps: Pick<GrantDeps, 'integrations'>,
-  { clientId, scope }: Pick<AuthorizationRequest, 'clientId' | 'scope'>,
+  request: Pick<AuthorizationRequest, 'clientId' | 'scope' | 'audience'>,
   user: User,
-): Outcome<{ readonly scope: Scope; readonly text: string }> {
-  const integration = getCodeIntegration(deps, clientId);
+): Outcome<Approvable> {
+  const integration = getCodeIntegration(deps, request.clientId);
   if (!integration.ok) return integration;
   if (user.disabled) return refused({ reason: 'identity_disabled', identity: user.identity });
-  const allowed = getAllowedScope(integration.value, user, 'code');
-  if (allowed === undefined) return refused({ reason: 'identity_not_allowed', identity: user.identity });
-  if (scope === undefined) {
-    const all = intersectScopes(integration.value.scope, allowed);
-    return ok({ scope: all, text: formatOAuthScope(all) });
-  }
-  const requested = parseScope(scope, { allowSpaces: true });
+  const { audience = integration.value.audience?.[0] } = request;
+  if (!issuesFor(integration.value, audience))
+    return refused({ reason: 'target_invalid', target: 'this resource' });
+  const scope = findApprovableScope(integration.value, request.scope, user);
+  return scope.ok ? ok({ ...scope.value, audience }) : scope;
+}
+
+/** The configuration may have changed since the audience was chosen. */
+const issuesFor = ({ audience: audiences }: Integration, audience: string | undefined): boolean =>
+  audience === undefined ? audiences === undefined : audiences?.includes(audience) === true;
+
+function findApprovableScope(
+  integration: Integration,
+  requestedScope: string | undefined,
+  user: User,
+): Outcome<Pick<Approvable, 'scope' | 'text'>> {
+  const allowed = getAllowedScope(integration, user, 'code');
+  const all = allowed === undefined ? undefined : intersectScopes(integration.scope, allowed);
+  if (allowed === undefined || all === undefined || all.size === 0)
+    return refused({ reason: 'identity_not_allowed', identity: user.identity });
+  if (requestedScope === undefined) return ok({ scope: all, text: formatOAuthScope(all) });
+  const requested = parseScope(requestedScope, { allowSpaces: true });
   if (!requested.ok) return requested;
-  const narrowed = intersectScopes(requested.value, allowed);
-  if (integration.value.partialScope === true && narrowed.size > 0)
-    return ok({ scope: narrowed, text: formatOAuthScope(narrowed) });
-  const checked = checkGrantAllowed(integration.value, user, 'code', requested.value);
-  return checked.ok ? ok({ scope: requested.value, text: scope }) : checked;
+  if (integration.partialScope === true) {
+    const narrowed = narrowScope(requested.value, [integration.scope, allowed]);
+    if (narrowed.size > 0) return ok({ scope: narrowed, text: formatOAuthScope(narrowed) });
+  }
+  const checked = checkGrantAllowed(integration, user, 'code', requested.value);
+  return checked.ok ? ok({ scope: requested.value, text: requestedScope }) : checked;
 }
 
 /**
@@ -126,6 +152,7 @@ export async function approveAuthorization(
   assertAuditAvailable(deps);
   const approvable = checkApprovable(deps, request, user);
   if (!approvable.ok) return approvable;
+  const { audience, text: scope } = approvable.value;
   const { identity } = user;
   const codes = deps.sealer
     .digests('authorization code', `${request.id}\n${identity}`)
@@ -140,10 +167,10 @@ export async function approveAuthorization(
     clientId: request.clientId,
     redirectUri: request.redirectUri,
     challenge: request.challenge,
-    scope: approvable.value.text,
+    scope,
     identity,
     decidedAt: Math.floor(now),
-    ...(request.audience !== undefined && { audience: request.audience }),
+    ...(audience !== undefined && { audience }),
     ...(request.proofKey !== undefined && { proofKey: request.proofKey }),
     ...(profile !== undefined && { profile }),
     ...(signIn.assertedGroups !== undefined && { assertedGroups: signIn.assertedGroups }),
@@ -193,7 +220,7 @@ export interface CodeTokenRequest {
   readonly code: string;
   readonly redirectUri: string;
   readonly verifier: string;
-  /** RFC 8707 §2.2: must be the audience of the authorization request (undefined: the default). */
+  /** RFC 8707 §2.2: must be the audience that was approved (undefined: the public URL). */
   readonly isTarget: (audience: string | undefined) => boolean;
   /** Thumbprint of the key of the DPoP proof. */
   readonly proofKey?: string | undefined;
@@ -230,10 +257,8 @@ export async function exchangeCode(
     return refused({ reason: 'code_unknown' });
   const mismatch = findMismatch(decision, params);
   if (mismatch !== undefined) return mismatch;
-  // Without `resource`, the code is for the default audience. The integration may have lost the one that was approved.
-  const { audience = integration.value.audience?.[0] } = decision;
-  const isIssued = audience === undefined || integration.value.audience?.includes(audience) === true;
-  if (!isIssued || !params.isTarget(audience))
+  const { audience } = decision;
+  if (!issuesFor(integration.value, audience) || !params.isTarget(audience))
     return refused({ reason: 'target_invalid', target: 'this resource' });
 
   const { identity, scope, decidedAt, assertedGroups } = decision;

@@ -44,7 +44,7 @@ export interface GrantPolicy {
   readonly retryWindow: number;
   readonly reuse: 'revoke' | 'reject';
   readonly supersede: boolean;
-  /** The OpenID providers whose groups count. */
+  /** The OpenID providers that may assert groups. */
   readonly groupProviders: ReadonlySet<string>;
   /** The part before the colon of the identities of clients. */
   readonly clientLabel: string;

@@ -147,7 +147,7 @@ async function storeIfAdmitted(
       throw new Error('a random device code is already in use');
     return await registerUserCode(deps, request);
   } catch (error) {
-    // The device gets no code, so the request must not count. If it cannot be released either, it expires.
+    // The device gets no code, so the request must not count towards the limit. If it cannot be released either, it expires.
     await deps.pendingLimiter.release(request).catch(() => {});
     throw error;
   }
@@ -156,7 +156,7 @@ async function storeIfAdmitted(
 /** Seconds. The device polls in this time and learns that its code has expired. */
 const EVICTED_RETENTION = 60;
 
-/** A evicted request expires now, unless it was decided meanwhile. */
+/** An evicted request expires now, unless it was decided in the meantime. */
 async function expireEvicted(deps: GrantDeps, id: string): Promise<void> {
   for (let races = 0; races < MAX_RACES; races += 1) {
     const found = await deps.store.devices.read(id);

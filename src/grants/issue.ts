@@ -98,7 +98,7 @@ export function createGrant(
   };
 }
 
-/** The groups count only while the settings let their provider assert groups. */
+/** The groups apply only while the settings let their provider assert groups. */
 export const addAssertedGroups = (
   { policy }: Pick<GrantDeps, 'policy'>,
   user: User,
@@ -123,7 +123,7 @@ export async function checkStillAllowed(
   return allowed.ok ? ok(user) : allowed;
 }
 
-/** The foreign token is gone, so its claims are not compared again. */
+/** The foreign token was not stored, so its claims are not compared again. */
 function checkExchangeStillAllowed(
   integration: Integration,
   { identity, scope, exchangedFrom = '' }: Pick<Grant, 'identity' | 'scope' | 'exchangedFrom'>,

@@ -122,7 +122,7 @@ export class OutageTracker {
     }
   }
 
-  /** False if the note was just created, or written by another process meanwhile. */
+  /** False if the note was just created, or written by another process in the meantime. */
   async #tryRenew(): Promise<boolean> {
     const { store } = this.#options;
     const elapsed = this.#startStopwatch();

@@ -30,7 +30,11 @@ export const isDenial = ({ reason }: Refusal): boolean =>
   reason !== 'device_pending' && reason !== 'device_polled_too_soon' && reason !== 'proof_nonce_required';
 
 /** The names that all events use. */
-const AUDIT_FIELD_NAMES: Readonly<Record<string, string>> = { clientId: 'client', grantId: 'grant' };
+const AUDIT_FIELD_NAMES: Readonly<Record<string, string>> = {
+  clientId: 'client',
+  grantId: 'grant',
+  redirectUri: 'redirect_uri',
+};
 
 /** Refusals contain no secrets. Text from clients is truncated. */
 export function toAuditFields(refusal: Refusal): Readonly<Record<string, string | number>> {

@@ -53,7 +53,9 @@ export const TokenRequest = z.looseObject({
     'With authorization_code: from the authorization response; valid once.',
   ).exactOptional(),
   redirect_uri: nonEmptyField('With authorization_code: as in the authorization request.').exactOptional(),
-  code_verifier: nonEmptyField('With authorization_code: of the code_challenge (RFC 7636).').exactOptional(),
+  code_verifier: nonEmptyField(
+    'With authorization_code: matches the code_challenge (RFC 7636).',
+  ).exactOptional(),
   refresh_token: nonEmptyField('With refresh_token: from the latest response.').exactOptional(),
   scope: scope.exactOptional().meta({
     description:
@@ -236,7 +238,7 @@ export const Metadata = z.object({
 
 /** RFC 9728 §2. */
 export const ProtectedResource = z.object({
-  resource: textField('URL of the API, or of the path that was asked about.'),
+  resource: textField('URL of the API, or of the requested path.'),
   authorization_servers: z
     .array(z.string())
     .readonly()

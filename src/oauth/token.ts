@@ -202,7 +202,7 @@ const handleTokenExchange: GrantHandler = async (request) => {
     return refuseMalformed(
       `subject_token_type must be one of ${[...SUBJECT_TOKEN_TYPE_URNS.keys()].join(', ')}.`,
     );
-  // There is no delegation: ignoring it would issue a token that does not say who acts.
+  // There is no delegation: ignoring it would issue a token that does not identify the actor.
   if (parameters.get('actor_token') !== undefined || parameters.get('actor_token_type') !== undefined)
     return refuseMalformed('actor_token is not supported.');
   if ((parameters.get('requested_token_type') ?? ACCESS_TOKEN_TYPE) !== ACCESS_TOKEN_TYPE)

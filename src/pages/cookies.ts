@@ -17,8 +17,8 @@ export function createSealedCookie<T>(sealer: Sealer, options: SealedCookieOptio
     `${name}=${value}; Path=/; Max-Age=${maxAge}; HttpOnly; SameSite=${sameSite}${secure}`;
   return {
     /** Undefined for a missing, repeated, forged or malformed cookie. */
-    read(cookieHeader: string | undefined): T | undefined {
-      const [value, ...others] = readCookieValues(cookieHeader, name);
+    read(cookies: Cookies): T | undefined {
+      const [value, ...others] = cookies.get(name) ?? [];
       // With two cookies of this name, one was set by another site of the domain: neither can be trusted.
       if (value === undefined || others.length > 0) return undefined;
       const text = sealer.open(purpose, value);
@@ -31,13 +31,21 @@ export function createSealedCookie<T>(sealer: Sealer, options: SealedCookieOptio
   };
 }
 
-/** All values of a cookie: more than one if another site of the domain has set it too. */
-export function readCookieValues(header: string | undefined, name: string): string[] {
-  return (header ?? '')
-    .split(';')
-    .map((pair) => pair.trim())
-    .filter((pair) => pair.startsWith(`${name}=`))
-    .map((pair) => pair.slice(name.length + 1));
+/** The values of each cookie: more than one if another site of the domain has set it too. */
+export type Cookies = ReadonlyMap<string, readonly string[]>;
+
+export function parseCookies(header: string | undefined): Cookies {
+  const cookies = new Map<string, string[]>();
+  for (const field of (header ?? '').split(';')) {
+    const pair = field.trim();
+    const separator = pair.indexOf('=');
+    if (separator === -1) continue;
+    const [name, value] = [pair.slice(0, separator), pair.slice(separator + 1)];
+    const values = cookies.get(name);
+    if (values === undefined) cookies.set(name, [value]);
+    else values.push(value);
+  }
+  return cookies;
 }
 
 function parseJson(text: string): unknown {

@@ -83,8 +83,16 @@ export interface PageDeps {
   readonly redirectUri: (provider: string) => string;
 }
 
-/** The scope that an approval form displays. */
+/** The scope and the audience that an approval form displays. */
 export const SCOPE_FIELD = 'scope';
+export const AUDIENCE_FIELD = 'audience';
+
+/** What the token of an approval form is bound to. */
+export const formatApprovalSubject = (
+  requestId: string,
+  scope: string | undefined,
+  audience: string | undefined,
+): string => JSON.stringify([requestId, scope ?? '', audience ?? '']);
 
 /** The request or grant that a form token is bound to, in addition to the session and the path. */
 export function getFormSubject(
@@ -96,7 +104,7 @@ export function getFormSubject(
   // The user approves what was displayed, whatever the configuration allows by then.
   if (transaction !== undefined)
     return path === '/approve'
-      ? `${transaction.request.id}\n${fields?.get(SCOPE_FIELD) ?? ''}`
+      ? formatApprovalSubject(transaction.request.id, fields?.get(SCOPE_FIELD), fields?.get(AUDIENCE_FIELD))
       : transaction.request.id;
   if (path === '/approve' || path === '/deny') return session.request?.id;
   if (path === '/revoke') return fields?.get('grant');

@@ -7,6 +7,7 @@ import type { OpenIdProvider } from '../identity/openid-provider.ts';
 import { getRateLimitKey } from '../lib/rate-limiter.ts';
 import { errorFields } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
+import { parseCookies } from './cookies.ts';
 import { isNavigation } from './fetch-metadata.ts';
 import { readForm } from './form.ts';
 import { type AuthorizationContext, startAuthorization } from './handlers/authorize.ts';
@@ -354,7 +355,7 @@ function findTransaction(
   target: PageTarget,
 ): Transaction | 'expired' | undefined {
   if (typeof target === 'object')
-    return pendingSignInCookie.read(context.request.headers.cookie)?.transaction;
+    return pendingSignInCookie.read(parseCookies(context.request.headers.cookie))?.transaction;
   return isTransactionPath(target) ? readTransaction(grantDeps, context, browserCookie) : undefined;
 }
 

@@ -4,7 +4,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import { LANGUAGES } from '../domain/language.ts';
 import type { GrantDeps } from '../grants/deps.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
-import { createSealedCookie } from './cookies.ts';
+import { createSealedCookie, parseCookies } from './cookies.ts';
 
 /** The state of one browser on the pages. It is kept in a sealed cookie, so that any worker or replica can continue. */
 export const Session = z.strictObject({
@@ -83,7 +83,7 @@ export function createSessions(
     extend: (session: Session): Session => ({ ...session, expires: getExpiry() }),
     /** Undefined also for a signed-out session, and if the identity was revoked after the sign-in. */
     read(cookieHeader: string | undefined): Session | undefined {
-      const session = cookie.read(cookieHeader);
+      const session = cookie.read(parseCookies(cookieHeader));
       if (session === undefined || now() >= session.expires || isRevoked(session)) return undefined;
       return session;
     },

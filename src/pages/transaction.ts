@@ -6,12 +6,12 @@ import type { GrantDeps } from '../grants/deps.ts';
 import { getQuery } from '../http/query.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Sealer } from '../ports/sealer.ts';
-import { createSealedCookie } from './cookies.ts';
+import { createSealedCookie, parseCookies } from './cookies.ts';
 import type { PagePath } from './page-handler.ts';
 import type { Session } from './session.ts';
 
 /**
- * An authorization request on its way through the pages, encrypted in their URLs. It is not in the session, so that each tab can
+ * An authorization request that is being handled by the pages, encrypted in their URLs. It is not in the session, so that each tab can
  * have its own, and it is bound to the browser in which it began.
  */
 export const Transaction = z.strictObject({
@@ -59,12 +59,15 @@ export function createBrowserCookie(sealer: Sealer, sessionCookieName: string) {
     cookies[index]?.format({ id }, BROWSER_LIFETIME) ?? '';
   return {
     /** Is this an id of the browser? */
-    includes: (cookieHeader: string | undefined, id: string): boolean =>
-      cookies.some((cookie) => cookie.read(cookieHeader)?.id === id),
+    includes(cookieHeader: string | undefined, id: string): boolean {
+      const received = parseCookies(cookieHeader);
+      return cookies.some((cookie) => cookie.read(received)?.id === id);
+    },
     /** An id of the browser, or a new one, and the value of `Set-Cookie`. */
     renew(cookieHeader: string | undefined): { readonly id: string; readonly cookie: string } {
+      const received = parseCookies(cookieHeader);
       for (const [index, cookie] of cookies.entries()) {
-        const known = cookie.read(cookieHeader);
+        const known = cookie.read(received);
         if (known !== undefined) return { id: known.id, cookie: format(index, known.id) };
       }
       const id = randomBytes(16).toString('base64url');

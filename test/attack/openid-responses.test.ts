@@ -4,6 +4,7 @@ import { gzipSync } from 'node:zlib';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { expect, onTestFinished, test } from 'vitest';
 import { createOpenIdProvider, type OpenIdProvider } from '../../src/identity/openid-provider.ts';
+import { createDiscovery } from '../support/openid-provider.ts';
 import { listenTcp } from '../support/tcp-server.ts';
 
 const CALLBACK = 'https://api.example.test/authsvc/device/openid/corp';
@@ -45,18 +46,7 @@ async function startHostileProvider(
               .sign(privateKey),
           },
         ];
-      return [
-        'discovery',
-        {
-          issuer,
-          authorization_endpoint: `${issuer}/authorize`,
-          token_endpoint: `${issuer}/token`,
-          jwks_uri: `${issuer}/keys`,
-          response_types_supported: ['code'],
-          subject_types_supported: ['public'],
-          id_token_signing_alg_values_supported: ['ES256'],
-        },
-      ];
+      return ['discovery', createDiscovery(issuer)];
     })();
     requested.push(endpoint);
     (responders[endpoint] ?? respondPlainly)(JSON.stringify(body), response, request);

@@ -1,17 +1,33 @@
 import { X509Certificate } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { needs } from '../set-up/programs.ts';
 import { runChild } from '../support/child-process.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import { testFolder } from '../support/configuration.ts';
+import { eventLoopTurns } from '../support/event-loop-turns.ts';
 import { startServe, until } from '../support/serve-process.ts';
 
 needs('openssl', 'curl');
 
 const readCertificate = (folder: string, name: string): X509Certificate =>
   new X509Certificate(readFileSync(join(folder, `${name}.pem`)));
+
+/** Of the entries of a revocation list, as openssl prints them. */
+const listSerials = (text: string): readonly string[] =>
+  [...text.matchAll(/Serial Number: (\w+)/g)].map(([, serial = '']) => serial);
 
 test('creates a CA, a server certificate and client certificates, marked as for development, for 90 days', async () => {
   const cwd = testFolder();
@@ -237,7 +253,7 @@ test('a running gateway refuses a certificate once --revoke has listed it, and n
     '-text',
   ]);
   expect(stderr).toContain('verify OK');
-  expect([...stdout.matchAll(/Serial Number: (\w+)/g)].map(([, serial]) => serial)).toEqual([
+  expect(listSerials(stdout)).toEqual([
     readCertificate(folder, 'carol').serialNumber,
     readCertificate(folder, 'billing').serialNumber,
   ]);
@@ -278,11 +294,50 @@ test('--revoke refuses a certificate of another CA, and a list that another CA h
     writeFileSync(join(cwd, 'one/crl.pem'), list);
     expect(await revoke('alice')).toMatchObject({ code: 78, stderr: expect.stringMatching(problem) });
     expect(readFileSync(join(cwd, 'one/crl.pem'), 'utf8')).toBe(list);
+    expect(existsSync(join(cwd, 'one/crl.pem.new'))).toBe(false);
   }
   expect(await runCommand(['dev-ca', '--revoke', 'alice', 'none'], { cwd })).toMatchObject({
     code: 78,
     stderr: expect.stringMatching(/none has no CA/),
   });
+});
+
+const readRevoked = async (crl: string): Promise<readonly string[]> => {
+  const { stdout } = await runChild(['openssl', 'crl', '-in', crl, '-noout', '-text']);
+  return listSerials(stdout);
+};
+
+test('of two concurrent --revoke, the second waits for the first and keeps its entry', async () => {
+  const cwd = testFolder();
+  await runCommand(['dev-ca', '--client', 'alice', '--client', 'bob', 'pki'], { cwd });
+  // What the first would write.
+  cpSync(join(cwd, 'pki'), join(cwd, 'copy'), { recursive: true });
+  await runCommand(['dev-ca', '--revoke', 'bob', 'copy'], { cwd });
+
+  const newFile = join(cwd, 'pki/crl.pem.new');
+  writeFileSync(newFile, '');
+  const second = runCommand(['dev-ca', '--revoke', 'alice', 'pki'], { cwd });
+  await eventLoopTurns(100);
+  writeFileSync(newFile, readFileSync(join(cwd, 'copy/crl.pem')));
+  renameSync(newFile, join(cwd, 'pki/crl.pem'));
+  expect(await second).toMatchObject({ code: 0, stderr: '' });
+  expect(await readRevoked(join(cwd, 'pki/crl.pem'))).toEqual(
+    ['bob', 'alice'].map((name) => readCertificate(join(cwd, 'pki'), name).serialNumber),
+  );
+  expect(existsSync(newFile)).toBe(false);
+});
+
+test('--revoke does not write through a symbolic link, and explains a file that an interrupted one has left', async () => {
+  const cwd = testFolder();
+  await runCommand(['dev-ca', '--client', 'alice', 'pki'], { cwd });
+  writeFileSync(join(cwd, 'precious'), 'precious');
+  symlinkSync(join(cwd, 'precious'), join(cwd, 'pki/crl.pem.new'));
+  expect(await runCommand(['dev-ca', '--revoke', 'alice', 'pki'], { cwd })).toMatchObject({
+    code: 78,
+    stderr: expect.stringMatching(/crl\.pem\.new exists: [^\n]+ delete this file\n$/),
+  });
+  expect(readFileSync(join(cwd, 'precious'), 'utf8')).toBe('precious');
+  expect(existsSync(join(cwd, 'pki/crl.pem'))).toBe(false);
 });
 
 test('a CA without its key, or with another one, issues nothing', async () => {

@@ -266,6 +266,7 @@ test.each([
   ['nightly-export', 'nightly-export'],
   // The CA, the server and keys have files of these names.
   ['server', 'server-client'],
+  ['crl', 'crl-client'],
   [`${'a'.repeat(60)}-key`, `${'a'.repeat(57)}-client`],
 ])('the printed steps create and use a certificate for the client %s', async (client, name) => {
   const cwd = testFolder();

@@ -1,7 +1,7 @@
 import { chmodSync, writeFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import {
@@ -493,7 +493,7 @@ test('the audit log has who acted and from where, for sign-in, revocation and si
   expect(lastAction()).toMatchObject({ act: 'console_sign_out', ...who });
 });
 
-test('revoking a person ends the grants of the identity that was shown, even if the name has changed hands', async () => {
+test('revoking a person ends the grants of the identity that was shown, even if another person has the name by then', async () => {
   const { gateway } = harness;
   const alice = await liveGrant();
   const { access_token: bob } = await gateway.grant({ user: 'bob', scope: 'files:read' });
@@ -511,6 +511,47 @@ test('revoking a person ends the grants of the identity that was shown, even if 
   expect(await alice.isLive()).toBe(false);
   expect((await gateway.api('/files/a', bob)).status).toBe(200);
   gateway.clock.advance(2);
+});
+
+describe('a name with more live grants than a search reads', () => {
+  /** Sorted by id, which is the order in which the store is searched. */
+  const seed = async (identities: readonly string[], name: string): Promise<void> => {
+    const { clock, server } = harness.gateway;
+    const time = Math.floor(clock.now());
+    for (const [at, identity] of identities.entries()) {
+      const id = `${name}-${String(at).padStart(3, '0')}`;
+      const grant = testGrant({
+        id,
+        identity,
+        issuedAt: time,
+        rotatedAt: time,
+        refreshUntil: time + 600,
+        profile: { name },
+      });
+      await server.store.grants.create(id, grant, time + 600);
+    }
+  };
+  const repeat = (identity: string, length: number): readonly string[] =>
+    Array.from({ length }, () => identity);
+
+  test('is not taken for one person because the first grants are of one', async () => {
+    const { gateway } = harness;
+    await seed([...repeat('corp:first', 100), 'corp:second'], 'shared-name');
+    const { text } = await operator.get('/console/revoke?by=name&q=shared-name');
+    expect(text).toContain('100 or more live grants');
+    expect(text).toContain('name="by" value="name"');
+    gateway.clearLog();
+    const refused = await operator.submit('/console/revoke');
+    expect([refused.status, refused.text.includes('Several users match')]).toEqual([409, true]);
+    expect(gateway.auditEvents('admin_action')).toEqual([]);
+  });
+
+  test('is revoked by the identity that a directory knows', async () => {
+    await seed(repeat(ALICE, 300), 'alice');
+    const { text } = await operator.get('/console/revoke?by=name&q=alice');
+    expect(text).toMatch(/[0-9]+ or more live grants/);
+    expect(text).toContain(`name="q" value="${ALICE}"`);
+  });
 });
 
 /** The user names of the two users of the directory `staff`. */

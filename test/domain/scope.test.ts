@@ -6,6 +6,7 @@ import {
   formatOAuthScope,
   formatScope,
   intersectScopes,
+  narrowScope,
   parseScope,
   type Scope,
   uniteScopes,
@@ -116,6 +117,18 @@ test('both scopes cover their intersection, and their union covers both', () => 
         covers(b, common) &&
         covers(uniteScopes([a, b]), a) &&
         covers(uniteScopes([a, b]), b)
+      );
+    }),
+  );
+});
+
+test('a narrowed scope is within the requested one and all limits, without resources that lost their permissions', () => {
+  fc.assert(
+    fc.property(anyScope, anyScope, anyScope, (requested, one, other) => {
+      const narrowed = narrowScope(requested, [one, other]);
+      return (
+        [requested, one, other].every((limit) => covers(limit, narrowed)) &&
+        [...narrowed].every(([name, { size }]) => size > 0 || requested.get(name)?.size === 0)
       );
     }),
   );

@@ -13,7 +13,9 @@ import {
 } from '../support/code-client.ts';
 import { createDpopKey, type DpopKey, signProof } from '../support/dpop-client.ts';
 import { withFailure } from '../support/fault-injection.ts';
+import { formToken } from '../support/form-browser.ts';
 import { createOAuthClient, getAccessToken, refusal } from '../support/oauth-client.ts';
+import { withIntegration, withSettings } from '../support/reconfigure.ts';
 import type { TestGateway } from '../support/test-gateway.ts';
 import { useCodeGateway } from './code-gateway.ts';
 
@@ -287,21 +289,76 @@ describe('audiences', () => {
     expect((await flow.reachReview()).text).not.toContain('For the API');
   });
 
-  test('a code for an audience that the integration has lost is refused', async () => {
+  const reorder = withIntegration('several', { audience: [OTHER, API] });
+  const several = { client_id: 'several' };
+
+  test('a default audience that changes after the page was shown is shown before it is approved', async () => {
     const flow = start();
-    const fields = { client_id: 'several', resource: OTHER };
+    await flow.reachReview(several);
+    await withSettings(gateway, reorder, async () => {
+      const again = await flow.browser.post('/authsvc/device/approve');
+      expect(again.status).toBe(403);
+      expect(again.text).toContain(`<dt>For the API</dt><dd><bdi>${OTHER}</bdi></dd>`);
+      expect(gateway.auditEvents('authorization_approved')).toEqual([]);
+      const { searchParams } = await flow.decide('approve');
+      const token = getAccessToken(await flow.exchange(searchParams.get('code') ?? '', several));
+      expect((await gateway.api('/other/a', token)).status).toBe(200);
+      expect((await gateway.api('/files/a', token)).status).toBe(401);
+    });
+  });
+
+  test('a form token is valid for the displayed audience only', async () => {
+    const flow = start();
+    const review = await flow.reachReview(several);
+    const approve = (audience: string) =>
+      flow.browser.send(
+        'POST',
+        review.url.replace('/review', '/approve'),
+        new URLSearchParams({
+          form_token: formToken(review.text, '/approve'),
+          scope: 'files:read',
+          audience,
+        }).toString(),
+        { origin: ISSUER, 'sec-fetch-site': 'same-origin' },
+      );
+    for (const audience of [OTHER, '', `${API}/`]) expect((await approve(audience)).status).toBe(403);
+    expect(gateway.auditEvents('authorization_approved')).toEqual([]);
+    expect((await approve(API)).redirectTo).toContain('code=');
+  });
+
+  test('a code is for the audience that was approved, whatever the default is by then', async () => {
+    const flow = start();
+    const code = await flow.obtainCode(several);
+    const token = await withSettings(gateway, reorder, async () =>
+      getAccessToken(await flow.exchange(code, several)),
+    );
+    expect((await gateway.api('/files/a', token)).status).toBe(200);
+    expect((await gateway.api('/other/a', token)).status).toBe(401);
+  });
+
+  test.each([
+    ['that the integration has lost', { ...several, resource: OTHER }, { audience: [API] }],
+    ['that was the default', several, { audience: [OTHER] }],
+    ['of an integration that had none', { client_id: 'app' }, { audience: [API] }],
+  ])('a code for an audience %s is refused until the audience is back', async (_, fields, changes) => {
+    const flow = start();
     const code = await flow.obtainCode(fields);
-    const setAudience = (audience: string[]) =>
-      gateway.reload((settings) => ({
-        ...settings,
-        integrations: settings.integrations?.map((one) =>
-          one.clientId === 'several' ? { ...one, audience } : one,
-        ),
-      }));
-    await setAudience([API]);
-    expect(await flow.exchange(code, { client_id: 'several' })).toMatchObject(refusal('invalid_target'));
-    await setAudience([API, OTHER]);
+    await withSettings(gateway, withIntegration(fields.client_id, changes), async () => {
+      expect(await flow.exchange(code, { client_id: fields.client_id })).toMatchObject(
+        refusal('invalid_target'),
+      );
+    });
     expect((await flow.exchange(code, fields)).status).toBe(200);
+  });
+
+  test('a request for an audience that the integration has lost can only be denied', async () => {
+    const flow = start();
+    const { url } = await flow.reachReview({ ...several, resource: OTHER });
+    await withSettings(gateway, withIntegration('several', { audience: [API] }), async () => {
+      const page = await flow.browser.get(url);
+      expect(page.text).toContain('This app is no longer available.');
+      expect(page.text).not.toContain('/approve');
+    });
   });
 });
 

@@ -390,7 +390,7 @@ describe('while the store is unreachable', () => {
       flow.browser.post('/authsvc/device/approve'),
     );
     expect(failed.status).toBe(503);
-    expect(failed.text).toContain('The request of the app remains valid for a few minutes.');
+    expect(failed.text).toContain('The app’s request remains valid for a few minutes.');
     expect(failed.text).toMatch(/href="\/authsvc\/device\/review\?request=[^"]+">Try again/);
     const code = await flow.obtainCode();
     for (const [store, name] of [

@@ -9,6 +9,7 @@ import {
   WEB,
 } from '../support/code-client.ts';
 import { createOAuthClient, refusal } from '../support/oauth-client.ts';
+import { withIntegration, withSettings } from '../support/reconfigure.ts';
 import { getBase, getParameters, useCodeGateway } from './code-gateway.ts';
 
 const at = useCodeGateway();
@@ -106,6 +107,66 @@ describe('a client with partialScope that requests every scope of the API', () =
   });
 });
 
+describe('a resource of which partialScope leaves no permission', () => {
+  const client_id = 'partial';
+
+  test.each([
+    ['alice', 'files:delete reports:read', 'reports:read'],
+    ['bob', 'reports:write files:read', 'files:read'],
+    ['bob', 'files:delete,read reports:read', 'files:read'],
+    // Requested without permissions, it is covered.
+    ['alice', 'files reports:delete', 'files'],
+  ])('%s, %s: is dropped, and %s is granted', async (userName, scope, granted) => {
+    const flow = at.start();
+    await flow.reachReview({ client_id, scope }, userName);
+    const { searchParams } = await flow.decide('approve');
+    const reply = await flow.exchange(searchParams.get('code') ?? '', { client_id });
+    expect(reply.json).toMatchObject({ scope: granted });
+  });
+
+  test('if no resource is left, the request is refused', async () => {
+    const flow = at.start();
+    const refused = readResponse(await flow.authorize({ client_id, scope: 'files:delete reports:delete' }));
+    expect(getParameters(refused)).toMatchObject({ error: 'invalid_scope' });
+    const access = [{ groups: ['readers'], scope: 'reports:read' }];
+    await withSettings(at.gateway, withIntegration(client_id, { access }), async () => {
+      const review = await flow.reachReview({ client_id, scope: 'reports:write' }, 'bob');
+      expect(review.text).toContain('You can’t approve this request');
+      expect(review.text).not.toContain('/approve');
+    });
+  });
+});
+
+test('partialScope asks for nothing beyond the integration, also if its scope was reduced after the request', async () => {
+  const flow = at.start();
+  const client_id = 'partial';
+  const { url } = await flow.reachReview({ client_id, scope: 'files:read reports:read,write' });
+  const reduced = withIntegration(client_id, {
+    scope: 'files:read;reports:read',
+    access: [{ groups: ['operators'] }],
+  });
+  await withSettings(at.gateway, reduced, async () => {
+    expect((await flow.browser.get(url)).text).toContain('<code>files:read;reports:read</code>');
+    const { searchParams } = await flow.decide('approve');
+    const reply = await flow.exchange(searchParams.get('code') ?? '', { client_id });
+    expect(reply.json).toMatchObject({ scope: 'files:read reports:read' });
+  });
+});
+
+test('a scope that partialScope narrows is not longer than requested, and one that is too long is named', async () => {
+  const flow = at.start();
+  const permissions = Array.from({ length: 100 }, (_, index) => `p${index}`).join(',');
+  const client_id = 'partial';
+  const scope = `long-resource-name:${permissions}`;
+  const access = [{ groups: ['operators'] }];
+  await withSettings(at.gateway, withIntegration(client_id, { scope, access }), async () => {
+    const page = await flow.authorize({ client_id, scope: `${scope} other:read` });
+    expect(page.redirectTo).toContain('/sign-in?request=');
+  });
+  const { searchParams } = readResponse(await flow.authorize({ state: 'a'.repeat(2_000) }));
+  expect(searchParams.get('error_description')).toContain('use a shorter scope or state');
+});
+
 describe('nothing is sent to a redirect URI that is not registered for the client', () => {
   test.each<[string, Fields | ((flow: CodeFlow) => string)]>([
     ['an unknown client', { client_id: 'nobody' }],
@@ -136,6 +197,83 @@ describe('nothing is sent to a redirect URI that is not registered for the clien
     // The other languages of the same page.
     for (const [, href = ''] of page.text.matchAll(/href="([^"]*)"/g))
       expect(href).toMatch(/^\/authsvc\/oauth2\/authorize\?/);
+  });
+});
+
+test.each([
+  ['en', 'Contact the app’s developer or the administrator of this service.'],
+  ['de', 'Wenden Sie sich an den Entwickler der Anwendung oder an den Administrator dieses Dienstes.'],
+  ['fr', 'Contactez le développeur de l’application ou l’administrateur de ce service.'],
+  ['es', 'con el desarrollador de la aplicación o con el administrador de este servicio.'],
+])(
+  'the page for an app that is not registered tells the user in %s whom to contact',
+  async (language, text) => {
+    for (const changes of [
+      { client_id: 'nobody' },
+      { client_id: 'devices-only' },
+      { redirect_uri: 'https://evil.example.test/callback' },
+    ] as const) {
+      const page = await at.start().authorize(changes, { 'accept-language': language });
+      expect(page.text).toContain(text);
+      const refused = at.gateway.log.findLast(({ event }) => event === 'authorization_request_refused');
+      expect(page.text).toContain(`: ${String(refused?.['request_id'])}<`);
+    }
+  },
+);
+
+describe('the log names the client and the redirect URI of a refused request', () => {
+  const lastRefusal = () => at.gateway.log.findLast(({ event }) => event === 'authorization_request_refused');
+  const missing = '(missing or repeated)';
+
+  test.each<[string, Fields | ((flow: CodeFlow) => string), Fields]>([
+    ['an unknown client', { client_id: 'nobody' }, { reason: 'client_unknown', client: 'nobody' }],
+    [
+      'a redirect URI that is not registered',
+      { redirect_uri: 'https://user:pass@evil.example.test:444/callback?code=a-code#f' },
+      {
+        reason: 'redirect_uri_invalid',
+        client: 'app',
+        redirect_uri: 'https://evil.example.test:444/callback',
+      },
+    ],
+    [
+      'the scheme of an app',
+      { redirect_uri: 'com.example.other:/callback?code=a-code' },
+      { redirect_uri: 'com.example.other:/callback' },
+    ],
+    ['no redirect URI', { redirect_uri: '' }, { redirect_uri: missing }],
+    ['a text that is not a URL', { redirect_uri: '//evil.example.test' }, { redirect_uri: '(not a URL)' }],
+    [
+      'a long redirect URI',
+      { redirect_uri: `https://app.example.test/${'a'.repeat(2_000)}` },
+      { redirect_uri: `https://app.example.test/${'a'.repeat(231)}` },
+    ],
+    ['no client', { client_id: '' }, { reason: 'client_id_missing', client: missing }],
+    ['two clients', (flow) => `${query(flow)}&client_id=second`, { client: missing }],
+    ['a client with a line break', { client_id: 'a\nb' }, { client: '(malformed)' }],
+    ['a client that is too long', { client_id: 'a'.repeat(257) }, { client: '(malformed)' }],
+    ['a client that is a code', { client_id: `gha_${'a'.repeat(65)}` }, { client: '[redacted]' }],
+    ['a scope beyond the integration', { scope: 'admin:manage' }, { excess: 'admin:manage', client: 'app' }],
+  ])('%s', async (_, changes, logged) => {
+    const flow = at.start();
+    await flow.authorize(typeof changes === 'function' ? changes(flow) : changes);
+    expect(lastRefusal()).toMatchObject({ ...logged, level: 'warn', request_id: expect.any(String) });
+    const lines = at.gateway.logLines.join('\n');
+    for (const secret of ['af0ifjsldkj', 'a-code', 'pass@', flow.pkce.challenge])
+      expect(lines).not.toContain(secret);
+  });
+
+  test('a pushed request: in the audit log', async () => {
+    const flow = at.start();
+    const redirect_uri = 'https://evil.example.test/callback?code=a-code';
+    await createOAuthClient(at.gateway).post('par', flow.parameters({ redirect_uri }));
+    expect(at.gateway.auditEvents('grant_denied').at(-1)).toMatchObject({
+      reason: 'redirect_uri_invalid',
+      client: 'app',
+      redirect_uri: 'https://evil.example.test/callback',
+    });
+    await flow.authorize('client_id=app&request_uri=urn:x');
+    expect(lastRefusal()).toMatchObject({ client: 'app', detail: expect.stringContaining('request_uri') });
   });
 });
 

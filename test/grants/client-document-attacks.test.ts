@@ -1,83 +1,28 @@
-import { once } from 'node:events';
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { createServer, type Server } from 'node:https';
-import type { AddressInfo } from 'node:net';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { APP, type CodeFlow, createCodeFlow } from '../support/code-client.ts';
+import { describe, expect, test } from 'vitest';
 import { createOAuthClient, refusal } from '../support/oauth-client.ts';
-import { issueServer } from '../support/pki.ts';
-import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
+import {
+  AGENT_CALLBACK,
+  createAgents,
+  type Respond,
+  sendDocument,
+  useDocumentGateway,
+} from './document-gateway.ts';
 
 /** Hosts of client metadata documents that are slow, down or dishonest. */
-const CALLBACK = 'https://agent.example.test/callback';
-let gateway: TestGateway;
-let server: Server;
-let flow: CodeFlow;
-/** Two names of the same server. */
-let hosts: readonly [string, string] = ['', ''];
-let clientId = '';
-let requests: string[] = [];
-let respond: (request: IncomingMessage, response: ServerResponse) => unknown = () => {};
+const at = useDocumentGateway((hosts) => [
+  createAgents('agents', { hosts: [...hosts, 'localhost:1'], privateAddresses: true, ca: 'ca.pem' }),
+]);
 
-const getUrl = (request: IncomingMessage): string => `https://${request.headers.host}${request.url}`;
-const sendDocument =
-  (changes: object = {}): typeof respond =>
-  (request, response) =>
-    response.writeHead(200, { 'content-type': 'application/json' }).end(
-      JSON.stringify({
-        client_id: getUrl(request),
-        client_name: 'Friendly Agent',
-        redirect_uris: [CALLBACK],
-        ...changes,
-      }),
-    );
-
-beforeAll(async () => {
-  gateway = await startGateway();
-  const { pem, keyPem } = await issueServer(gateway.ca);
-  server = createServer({ cert: pem, key: keyPem }, (request, response) => {
-    requests.push(getUrl(request));
-    respond(request, response);
-  });
-  await once(server.listen(0), 'listening');
-  const { port } = server.address() as AddressInfo;
-  hosts = [`localhost:${port}`, `127.0.0.1:${port}`];
-  const { redirectUris: _redirectUris, ...agent } = APP;
-  await gateway.reload((settings) => ({
-    ...settings,
-    integrations: [
-      {
-        ...agent,
-        clientId: 'agents',
-        clientDocuments: { hosts: [...hosts, 'localhost:1'], privateAddresses: true, ca: 'ca.pem' },
-      },
-    ],
-    routes: [{ path: '/files/**', requires: 'files:read' }],
-  }));
-});
-afterAll(async () => {
-  await gateway?.close();
-  server?.close();
-  server?.closeAllConnections();
-});
-let documents = 0;
-beforeEach(() => {
-  documents += 1;
-  clientId = `https://${hosts[0]}/attacks/${documents}.json`;
-  requests = [];
-  respond = sendDocument();
-  flow = createCodeFlow(gateway);
-  gateway.clearLog();
-});
-afterEach(() => flow[Symbol.asyncDispose]());
-
-const authorize = (id = clientId) => flow.authorize({ client_id: id, redirect_uri: CALLBACK });
-const push = (id = clientId) =>
-  createOAuthClient(gateway).post('par', flow.parameters({ client_id: id, redirect_uri: CALLBACK }));
+const authorize = (id = at.clientId) => at.flow.authorize({ client_id: id, redirect_uri: AGENT_CALLBACK });
+const push = (id = at.clientId) =>
+  createOAuthClient(at.gateway).post(
+    'par',
+    at.flow.parameters({ client_id: id, redirect_uri: AGENT_CALLBACK }),
+  );
 
 describe('a document that cannot be read now is a temporary error', () => {
-  test.each<[string, typeof respond]>([
+  test.each<[string, Respond]>([
     ['the host closes the connection', (request) => request.socket.destroy()],
     ['the host responds with 503', (_request, response) => response.writeHead(503).end()],
     ['the host responds with 429', (_request, response) => response.writeHead(429).end()],
@@ -89,13 +34,13 @@ describe('a document that cannot be read now is a temporary error', () => {
       },
     ],
   ])('%s', async (_, failing) => {
-    respond = failing;
+    at.respond = failing;
     const page = await authorize();
     expect([page.status, page.redirectTo, page.headers['retry-after']]).toEqual([503, undefined, '10']);
     expect(await push()).toMatchObject(refusal('temporarily_unavailable', 503));
-    expect(requests, 'it is not asked again at once').toHaveLength(1);
-    respond = sendDocument();
-    gateway.clock.advance(11);
+    expect(at.requests, 'it is not asked again at once').toHaveLength(1);
+    at.respond = sendDocument();
+    at.gateway.clock.advance(11);
     expect((await authorize()).status).toBe(200);
   });
 
@@ -108,17 +53,17 @@ test('a slow host keeps clients of other hosts neither waiting nor out, and gets
   const released = Promise.withResolvers<void>();
   let current = 0;
   let most = 0;
-  respond = async (request, response) => {
-    if (request.headers.host !== hosts[0]) return sendDocument()(request, response);
+  at.respond = async (request, response) => {
+    if (request.headers.host !== at.hosts[0]) return sendDocument()(request, response);
     current += 1;
     most = Math.max(most, current);
     await released.promise;
     current -= 1;
     return sendDocument()(request, response);
   };
-  const waiting = Array.from({ length: 40 }, (_, index) => authorize(`${clientId}?${index}`));
+  const waiting = Array.from({ length: 40 }, (_, index) => authorize(`${at.clientId}?${index}`));
   await until('four are being read', () => current === 4);
-  expect((await authorize(clientId.replace(hosts[0], hosts[1]))).status).toBe(200);
+  expect((await authorize(at.clientId.replace(at.hosts[0], at.hosts[1]))).status).toBe(200);
   released.resolve();
   const statuses = (await Promise.all(waiting)).map(({ status }) => status);
   expect(most).toBe(4);
@@ -127,18 +72,18 @@ test('a slow host keeps clients of other hosts neither waiting nor out, and gets
 });
 
 test('a document under the name of another host is refused, and does not become the document of that host', async () => {
-  const other = clientId.replace(hosts[0], hosts[1]);
-  respond = sendDocument({ client_id: other, client_name: 'Poisoned' });
+  const other = at.clientId.replace(at.hosts[0], at.hosts[1]);
+  at.respond = sendDocument({ client_id: other, client_name: 'Poisoned' });
   expect((await authorize()).status).toBe(400);
-  respond = sendDocument();
-  const review = await flow.reachReview({ client_id: other, redirect_uri: CALLBACK });
+  at.respond = sendDocument();
+  const review = await at.flow.reachReview({ client_id: other, redirect_uri: AGENT_CALLBACK });
   expect(review.text).toContain('Friendly Agent');
-  expect(requests).toEqual([clientId, other]);
+  expect(at.requests.map(({ url }) => url)).toEqual([at.clientId, other]);
 });
 
 test('URLs inside a document are neither requested nor shown', async () => {
-  const url = `https://${hosts[0]}/secret`;
-  respond = sendDocument({
+  const url = `https://${at.hosts[0]}/secret`;
+  at.respond = sendDocument({
     jwks_uri: `${url}/keys`,
     logo_uri: `${url}/logo.svg`,
     client_uri: `${url}/home`,
@@ -147,8 +92,8 @@ test('URLs inside a document are neither requested nor shown', async () => {
     sector_identifier_uri: `${url}/sector`,
     post_logout_redirect_uris: [`${url}/logout`],
   });
-  const review = await flow.reachReview({ client_id: clientId, redirect_uri: CALLBACK });
-  expect(requests).toEqual([clientId]);
+  const review = await at.flow.reachReview({ client_id: at.clientId, redirect_uri: AGENT_CALLBACK });
+  expect(at.requests.map(({ url }) => url)).toEqual([at.clientId]);
   expect(review.text).not.toContain(url);
 });
 
@@ -169,15 +114,15 @@ test.each([
   ['right-to-left letters', 'אבג', '“\u2068אבג\u2069”'],
   ['a long text', 'x'.repeat(200), `“\u2068${'x'.repeat(60)}\u2069”`],
 ])('a client name with %s stays within its quotation', async (_, name, shown) => {
-  respond = sendDocument({ client_name: name });
-  const review = await flow.reachReview({ client_id: clientId, redirect_uri: CALLBACK });
+  at.respond = sendDocument({ client_name: name });
+  const review = await at.flow.reachReview({ client_id: at.clientId, redirect_uri: AGENT_CALLBACK });
   expect(review.text).toContain(`calls itself ${shown} and is not registered here`);
-  expect(review.text).toContain(`<strong><bdi>${hosts[0]}</bdi></strong>`);
+  expect(review.text).toContain(`<strong><bdi>${at.hosts[0]}</bdi></strong>`);
 });
 
 test('an invalid request of such a client shows no text of the request, and sends nothing to the client', async () => {
   const text = 'Your account is locked. Call 0800 123456';
-  const fields = { client_id: clientId, redirect_uri: CALLBACK };
+  const fields = { client_id: at.clientId, redirect_uri: AGENT_CALLBACK };
   for (const changes of [
     { resource: text },
     { audience: text },
@@ -189,7 +134,7 @@ test('an invalid request of such a client shows no text of the request, and send
     { response_type: text },
     { code_challenge: text },
   ]) {
-    const page = await flow.authorize({ ...fields, ...changes });
+    const page = await at.flow.authorize({ ...fields, ...changes });
     expect([page.status, page.redirectTo], JSON.stringify(changes)).toEqual([400, undefined]);
     // The links for other languages repeat the query.
     const shown = page.text.replaceAll(/<[^>]*>/g, ' ');
@@ -198,13 +143,13 @@ test('an invalid request of such a client shows no text of the request, and send
 });
 
 test('a redirect URI that a document has lost is refused once the document is read again', async () => {
-  const fields = { client_id: clientId, redirect_uri: CALLBACK };
-  await flow.reachReview(fields);
-  const code = (await flow.decide('approve')).searchParams.get('code') ?? '';
-  respond = sendDocument({ redirect_uris: ['https://elsewhere.example.test/'] });
-  gateway.clock.advance(30);
-  expect((await flow.exchange(code, fields)).status, 'it was approved before').toBe(200);
-  gateway.clock.advance(300);
+  const fields = { client_id: at.clientId, redirect_uri: AGENT_CALLBACK };
+  await at.flow.reachReview(fields);
+  const code = (await at.flow.decide('approve')).searchParams.get('code') ?? '';
+  at.respond = sendDocument({ redirect_uris: ['https://elsewhere.example.test/'] });
+  at.gateway.clock.advance(30);
+  expect((await at.flow.exchange(code, fields)).status, 'it was approved before').toBe(200);
+  at.gateway.clock.advance(300);
   const page = await authorize();
   expect([page.status, page.redirectTo]).toEqual([400, undefined]);
 });

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import {
   APP,
@@ -9,6 +9,7 @@ import {
   withCodeClients,
 } from '../support/code-client.ts';
 import { createForeignKey } from '../support/foreign-issuer.ts';
+import type { Page } from '../support/form-browser.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** The key of the client `signing`. */
@@ -17,6 +18,12 @@ export const SIGNING_KEY = await createForeignKey();
 export const getParameters = (url: URL): Fields => Object.fromEntries(url.searchParams);
 /** A URL without its query. */
 export const getBase = (url: URL): string => url.href.slice(0, url.href.indexOf('?'));
+
+/** A page, and no redirect to anywhere but the pages. */
+export const expectInvalidRequestPage = ({ status, redirectTo, headers }: Page, what: string): void => {
+  expect([status, redirectTo], what).toEqual([400, undefined]);
+  expect(headers, what).toMatchObject({ 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' });
+};
 
 /** A gateway with clients of the authorization code flow, for the tests of one file. */
 export interface CodeGateway {

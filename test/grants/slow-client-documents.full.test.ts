@@ -1,19 +1,16 @@
-import type { ServerResponse } from 'node:http';
-import { createServer } from 'node:https';
-import { expect, onTestFinished, test } from 'vitest';
-import { APP, createCodeFlow } from '../support/code-client.ts';
-import { issueServer } from '../support/pki.ts';
-import { listenTcp } from '../support/tcp-server.ts';
-import { startGateway } from '../support/test-gateway.ts';
+import { expect, test } from 'vitest';
 import { until } from '../support/until.ts';
+import { AGENT_CALLBACK, createAgents, type Respond, useDocumentGateway } from './document-gateway.ts';
 
-const CALLBACK = 'https://agent.example.test/callback';
+const at = useDocumentGateway((hosts) => [
+  createAgents('agents', { hosts: [...hosts], privateAddresses: true, ca: 'ca.pem' }),
+]);
 
-test.each<[string, (response: ServerResponse) => void]>([
+test.each<[string, Respond]>([
   ['sends nothing', () => {}],
   [
     'sends a head, and then one space after the other',
-    (response) => {
+    (_request, response) => {
       response.writeHead(200, { 'content-type': 'application/json' });
       const timer = setInterval(() => response.write(' '), 50);
       response.once('close', () => clearInterval(timer));
@@ -22,31 +19,9 @@ test.each<[string, (response: ServerResponse) => void]>([
 ])(
   'a host that %s is given up after five seconds, with a temporary error, and its connection is closed',
   async (_, respond) => {
-    const gateway = await startGateway();
-    onTestFinished(() => gateway.close());
-    const { pem, keyPem } = await issueServer(gateway.ca);
-    const { port, sockets, close } = await listenTcp(
-      createServer({ cert: pem, key: keyPem }, (_request, response) => respond(response)),
-    );
-    onTestFinished(close);
-    const { redirectUris: _redirectUris, ...agent } = APP;
-    await gateway.reload((settings) => ({
-      ...settings,
-      integrations: [
-        {
-          ...agent,
-          clientId: 'agents',
-          clientDocuments: { hosts: [`127.0.0.1:${port}`], privateAddresses: true, ca: 'ca.pem' },
-        },
-      ],
-      routes: [{ path: '/files/**', requires: 'files:read' }],
-    }));
-    await using flow = createCodeFlow(gateway);
-    const page = await flow.authorize({
-      client_id: `https://127.0.0.1:${port}/client.json`,
-      redirect_uri: CALLBACK,
-    });
+    at.respond = respond;
+    const page = await at.flow.authorize({ client_id: at.clientId, redirect_uri: AGENT_CALLBACK });
     expect([page.status, page.headers['retry-after']], page.text).toEqual([503, '10']);
-    await until('the connection is closed', () => sockets.size === 0);
+    await until('the connection is closed', async () => (await at.countConnections()) === 0);
   },
 );

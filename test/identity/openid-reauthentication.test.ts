@@ -12,24 +12,19 @@ import {
 } from '../support/code-client.ts';
 import { createForeignKey, type ForeignKey, formatKeySet, signForeign } from '../support/foreign-issuer.ts';
 import { createAgent, FormBrowser, type Page } from '../support/form-browser.ts';
-import { CLIENT, type OpenIdProvider, startOpenIdProvider } from '../support/openid-provider.ts';
+import {
+  CLIENT,
+  createDiscovery,
+  createProviderSettings,
+  type OpenIdProvider,
+  startOpenIdProvider,
+  submitProviderPage,
+} from '../support/openid-provider.ts';
 import { issueServer } from '../support/pki.ts';
 import { listenTcp } from '../support/tcp-server.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** An app demands a new authentication with `prompt=login` or `max_age`, and the user signs in at an OpenID provider that knows them. */
-const openIdSettings = (issuer: string) => ({
-  title: 'Example Login',
-  issuer,
-  clientId: CLIENT.id,
-  clientSecret: CLIENT.secret,
-  scope: 'openid profile',
-  directory: 'staff',
-  claim: 'preferred_username',
-  means: 'userName' as const,
-  timeout: '60s',
-});
-
 describe('with a provider that follows OpenID Connect', () => {
   let gateway: TestGateway;
   let provider: OpenIdProvider;
@@ -48,7 +43,7 @@ describe('with a provider that follows OpenID Connect', () => {
       publicUrl: origin,
       integrations: [APP],
       routes: [{ path: '/files/**', requires: 'files:read' }],
-      signIn: { openid: { corp: { ...openIdSettings(provider.issuer), ca: 'ca.pem' } } },
+      signIn: { openid: { corp: createProviderSettings(provider.issuer, { ca: 'ca.pem' }) } },
     }));
     browser = new FormBrowser({ agent, base: origin });
   });
@@ -80,9 +75,9 @@ describe('with a provider that follows OpenID Connect', () => {
       if (page.url.includes('/authsvc/device/sign-in'))
         page = await browser.post('/openid', { provider: 'corp' });
       else {
-        const isConsent = page.text.includes('value="consent"');
-        isAsked ||= !isConsent;
-        page = await browser.post('', isConsent ? {} : { login: 'alice', password: 'any' });
+        const submitted = await submitProviderPage(browser, page, 'alice');
+        isAsked ||= submitted.isSignIn;
+        ({ page } = submitted);
       }
       page = await browser.follow(page, isApp);
     }
@@ -120,16 +115,7 @@ describe('with a provider that ignores it', () => {
     let issuer = '';
     const respond = async (path: string): Promise<unknown> => {
       if (path === '/keys') return JSON.parse(formatKeySet(key));
-      if (path !== '/token')
-        return {
-          issuer,
-          authorization_endpoint: `${issuer}/authorize`,
-          token_endpoint: `${issuer}/token`,
-          jwks_uri: `${issuer}/keys`,
-          response_types_supported: ['code'],
-          subject_types_supported: ['public'],
-          id_token_signing_alg_values_supported: ['ES256'],
-        };
+      if (path !== '/token') return createDiscovery(issuer);
       const now = Math.floor(Date.now() / 1_000);
       const claims = {
         iss: issuer,
@@ -157,7 +143,7 @@ describe('with a provider that ignores it', () => {
       ...settings,
       integrations: [APP],
       routes: [{ path: '/files/**', requires: 'files:read' }],
-      signIn: { openid: { corp: openIdSettings(issuer) } },
+      signIn: { openid: { corp: createProviderSettings(issuer) } },
     }));
   });
   afterAll(async () => {

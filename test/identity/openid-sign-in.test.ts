@@ -2,11 +2,16 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Agent } from 'undici';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { SettingsInput } from '../../src/config/schema.ts';
 import { deriveSubjectId } from '../../src/identity/derived-directory.ts';
 import { APP, CALLBACK, createPkce } from '../support/code-client.ts';
 import { createAgent, FormBrowser, type Page } from '../support/form-browser.ts';
-import { CLIENT, type OpenIdProvider, startOpenIdProvider } from '../support/openid-provider.ts';
+import {
+  CLIENT,
+  createProviderSettings,
+  type OpenIdProvider,
+  startOpenIdProvider,
+  submitProviderPage,
+} from '../support/openid-provider.ts';
 import { createCa, issueServer } from '../support/pki.ts';
 import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
@@ -19,7 +24,7 @@ let corp: OpenIdProvider;
 let other: OpenIdProvider;
 let quiet: OpenIdProvider;
 
-type Provider = NonNullable<NonNullable<SettingsInput['signIn']>['openid']>[string];
+type Provider = ReturnType<typeof createProviderSettings>;
 
 beforeAll(async () => {
   gateway = await startGateway();
@@ -34,19 +39,8 @@ beforeAll(async () => {
   other = await startOpenIdProvider(server, [back('other')]);
   quiet = await startOpenIdProvider(server, [back('quiet')], { claimsInToken: false });
   agent = createAgent({ ca: gateway.ca.pem });
-  const provider = (more: Partial<Provider> = {}): Provider => ({
-    title: 'Example Login',
-    issuer: corp.issuer,
-    clientId: CLIENT.id,
-    clientSecret: CLIENT.secret,
-    scope: 'openid profile email',
-    ca: 'ca.pem',
-    directory: 'staff',
-    claim: 'preferred_username',
-    means: 'userName',
-    timeout: '60s',
-    ...more,
-  });
+  const provider = ({ issuer = corp.issuer, ...changes }: Partial<Provider> = {}): Provider =>
+    createProviderSettings(issuer, { ca: 'ca.pem', ...changes });
   const untrusted = await createCa({ name: 'CN=Another CA' });
   writeFileSync(join(gateway.folder, 'another-ca.pem'), untrusted.pem);
   await gateway.reload((settings) => ({
@@ -106,9 +100,8 @@ async function signInAtProvider(browser: FormBrowser, leaving: Page, account: st
   const isBack = (url: string): boolean => url.startsWith(base);
   let page = await browser.follow(leaving, isBack);
   for (let steps = 0; steps < 5 && !isBack(page.redirectTo ?? ''); steps += 1) {
-    const isConsent = page.text.includes('value="consent"');
-    page = await browser.post('', isConsent ? {} : { login: account, password: 'any' });
-    page = await browser.follow(page, isBack);
+    const submitted = await submitProviderPage(browser, page, account);
+    page = await browser.follow(submitted.page, isBack);
   }
   if (page.redirectTo === undefined) throw new Error(`no redirect back from the provider:\n${page.text}`);
   return page.redirectTo;
@@ -400,7 +393,7 @@ describe('an unreachable provider', () => {
     corp.isUnavailable = true;
     const page = await browser.get(back);
     expect(page.status).toBe(503);
-    expect(page.text).toContain('The request of the app remains valid for a few minutes.');
+    expect(page.text).toContain('The app’s request remains valid for a few minutes.');
     const [, path = ''] = /href="([^"]*\/sign-in\?request=[^"]*)">Try again/.exec(page.text) ?? [];
     corp.isUnavailable = false;
     const again = await browser.open(`https://${host}${path.replaceAll('&amp;', '&')}`);

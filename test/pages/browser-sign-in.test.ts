@@ -4,7 +4,11 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { type BrowserWindow, openChromium, openWindow, PHONE } from '../support/chromium.ts';
 import { createPkce, withCodeClients } from '../support/code-client.ts';
 import { createDeviceClient, type DeviceCodes } from '../support/device-client.ts';
-import { CLIENT, type OpenIdProvider, startOpenIdProvider } from '../support/openid-provider.ts';
+import {
+  createProviderSettings,
+  type OpenIdProvider,
+  startOpenIdProvider,
+} from '../support/openid-provider.ts';
 import { clickButton, followLink, getHeading, waitForNavigation } from '../support/page-states.ts';
 import { issueServer } from '../support/pki.ts';
 import { listenTcp } from '../support/tcp-server.ts';
@@ -34,17 +38,7 @@ beforeAll(async () => {
     publicUrl: url,
     signIn: {
       openid: {
-        works: {
-          title: 'Example Login',
-          issuer: provider.issuer,
-          clientId: CLIENT.id,
-          clientSecret: CLIENT.secret,
-          ca: 'ca.pem',
-          directory: 'staff',
-          claim: 'preferred_username',
-          means: 'userName',
-          timeout: '60s',
-        },
+        works: createProviderSettings(provider.issuer, { ca: 'ca.pem' }),
       },
     },
   }));

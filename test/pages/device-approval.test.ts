@@ -32,7 +32,7 @@ test('a user enters the code, signs in, reviews and approves, and the device get
   for (const shown of [
     'Report runner',
     'See and change reports',
-    'Use files without specific permissions',
+    'Use files</li>',
     'reports:read,write',
     pending.user_code,
     '198.51.100.7',
@@ -437,7 +437,7 @@ test('a configuration reload between any two steps does not affect the user', as
 
 test('permissions are described in plain words, each exactly once', () => {
   expect(
-    describeScope(toScope('my_files:delete,read,list,x-ray;Notes:read,view;all'), englishMessages),
-  ).toEqual(['Use all without specific permissions', 'See, list, delete and “x-ray” my files', 'See notes']);
-  expect(describeScope(toScope('a:constructor'), englishMessages)).toEqual(['“constructor” a']);
+    describeScope(toScope('my_files:delete,zoom,read,list,x-ray;Notes:read,view;all'), englishMessages),
+  ).toEqual(['Use all', 'See, list and delete my files', 'Use my files (“x-ray”, “zoom”)', 'See notes']);
+  expect(describeScope(toScope('a:constructor'), englishMessages)).toEqual(['Use a (“constructor”)']);
 });

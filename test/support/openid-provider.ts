@@ -1,9 +1,51 @@
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { type Configuration, Provider } from 'oidc-provider';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import type { FormBrowser, Page } from './form-browser.ts';
 import type { IssuedCertificate } from './pki.ts';
 
 export const CLIENT = { id: 'gatehouse', secret: 'a secret between the two of them' } as const;
+
+type ProviderSettings = NonNullable<NonNullable<SettingsInput['signIn']>['openid']>[string];
+
+/** Settings of `signIn.openid` for users of the directory `staff`. */
+export const createProviderSettings = (
+  issuer: string,
+  changes: Partial<ProviderSettings> = {},
+): ProviderSettings => ({
+  title: 'Example Login',
+  issuer,
+  clientId: CLIENT.id,
+  clientSecret: CLIENT.secret,
+  scope: 'openid profile email',
+  directory: 'staff',
+  claim: 'preferred_username',
+  means: 'userName',
+  timeout: '60s',
+  ...changes,
+});
+
+/** The discovery document of a provider that a test implements itself. */
+export const createDiscovery = (issuer: string) => ({
+  issuer,
+  authorization_endpoint: `${issuer}/authorize`,
+  token_endpoint: `${issuer}/token`,
+  jwks_uri: `${issuer}/keys`,
+  response_types_supported: ['code'],
+  subject_types_supported: ['public'],
+  id_token_signing_alg_values_supported: ['ES256'],
+});
+
+/** Submits the page of the provider: a sign-in, or the consent. */
+export async function submitProviderPage(
+  browser: FormBrowser,
+  { text }: Page,
+  account: string,
+): Promise<{ readonly page: Page; readonly isSignIn: boolean }> {
+  const isSignIn = !text.includes('value="consent"');
+  return { page: await browser.post('', isSignIn ? { login: account, password: 'any' } : {}), isSignIn };
+}
 
 /** Claims by user name; any password is accepted. */
 const ACCOUNTS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {

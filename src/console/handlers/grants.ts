@@ -49,7 +49,7 @@ export const confirmRevocation: ConsoleHandler = async (request) => {
   if (by !== 'grant') {
     const search: GrantSearch = { by, text, withEnded: false, after: undefined };
     const result = await findGrants(request, search);
-    return revokePage(request, ...pinIdentity(selection, result));
+    return revokePage(request, ...(await pinIdentity(request, selection, result)));
   }
   const grant = await findGrant(request, text);
   return grant === undefined
@@ -57,15 +57,29 @@ export const confirmRevocation: ConsoleHandler = async (request) => {
     : revokePage(request, selection, { grants: [grant], next: undefined, problem: undefined });
 };
 
-/** A person is revoked by the identity that is shown: until the form is submitted, the name may change hands. */
-function pinIdentity(selection: Selection, result: GrantSearchResult): [Selection, GrantSearchResult] {
+/**
+ * A person is revoked by the identity that is shown: another person may have the name by the time the form is submitted. After an
+ * incomplete search, the grants that were not read may be of other people, so the name stays unless a directory knows whose it is.
+ * The API then searches all grants, and refuses if several people match.
+ */
+async function pinIdentity(
+  { deps }: ConsoleRequest,
+  selection: Selection,
+  result: GrantSearchResult,
+): Promise<[Selection, GrantSearchResult]> {
+  const { by, text } = selection;
   const identities = [...new Set(result.grants.map(({ identity }) => identity))];
   const [identity] = identities;
-  if ((selection.by !== 'name' && selection.by !== 'email') || identity === undefined)
-    return [selection, result];
-  if (identities.length === 1) return [{ by: 'identity', text: identity }, result];
-  const problem = { text: 'Several people match. Choose an identity:', identities };
-  return [selection, { ...result, problem }];
+  if ((by !== 'name' && by !== 'email') || identity === undefined) return [selection, result];
+  if (identities.length > 1) {
+    const problem = { text: 'Several people match. Choose an identity:', identities };
+    return [selection, { ...result, problem }];
+  }
+  if (result.next !== undefined) {
+    const known = await deps.getApi()?.findIdentities(by === 'name' ? 'userName' : 'email', text);
+    if (known?.length !== 1 || known[0] !== identity) return [selection, result];
+  }
+  return [{ by: 'identity', text: identity }, result];
 }
 
 export const revoke: ConsoleFormHandler = async (request, fields) => {
@@ -91,7 +105,10 @@ export const getRevocationSubject = (fields: FormFields): string =>
   formatRevocationSubject(fields.get('by') ?? '', fields.get('q') ?? '');
 
 const GRANT_NOT_FOUND: ConsolePage = {
-  ...noticePage('No such grant', 'No grant has this id. It may have ended, and its record may be gone.'),
+  ...noticePage(
+    'No such grant',
+    'No grant has this id. It may have ended, and its record may have been deleted.',
+  ),
   status: 404,
 };
 const UNKNOWN_SELECTION: ConsolePage = {

@@ -37,7 +37,7 @@ export const renderText = (text: string, maxLength = 512): Markup =>
 
 export type Tone = 'good' | 'warn' | 'bad' | 'neutral';
 
-/** The tone is never the only difference: the text says the same. */
+/** The text has the same meaning as the tone: colour is never the only difference. */
 export const renderBadge = (text: string, tone: Tone = 'neutral'): Markup =>
   html`<span class="badge ${tone}">${text}</span>`;
 

@@ -23,7 +23,7 @@ const TEXTS: Readonly<Record<string, string>> = {
   upstream_too_slow: 'The upstream did not respond in time.',
   upstream_aborted: 'The upstream ended the response early.',
   overloaded: 'Too many requests were waiting.',
-  unavailable: 'The decision was not possible: a dependency is unreachable.',
+  unavailable: 'The request could not be decided: a dependency is unreachable.',
   store_unavailable: 'The store is unreachable.',
   peer_not_trusted: 'Forward-auth requests are accepted from trusted proxies only.',
   head_too_large: 'The header section is larger than limits.headers.',
@@ -32,7 +32,7 @@ const TEXTS: Readonly<Record<string, string>> = {
 };
 
 /**
- * What a reason of the access log means; undefined if it says nothing more than its code. A reason is a code, or a code and a
+ * What a reason of the access log means; undefined if the code explains itself. A reason is a code, or a code and a
  * detail; the detail of a token is why its issuer's token is rejected.
  */
 export function describeReason(reason: string): string | undefined {

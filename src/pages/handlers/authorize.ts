@@ -1,3 +1,4 @@
+import { formatUriForLog } from '../../domain/redirect-uri.ts';
 import type { Refusal } from '../../domain/refusal.ts';
 import type { User } from '../../domain/user.ts';
 import { describeAuthorizationError } from '../../grants/authorization-errors.ts';
@@ -10,6 +11,7 @@ import {
   readAuthorizationRequest,
 } from '../../grants/authorization-request.ts';
 import {
+  type Approvable,
   approveAuthorization,
   checkApprovable,
   denyAuthorization,
@@ -22,8 +24,15 @@ import { decodeFormFields } from '../../http/form-encoding.ts';
 import type { Parameters } from '../../http/parameters.ts';
 import { getQuery } from '../../http/query.ts';
 import type { RequestContext } from '../../http/request-context.ts';
+import { toAuditFields } from '../../http/service-response.ts';
 import type { FormFields } from '../form.ts';
-import { type PageDeps, type PageRequest, type PageResponse, SCOPE_FIELD } from '../page-handler.ts';
+import {
+  AUDIENCE_FIELD,
+  type PageDeps,
+  type PageRequest,
+  type PageResponse,
+  SCOPE_FIELD,
+} from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import {
   createTransactionUrls,
@@ -84,14 +93,14 @@ export async function startAuthorization(
   if (requestUri !== undefined || query.repeated.has('request_uri')) {
     const pushed = openPushedRequest(deps.grantDeps, requestUri ?? '', query.get('client_id'));
     if (pushed === undefined) {
-      context.note({ decision: 'refused', reason: 'request_malformed' });
+      logRefusal(deps, context, INVALID_REQUEST_URI, query);
       return { page: authorizationNotice(deps, 'expired', 400) };
     }
     return continueOnPages(deps, context, pushed, issuer);
   }
 
   const found = await findClientRedirect(deps.grantDeps, query);
-  if (!found.ok) return invalidRequest(deps, context, found.refusal);
+  if (!found.ok) return invalidRequest(deps, context, found.refusal, query);
   const { redirectUri, integration } = found.value;
   context.note({ clientId: integration.clientId });
   const isRepeated = AUTHORIZATION_PARAMETERS.some((name) => query.repeated.has(name));
@@ -100,8 +109,8 @@ export async function startAuthorization(
     : readAuthorizationRequest(deps.grantDeps, found.value, query, authorization);
   if (read.ok) return continueOnPages(deps, context, read.value, issuer);
   // RFC 9700 §4.11.2: without the user, nothing is sent to a client that no one has registered.
-  if (integration.templateId !== undefined) return invalidRequest(deps, context, read.refusal);
-  context.note({ decision: 'refused', reason: read.refusal.reason });
+  if (integration.templateId !== undefined) return invalidRequest(deps, context, read.refusal, query);
+  logRefusal(deps, context, read.refusal, query);
   const state = query.get('state');
   return {
     location: formatAuthorizationResponse(
@@ -118,6 +127,10 @@ const describeRepetition = ({ repeated }: Query): Refusal =>
     ? { reason: 'target_invalid', target: 'several resources at once' }
     : { reason: 'request_malformed', detail: 'A parameter occurs twice.' };
 
+const INVALID_REQUEST_URI: Refusal = {
+  reason: 'request_malformed',
+  detail: 'request_uri is forged, has expired, or is of another client.',
+};
 const MALFORMED_QUERY: Refusal = { reason: 'request_malformed', detail: 'The query is not form-encoded.' };
 
 /** Without text of the request: a link could otherwise show any sentence on these pages. */
@@ -131,17 +144,53 @@ const PAGE_DETAILS: Partial<Record<Refusal['reason'], string>> = {
   target_invalid: 'resource or audience does not name an API of the API integration.',
 };
 
-function invalidRequest(deps: PageDeps, context: RequestContext, refusal: Refusal): PageResponse {
+/** The administrator of gatehouse may have to change the integration. */
+const REGISTRATION_REFUSALS: ReadonlySet<Refusal['reason']> = new Set<Refusal['reason']>([
+  'client_unknown',
+  'client_document_invalid',
+  'grant_type_not_allowed',
+  'redirect_uri_invalid',
+]);
+
+/** As in the configuration. */
+const CLIENT_ID = /^[\x21-\x7e]{1,256}$/;
+
+/** What an operator needs to find the mistake of a client: never the query of its redirect URI, its state or a code. */
+function logRefusal({ grantDeps }: PageDeps, context: RequestContext, refusal: Refusal, query?: Query): void {
   const { reason } = refusal;
-  context.note({ decision: 'refused', reason });
+  const clientId = query?.get('client_id');
+  const isKnown = clientId !== undefined && grantDeps.integrations.get(clientId) !== undefined;
+  context.note({ decision: 'refused', reason, ...(isKnown && { clientId }) });
   if (reason === 'client_document_invalid')
-    deps.grantDeps.log.warn('client_document_refused', {
+    return grantDeps.log.warn('client_document_refused', {
       request_id: context.id,
       client: refusal.clientId,
       reason: refusal.detail,
     });
+  const malformed = clientId === undefined ? '(missing or repeated)' : '(malformed)';
+  grantDeps.log.warn('authorization_request_refused', {
+    request_id: context.id,
+    ...toAuditFields(refusal),
+    ...(query !== undefined && {
+      client: clientId !== undefined && CLIENT_ID.test(clientId) ? clientId : malformed,
+      // A pushed request contains it.
+      ...(refusal !== INVALID_REQUEST_URI && { redirect_uri: formatUriForLog(query.get('redirect_uri')) }),
+    }),
+  });
+}
+
+function invalidRequest(
+  deps: PageDeps,
+  context: RequestContext,
+  refusal: Refusal,
+  query?: Query,
+): PageResponse {
+  const { reason } = refusal;
+  logRefusal(deps, context, refusal, query);
+  const notice = REGISTRATION_REFUSALS.has(reason) ? 'notRegistered' : 'invalid';
   const detail = PAGE_DETAILS[reason] ?? describeAuthorizationError(refusal).error_description;
-  return { page: authorizationNotice(deps, 'invalid', 400, detail) };
+  const requestId = deps.messages.authorization.formatRequestId(context.id);
+  return { page: authorizationNotice(deps, notice, 400, `${detail} ${requestId}`) };
 }
 
 /**
@@ -228,18 +277,21 @@ function renderAuthorization(
     ...(!approvable.ok && { reason: approvable.refusal.reason }),
   });
   const integration = deps.grantDeps.integrations.get(request.clientId);
-  const [defaultAudience, ...otherAudiences] = integration?.audience ?? [];
+  const hasSeveralAudiences = (integration?.audience?.length ?? 0) > 1;
   const page = authorizationPage(deps, session, {
     transaction,
     integrationName: getIntegrationName(deps.grantDeps, request.clientId),
     isRegistered: integration?.templateId === undefined,
-    audience: otherAudiences.length === 0 ? undefined : (request.audience ?? defaultAudience),
+    hasSeveralAudiences,
     displayName: session.shownAs ?? user.displayName,
     approvable: approvable.ok ? approvable.value : { refusal: approvable.refusal },
     status,
   });
   return { page };
 }
+
+const isDisplayed = ({ text, audience }: Approvable, fields: FormFields): boolean =>
+  text === fields.get(SCOPE_FIELD) && audience === fields.get(AUDIENCE_FIELD);
 
 export async function decideAuthorization(
   deps: PageDeps,
@@ -264,8 +316,8 @@ export async function decideAuthorization(
       ? respond({ error: 'access_denied', error_description: 'The user denied the request.' })
       : decided;
   const approvable = checkApprovable(deps.grantDeps, request, user);
-  // The page explains why the user may not approve, or displays the scope that it has become.
-  if (!approvable.ok || approvable.value.text !== fields.get(SCOPE_FIELD))
+  // The page explains why the user may not approve, or displays what the request has become.
+  if (!approvable.ok || !isDisplayed(approvable.value, fields))
     return renderAuthorization(deps, pageRequest, transaction, user, 403);
   const code = await approveAuthorization(deps.grantDeps, request, user, session);
   if (!code.ok) return renderAuthorization(deps, pageRequest, transaction, user, 403);

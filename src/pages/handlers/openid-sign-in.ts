@@ -7,7 +7,7 @@ import { getQuery } from '../../http/query.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { isEqualConstantTime } from '../../lib/constant-time.ts';
 import type { Sealer } from '../../ports/sealer.ts';
-import { createSealedCookie } from '../cookies.ts';
+import { createSealedCookie, parseCookies } from '../cookies.ts';
 import type { FormHandler, PageDeps, PageRequest, PageResponse } from '../page-handler.ts';
 import { Session } from '../session.ts';
 import { Transaction } from '../transaction.ts';
@@ -101,7 +101,7 @@ async function completeOpenIdSignIn(
   name: string,
 ): Promise<PageResponse> {
   const { messages, grantDeps } = pageDeps;
-  const pending = pageDeps.pendingSignInCookie.read(context.request.headers.cookie);
+  const pending = pageDeps.pendingSignInCookie.read(parseCookies(context.request.headers.cookie));
   const deps = pageDeps.withTransaction(pending?.transaction);
   if (pending === undefined || grantDeps.now() >= pending.expires)
     return { page: noticePage(deps, 'expired') };
@@ -164,12 +164,12 @@ async function completeOpenIdSignIn(
   };
 }
 
-/** Times of tokens are whole seconds, and so are ours. */
+/** Seconds: `auth_time` and the times that it is compared with are whole seconds. */
 const ROUNDING = 2;
 
 /**
- * When the user authenticated, by the clock of gatehouse: the ID token is from just now. 0: the provider does not say. It may have a
- * session of the user, so this can be long before the sign-in here.
+ * When the user authenticated at the provider, by the clock of gatehouse, or 0 if the ID token has no `auth_time`. This can be long
+ * before the sign-in here if the user had a session at the provider.
  */
 const estimateAuthentication = (grantDeps: GrantDeps, age: number | undefined): Epoch => {
   const now = Math.floor(getIssueTime(grantDeps, grantDeps.now()));
@@ -196,7 +196,7 @@ function selectGroups(
   grantDeps.log.warn('groups_truncated', {
     provider,
     groups: relevant.length,
-    note: 'a user is in more groups of this provider than a session can hold; none of them counts: use fewer or shorter groups in access',
+    note: 'a user is in more groups of this provider than a session can hold; none of them is used: use fewer or shorter groups in access',
   });
   return undefined;
 }

@@ -1,7 +1,8 @@
 import { describeRedirectUri, getFormActionSource } from '../../domain/redirect-uri.ts';
 import type { Refusal } from '../../domain/refusal.ts';
 import { formatScope, type Scope } from '../../domain/scope.ts';
-import { type PageDeps, SCOPE_FIELD } from '../page-handler.ts';
+import type { Approvable } from '../../grants/code-grant.ts';
+import { AUDIENCE_FIELD, formatApprovalSubject, type PageDeps, SCOPE_FIELD } from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import type { Transaction } from '../transaction.ts';
 import { describeRefusal, renderAlert, renderForm, renderName, renderSignOut } from './device-pages.ts';
@@ -15,11 +16,11 @@ interface AuthorizationView {
   /** Of an app that is not registered: the host of its address, never only what it calls itself. */
   readonly integrationName: string;
   readonly isRegistered: boolean;
-  /** Which of the APIs of the integration the token would be for; undefined if it has one. */
-  readonly audience: string | undefined;
+  /** The integration has several APIs: the page shows which one the token would be for. */
+  readonly hasSeveralAudiences: boolean;
   readonly displayName: string;
   /** What the user would approve, or why they cannot. */
-  readonly approvable: { readonly scope: Scope; readonly text: string } | { readonly refusal: Refusal };
+  readonly approvable: Approvable | { readonly refusal: Refusal };
   readonly status: number;
 }
 
@@ -29,6 +30,7 @@ export function authorizationPage(deps: PageDeps, session: Session, view: Author
   const { review } = messages;
   const { transaction, approvable } = view;
   const { redirectUri } = transaction.request;
+  const audience = 'refusal' in approvable ? transaction.request.audience : approvable.audience;
   const refusalText = 'refusal' in approvable ? describeRefusal(deps, approvable.refusal) : undefined;
   const title = refusalText === undefined ? review.title : messages.notAllowed.title;
   return {
@@ -42,12 +44,12 @@ ${refusalText !== undefined && renderAlert(refusalText)}
 ${'scope' in approvable && renderScope(deps, approvable.scope)}
 <dl>
 ${!view.isRegistered && html`<div><dt>${messages.authorization.address}</dt><dd><bdi>${sanitizeText(transaction.request.clientId, 256)}</bdi></dd></div>`}
-${view.audience !== undefined && html`<div><dt>${messages.authorization.audience}</dt><dd><bdi>${sanitizeText(view.audience, 256)}</bdi></dd></div>`}
+${view.hasSeveralAudiences && audience !== undefined && html`<div><dt>${messages.authorization.audience}</dt><dd><bdi>${sanitizeText(audience, 256)}</bdi></dd></div>`}
 <div><dt>${messages.authorization.returnsTo}</dt><dd><bdi>${describeReturn(messages, redirectUri)}</bdi></dd></div>
 </dl>
 ${refusalText === undefined && html`<p class="note">${messages.authorization.warning}</p>`}
 <div class="choice">
-${'text' in approvable && renderApprove(deps, session, transaction, approvable.text)}
+${'text' in approvable && renderApprove(deps, session, transaction, approvable)}
 ${renderForm(deps, session, '/deny', html`<button class="second" type="submit">${review.deny}</button>`)}
 </div>
 ${renderSignOut(deps, session, view.displayName, review.notYou)}`,
@@ -78,13 +80,18 @@ const renderScope = (
 ${describeScope(scope, messages, theme.permissions).map((sentence) => html`<li>${sentence}</li>\n`)}</ul>
 <details><summary>${messages.review.technical}</summary><code>${formatScope(scope)}</code></details>`;
 
-const renderApprove = (deps: PageDeps, session: Session, { request }: Transaction, scope: string): Markup =>
+const renderApprove = (
+  deps: PageDeps,
+  session: Session,
+  { request }: Transaction,
+  { text, audience }: Approvable,
+): Markup =>
   renderForm(
     deps,
     session,
     '/approve',
-    html`<input type="hidden" name="${SCOPE_FIELD}" value="${scope}"><button type="submit">${deps.messages.review.approve}</button>`,
-    `${request.id}\n${scope}`,
+    html`<input type="hidden" name="${SCOPE_FIELD}" value="${text}">${audience !== undefined && html`<input type="hidden" name="${AUDIENCE_FIELD}" value="${audience}">`}<button type="submit">${deps.messages.review.approve}</button>`,
+    formatApprovalSubject(request.id, text, audience),
   );
 
 function describeReturn({ authorization }: Messages, redirectUri: string): string {

@@ -197,7 +197,8 @@ export function describeRefusal({ messages, theme }: PageDeps, refusal: Refusal)
     return notAllowed.scope(text);
   }
   if (reason === 'identity_disabled') return notAllowed.disabled;
-  if (reason === 'client_unknown' || reason === 'device_flow_disabled') return messages.withdrawn.lead;
+  if (reason === 'client_unknown' || reason === 'device_flow_disabled' || reason === 'target_invalid')
+    return messages.withdrawn.lead;
   return notAllowed.integration;
 }
 

@@ -15,7 +15,7 @@ interface NoticeText {
 
 interface NoticeOptions {
   readonly status: number;
-  /** Undefined: there is nowhere to go but back to the app. */
+  /** Undefined: the user can only return to the app. */
   readonly link: { readonly href: string; readonly text: string } | undefined;
   readonly retryAfter?: number;
   readonly allow?: string;
@@ -69,7 +69,7 @@ const ENDED_NOTICES: Partial<Record<Refusal['reason'], Notice>> = {
   device_closed: 'closed',
 };
 
-/** For a device request that can no longer be decided. Any other reason: the integration was removed meanwhile. */
+/** For a device request that can no longer be decided. Any other reason: the integration has been removed. */
 export const endedPage = (deps: NoticeDeps, { reason }: Pick<Refusal, 'reason'>): Page =>
   noticePage(deps, ENDED_NOTICES[reason] ?? 'withdrawn');
 
@@ -108,7 +108,7 @@ export function tooManyAttemptsPage(
 
 const GRANT_PATHS: ReadonlySet<PagePath> = new Set(['/grants', '/grant', '/revoke']);
 
-/** What is not lost: the code of a device, or the request of an app. */
+/** The code of a device and the request of an app remain valid. */
 function formatRetry({ messages: { retryLater }, transaction }: NoticeDeps, returnTo: PagePath): string {
   if (transaction !== undefined) return retryLater.authorization;
   return GRANT_PATHS.has(returnTo) ? retryLater.other : retryLater.device;

@@ -6,8 +6,8 @@ import type { Messages } from './messages/english.ts';
 type PermissionTexts = ReadonlyMap<string, LocalizedText>;
 
 /**
- * Describes a scope completely. Permissions with a configured text have a sentence of their own; the other permissions of
- * a resource share one.
+ * Describes a scope completely. Permissions with a configured text have a sentence of their own. Of the others of a resource,
+ * those with a verb share one sentence, and those without a verb share another.
  */
 export function describeScope(
   scope: Scope,
@@ -26,12 +26,16 @@ export function describeScope(
       if (permissions.size === 0) return [findText(key) ?? messages.describeBareResource(name)];
       const sentences: string[] = [];
       const verbs = new Set<string>();
+      const others: string[] = [];
       for (const permission of sortPermissions(permissions, messages)) {
         const text = findText(`${key}:${permission}`);
-        if (text === undefined) verbs.add(getVerb(permission, messages));
-        else sentences.push(text);
+        const verb = findVerb(permission, messages);
+        if (text !== undefined) sentences.push(text);
+        else if (verb !== undefined) verbs.add(verb);
+        else others.push(messages.quote(sanitizeText(permission)));
       }
       if (verbs.size > 0) sentences.push(messages.describePermissions(messages.formatList([...verbs]), name));
+      if (others.length > 0) sentences.push(messages.describeOtherPermissions(others.join(', '), name));
       return sentences;
     })
     .map((sentence) => sentence.charAt(0).toUpperCase() + sentence.slice(1));
@@ -44,8 +48,7 @@ function sortPermissions(permissions: ReadonlySet<string>, messages: Messages): 
   return [...known, ...unknown.toSorted()];
 }
 
-function getVerb(permission: string, { permissions, quote }: Messages): string {
+function findVerb(permission: string, { permissions }: Messages): string | undefined {
   const verbs: Readonly<Record<string, string>> = permissions;
-  const verb = Object.hasOwn(verbs, permission) ? verbs[permission] : undefined;
-  return verb ?? quote(sanitizeText(permission));
+  return Object.hasOwn(verbs, permission) ? verbs[permission] : undefined;
 }

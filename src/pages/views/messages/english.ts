@@ -82,12 +82,18 @@ export const englishMessages = {
     unregistered: 'is not registered here.',
     loopback: 'an app on this computer',
     formatApp: (scheme: string): string => `the app ${scheme} on this device`,
+    /** By which the administrator finds it in the log. */
+    formatRequestId: (id: string): string => `Request ID: ${id}`,
     warning:
       'Approve only if you opened this page from the app yourself just now. If someone sent you a link, deny it.',
     notices: {
       invalid: {
         title: 'Invalid request',
         lead: 'The app sent a request that can’t be processed. Nothing was approved. If it happens again, contact the app’s developer.',
+      },
+      notRegistered: {
+        title: 'Invalid request',
+        lead: 'This app isn’t registered with this service, or its request doesn’t match its registration. Nothing was approved. Contact the app’s developer or the administrator of this service.',
       },
       expired: {
         title: 'Request expired',
@@ -195,7 +201,7 @@ export const englishMessages = {
   /** After `serviceUnavailable` and `directoryUnavailable`: for a device, for an app that redirected the user here, and for other pages. */
   retryLater: {
     device: 'Your code remains valid until it expires. Please try again in a moment.',
-    authorization: 'The request of the app remains valid for a few minutes. Please try again in a moment.',
+    authorization: 'The app’s request remains valid for a few minutes. Please try again in a moment.',
     other: 'Please try again in a moment.',
   },
   overloaded: {
@@ -222,7 +228,7 @@ export const englishMessages = {
   },
   methodNotAllowed: { title: 'Invalid request', lead: 'Please start again from the first page.' },
 
-  /** Verbs for permissions, in display order. Other permissions are shown in quotes. */
+  /** Verbs for permissions, in display order. Other permissions are named in quotation marks. */
   permissions: {
     read: 'see',
     view: 'see',
@@ -251,7 +257,10 @@ export const englishMessages = {
   separator: '; ',
   quote: (word: string): string => `“${word}”`,
   describePermissions: (verbs: string, resource: string): string => `${verbs} ${resource}`,
-  describeBareResource: (resource: string): string => `use ${resource} without specific permissions`,
+  /** Permissions without a verb. */
+  describeOtherPermissions: (permissions: string, resource: string): string =>
+    `use ${resource} (${permissions})`,
+  describeBareResource: (resource: string): string => `use ${resource}`,
 };
 
 export type Messages = typeof englishMessages;

@@ -84,12 +84,17 @@ export const frenchMessages: Messages = {
     unregistered: 'n’est pas enregistrée ici.',
     loopback: 'une application sur cet ordinateur',
     formatApp: (scheme) => `l’application ${scheme} sur cet appareil`,
+    formatRequestId: (id) => `Identifiant de requête\u00a0: ${id}`,
     warning:
       'N’approuvez que si vous venez d’ouvrir cette page vous-même depuis l’application. Si quelqu’un vous a envoyé un lien, refusez.',
     notices: {
       invalid: {
         title: 'Demande non valide',
         lead: 'La demande de l’application ne peut pas être traitée. Rien n’a été approuvé. Si le problème se reproduit, contactez le développeur de l’application.',
+      },
+      notRegistered: {
+        title: 'Demande non valide',
+        lead: 'Cette application n’est pas enregistrée auprès de ce service, ou sa demande ne correspond pas à son enregistrement. Rien n’a été approuvé. Contactez le développeur de l’application ou l’administrateur de ce service.',
       },
       expired: {
         title: 'Demande expirée',
@@ -269,5 +274,6 @@ export const frenchMessages: Messages = {
   separator: '\u202f; ',
   quote: (word) => `«\u00a0${word}\u00a0»`,
   describePermissions: (verbs, resource) => `${verbs} ${resource}`,
-  describeBareResource: (resource) => `utiliser ${resource} sans autorisation particulière`,
+  describeOtherPermissions: (permissions, resource) => `utiliser ${resource} (${permissions})`,
+  describeBareResource: (resource) => `utiliser ${resource}`,
 };

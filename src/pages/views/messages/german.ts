@@ -81,12 +81,17 @@ export const germanMessages: Messages = {
     unregistered: 'ist hier nicht registriert.',
     loopback: 'einer Anwendung auf diesem Computer',
     formatApp: (scheme) => `der Anwendung ${scheme} auf diesem Gerät`,
+    formatRequestId: (id) => `Anfrage-ID: ${id}`,
     warning:
       'Genehmigen Sie nur, wenn Sie diese Seite gerade selbst aus der Anwendung geöffnet haben. Hat Ihnen jemand einen Link geschickt, lehnen Sie ab.',
     notices: {
       invalid: {
         title: 'Ungültige Anfrage',
         lead: 'Die Anfrage der Anwendung kann nicht verarbeitet werden. Es wurde nichts genehmigt. Wenden Sie sich an den Entwickler der Anwendung, wenn es erneut geschieht.',
+      },
+      notRegistered: {
+        title: 'Ungültige Anfrage',
+        lead: 'Diese Anwendung ist bei diesem Dienst nicht registriert, oder ihre Anfrage passt nicht zu ihrer Registrierung. Es wurde nichts genehmigt. Wenden Sie sich an den Entwickler der Anwendung oder an den Administrator dieses Dienstes.',
       },
       expired: {
         title: 'Anfrage abgelaufen',
@@ -262,5 +267,6 @@ export const germanMessages: Messages = {
   separator: '; ',
   quote: (word) => `„${word}“`,
   describePermissions: (verbs, resource) => `${resource} ${verbs}`,
-  describeBareResource: (resource) => `${resource} ohne bestimmte Rechte verwenden`,
+  describeOtherPermissions: (permissions, resource) => `${resource} verwenden (${permissions})`,
+  describeBareResource: (resource) => `${resource} verwenden`,
 };

@@ -81,12 +81,17 @@ export const spanishMessages: Messages = {
     unregistered: 'no está registrada aquí.',
     loopback: 'una aplicación en este equipo',
     formatApp: (scheme) => `la aplicación ${scheme} en este dispositivo`,
+    formatRequestId: (id) => `Identificador de petición: ${id}`,
     warning:
       'Apruebe la solicitud solo si acaba de abrir usted esta página desde la aplicación. Si alguien le ha enviado un enlace, deniéguela.',
     notices: {
       invalid: {
         title: 'Solicitud no válida',
         lead: 'La solicitud de la aplicación no se puede procesar. No se ha aprobado nada. Si vuelve a ocurrir, póngase en contacto con el desarrollador de la aplicación.',
+      },
+      notRegistered: {
+        title: 'Solicitud no válida',
+        lead: 'Esta aplicación no está registrada en este servicio, o su solicitud no coincide con su registro. No se ha aprobado nada. Póngase en contacto con el desarrollador de la aplicación o con el administrador de este servicio.',
       },
       expired: {
         title: 'Solicitud caducada',
@@ -268,5 +273,6 @@ export const spanishMessages: Messages = {
   separator: '; ',
   quote: (word) => `«${word}»`,
   describePermissions: (verbs, resource) => `${verbs} ${resource}`,
-  describeBareResource: (resource) => `usar ${resource} sin permisos específicos`,
+  describeOtherPermissions: (permissions, resource) => `usar ${resource} (${permissions})`,
+  describeBareResource: (resource) => `usar ${resource}`,
 };
