@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { recordFigures } from '../support/figures.ts';
 import { until } from '../support/until.ts';
 import { createLocalVolume } from './local-volume.ts';
 import {
@@ -69,6 +70,13 @@ test('a pod that is killed at its memory limit loses no grant and revives no rev
   expect(refreshed.status, refreshed.text).toBe(200);
   const grants = await watch.stop();
   console.log(`${KILLS} kills at the memory limit: ${JSON.stringify(grants)}`);
+  recordFigures('cluster-memory', {
+    'kills at the memory limit': KILLS,
+    refreshes: grants.refreshes,
+    'grants lost': grants.lostGrants,
+    'requests with revoked tokens': grants.checks,
+    'revoked tokens accepted': grants.acceptedRevokedTokens,
+  });
   expect(grants.refreshes).toBeGreaterThan(0);
   expect(grants.revocations).toBeGreaterThan(0);
   expect({ lost: grants.lostGrants, revived: grants.acceptedRevokedTokens }).toEqual({ lost: 0, revived: 0 });

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, onTestFailed, onTestFinished, test } from 'vitest';
+import { recordFigures } from '../support/figures.ts';
 import { formRedisCluster } from '../support/redis-server.ts';
 import { createResharding } from '../support/resharding.ts';
 import { countFailures, describeLoad, startLoad } from './load.ts';
@@ -83,6 +84,16 @@ test('reshardings of a Redis Cluster fail no request, lose no grant, and revive 
   await logs.stop();
   console.log(describeLoad(`${RESHARDINGS} reshardings, ${moved} slots`, report));
   console.log(JSON.stringify(grants));
+  recordFigures('cluster-reshardings', {
+    reshardings: RESHARDINGS,
+    'slots moved': moved,
+    requests: report.requests,
+    'requests failed': countFailures(report),
+    refreshes: grants.refreshes,
+    'refused as temporary': countRefusals(grants),
+    'grants lost': grants.lostGrants,
+    'revoked tokens accepted': grants.acceptedRevokedTokens,
+  });
   expect(moved).toBeGreaterThan(0);
   expect(grants.refreshes).toBeGreaterThan(0);
   expect(grants.revocations).toBeGreaterThan(0);

@@ -1,5 +1,6 @@
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, onTestFailed, test } from 'vitest';
+import { recordFigures } from '../support/figures.ts';
 import { until } from '../support/until.ts';
 import { IMAGES } from './images.ts';
 import { countFailures, describeLoad, startLoad } from './load.ts';
@@ -133,6 +134,10 @@ test('when the primary of a Sentinel set is killed, its replica takes over: no r
   const report = await load.stop();
   await logs.stop();
   console.log(describeLoad('failover by Sentinel', report));
+  recordFigures('cluster-sentinel', {
+    'requests during a failover by Sentinel': report.requests,
+    'of these failed': countFailures(report),
+  });
   expect(accepted.filter((status) => status !== 401)).toEqual([]);
   expect(countFailures(report)).toBe(0);
 });

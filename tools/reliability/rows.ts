@@ -153,6 +153,29 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
       'If the application has no `preStop` hook, requests get 502 until clients use other pods (`cluster-sidecar-no-pre-stop`).',
   },
   {
+    id: 'cluster-memory',
+    promise: 'A pod that is killed at its memory limit loses no grant and revives no revoked token',
+    test: '3 kills by the kernel (OOM), embedded store on a volume, with refreshes and revocations',
+    command: ['npm', 'run', 'test:cluster', '--', 'test/cluster/memory-limit.cluster.ts'],
+    notPromised: 'Requests in flight at the kill fail, and so do new ones until the container has restarted.',
+  },
+  {
+    id: 'cluster-redis',
+    promise:
+      'On Kubernetes, a failover by Sentinel and reshardings of a Cluster fail no request with a valid token',
+    test: 'the pod of the primary killed; 3 reshardings; a partition of Redis; a restart of Redis without its data',
+    command: [
+      'npm',
+      'run',
+      'test:cluster',
+      '--',
+      'test/cluster/sentinel.cluster.ts',
+      'test/cluster/redis-cluster.cluster.ts',
+      'test/cluster/redis-failures.cluster.ts',
+    ],
+    notPromised: 'Grants, refreshes and revocations during the change may get a temporary error.',
+  },
+  {
     id: 'reloads',
     promise: 'Reloads, certificate renewals and key rotations fail no request; invalid ones are refused',
     test: '50 valid and 50 invalid configurations, 50 certificates, 100 key rotations under load',
