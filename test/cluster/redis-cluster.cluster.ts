@@ -87,7 +87,7 @@ test('reshardings of a Redis Cluster fail no request, lose no grant, and revive 
   recordFigures('cluster-reshardings', {
     reshardings: RESHARDINGS,
     'slots moved': moved,
-    requests: report.requests,
+    requests: report.sent,
     'requests failed': countFailures(report),
     refreshes: grants.refreshes,
     'refused as temporary': countRefusals(grants),

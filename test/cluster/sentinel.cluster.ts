@@ -135,7 +135,7 @@ test('when the primary of a Sentinel set is killed, its replica takes over: no r
   await logs.stop();
   console.log(describeLoad('failover by Sentinel', report));
   recordFigures('cluster-sentinel', {
-    'requests during a failover by Sentinel': report.requests,
+    'requests during a failover by Sentinel': report.sent,
     'of these failed': countFailures(report),
   });
   expect(accepted.filter((status) => status !== 401)).toEqual([]);
