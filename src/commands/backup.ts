@@ -13,8 +13,8 @@ export const command: Command = {
   positionals: { min: 1, max: 1, complete: ['file'] },
   notes: [
     'The file is created atomically with mode 0600 and never replaces another one.',
-    'It has a MAC, made with a key of keys.file; restore verifies it.',
-    'It contains no keys and no usable token. Keep a copy of keys.file in a different place: each is useless without the other.',
+    'A MAC protects it, with a key from keys.file; restore verifies the MAC.',
+    'It contains no keys and no usable token. Keep a copy of keys.file in a different place: restore needs both.',
   ],
   async run(context) {
     const { settings } = loadCommandSettings(context);

@@ -1,16 +1,18 @@
 import { execFile } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, onTestFinished, type TestContext, test } from 'vitest';
 import { installPythonTools } from '../clients/python.ts';
 import { needs } from '../set-up/programs.ts';
+import { spawnChild } from '../support/child-process.ts';
 import { openChromium, openWindow } from '../support/chromium.ts';
 import { createAgent, FormBrowser } from '../support/form-browser.ts';
-import { waitForPort } from '../support/ports.ts';
+import { freePort, waitForPort } from '../support/ports.ts';
 import { tempFolder } from '../support/temp-folder.ts';
 import { until } from '../support/until.ts';
+import { readPage } from './pages.ts';
 import { followTutorial, type Reader } from './tutorial.ts';
 
 needs('curl', 'nginx', 'redis-server');
@@ -85,27 +87,64 @@ test('in front of a Flask API', async () => {
   await followTutorial('docs/tutorials/flask.md', { path: [await installPythonTools()] });
 });
 
-/** Opens the authorization URL that was printed last, signs in as alice and approves; returns to the program that printed it. */
-async function approveInBrowser({ folder, screen, toTest }: Reader): Promise<void> {
-  const url =
-    screen()
-      .match(/(?<=Open )https:\S+/g)
-      ?.at(-1) ?? '';
+type Decision = 'approve' | 'deny';
+
+/** Opens the authorization URL that was printed last, signs in as alice and decides; returns to the program that printed it. */
+async function decideInBrowser({ folder, toTest }: Reader, shown: string, decision: Decision): Promise<void> {
+  const url = shown.match(/(?<=Open )https:\S+/g)?.at(-1) ?? '';
   const agent = createAgent({ ca: readFileSync(join(folder, 'pki/ca.pem'), 'utf8') });
   onTestFinished(() => agent.destroy());
   const browser = new FormBrowser({ agent, base: new URL(toTest(url)).origin });
   await browser.open(toTest(url));
   const password = 'correct horse battery staple';
-  expect((await browser.submit('/sign-in', { user_name: 'alice', password })).text).toContain('My agent');
-  const { redirectTo = '' } = await browser.post('/authsvc/device/approve');
+  const review = await browser.submit('/sign-in', { user_name: 'alice', password });
+  expect(review.text).toContain('My agent');
+  expect(review.text).toContain('Use the tools of the greetings server');
+  const { redirectTo = '' } = await browser.post(`/authsvc/device/${decision}`);
   expect(await (await fetch(redirectTo)).text()).toBe('You can close this page.');
+}
+
+/** Starts the client of the tutorial once more, decides in the browser, and returns the last line that the client prints. */
+async function runClient(reader: Reader, decision: Decision): Promise<string> {
+  const client = spawnChild([process.execPath, 'client.mjs'], {
+    cwd: reader.folder,
+    env: { NODE_EXTRA_CA_CERTS: join(reader.folder, 'pki/ca.pem') },
+  });
+  try {
+    await until('the client prints a URL', () => /^Open https:\S+\n/m.test(client.output()));
+    await decideInBrowser(reader, client.output(), decision);
+    await client.ended;
+    return client.output().trimEnd().split('\n').at(-1) ?? '';
+  } finally {
+    await client.stop('SIGKILL');
+  }
+}
+
+/** The client ends, and prints the reason; so do others that fail for another reason. */
+async function seeClientEnd(reader: Reader): Promise<void> {
+  const revoked = '401: access was revoked or has expired. Start the client again to sign in.';
+  expect(readPage('docs/tutorials/mcp-server.md')).toContain(`\n${revoked}\n`);
+  await until('the client prints that it was revoked', () => reader.screen().includes(revoked));
+  expect(await runClient(reader, 'deny')).toBe('access_denied: The user denied the request.');
+
+  const path = join(reader.folder, 'gatehouse.yaml');
+  const unusedPort = await freePort();
+  writeFileSync(
+    path,
+    readFileSync(path, 'utf8').replace(reader.toTest('127.0.0.1:9000'), `127.0.0.1:${unusedPort}`),
+  );
+  await waitForReload(reader);
+  expect(await runClient(reader, 'approve')).toMatch(/^502: .*"bad_gateway"/);
 }
 
 test('protect an MCP server', async (context) => {
   await requirePackage(context, '@modelcontextprotocol/sdk@1');
   await followTutorial('docs/tutorials/mcp-server.md', {
     env: NPM,
-    actions: { 'approve in the browser': approveInBrowser },
+    actions: {
+      'approve in the browser': (reader) => decideInBrowser(reader, reader.screen(), 'approve'),
+      'see the client end': seeClientEnd,
+    },
   });
 });
 
@@ -120,11 +159,17 @@ async function useApp({ toTest }: Reader): Promise<void> {
   await page.getByLabel('Username').fill('alice');
   await page.getByLabel('Password').fill('correct horse battery staple');
   await page.getByRole('button', { name: 'Sign in' }).click();
+  expect(await page.getByRole('listitem').first().textContent()).toBe('Read your notes');
+  await page.getByRole('button', { name: 'Deny' }).click();
+  const denied = 'Failed: access_denied: The user denied the request.';
+  await until('the app shows that the user denied', async () => (await text.textContent()) === denied);
+  await page.goto(toTest('http://localhost:3000/'));
+  await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('button', { name: 'Approve' }).click();
   await until('the notes are shown', async () => (await text.textContent()) === 'Written by alice');
   expect(page.url(), 'the code is not in the URL').toBe(toTest('http://localhost:3000/'));
-  await page.getByRole('button', { name: 'Renew the token' }).click();
-  await until('the token is renewed', async () => (await text.textContent()) === 'Renewed: 200');
+  await page.getByRole('button', { name: 'Refresh the token' }).click();
+  await until('the token is refreshed', async () => (await text.textContent()) === 'Refreshed: 200');
   await page.getByRole('button', { name: 'Sign out' }).click();
   await until('the grant is revoked', async () => (await text.textContent())?.endsWith('responds with 401.'));
   expect(consoleErrors).toEqual([]);

@@ -23,7 +23,7 @@ export function certificatesSection(path: PathSchema) {
     url: z
       .string()
       .max(2_048)
-      .refine(isPlainHttpUrl, 'must be an http or https URL without user name and fragment')
+      .refine(isPlainHttpUrl, 'must be an http or https URL without a user name or fragment')
       .meta({
         description: 'URL of the responder. The URL in certificates is not used. Redirects are not followed.',
         examples: ['http://ocsp.example.test'],
@@ -89,7 +89,7 @@ export function certificatesSection(path: PathSchema) {
     url: z
       .string()
       .max(2_048)
-      .refine(isPlainHttpUrl, 'must be an http or https URL without user name and fragment')
+      .refine(isPlainHttpUrl, 'must be an http or https URL without a user name or fragment')
       .meta({
         description:
           'URL of a revocation list; http is safe, because lists are signed. Redirects are not followed.',

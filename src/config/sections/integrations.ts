@@ -65,7 +65,7 @@ const exchangeEntry = () =>
   z.strictObject({
     issuer: nonEmptyText.describe('The issuer, by its name in `trustedIssuers`.'),
     subject: subjectPattern.describe(
-      'Whose tokens: the claim that `trustedIssuers.<name>.claims.identity` names, `sub` by default. `*` matches one or more characters other than `:` and `/`; `**` at the end matches any rest.',
+      'Whose tokens: the claim that `trustedIssuers.<name>.claims.identity` names, `sub` by default. `*` matches one or more characters other than `:` and `/`; `**` at the end matches everything that follows.',
     ),
     claims: z
       .record(claim, z.union([z.boolean(), subjectPattern]))

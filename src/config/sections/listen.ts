@@ -207,7 +207,7 @@ export const serviceSection = () =>
       .min(1)
       .default(['/authsvc'])
       .describe(
-        'Paths of the token service. The first one appears in metadata and links, the others are aliases. Compared without case.',
+        'Paths of the token service. The first one appears in metadata and links; the others are aliases. Compared without case.',
       ),
   });
 

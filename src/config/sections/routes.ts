@@ -20,7 +20,8 @@ export const routeSection = () =>
         if (!parsed.ok) context.addIssue({ code: 'custom', message: parsed.problem });
       })
       .meta({
-        description: 'A path; `*` matches one segment, `/**` at the end matches any rest, also an empty one.',
+        description:
+          'A path; `*` matches one segment, `/**` at the end matches the rest of the path, even if it is empty.',
         examples: ['/files/**'],
       }),
     host: nonEmptyText.exactOptional().describe('Only for this host name.'),
