@@ -57,7 +57,8 @@ export function createLookupQueue(
   return (hostname, options, callback) => {
     const key = `${hostname} ${JSON.stringify(options)}`;
     const known = lookups.get(key);
-    if (known !== undefined && known.callbacks.length < maxWaiting) return void known.callbacks.push(callback);
+    if (known !== undefined && known.callbacks.length < maxWaiting)
+      return void known.callbacks.push(callback);
     if (waiting.length >= maxWaiting) dropExpired();
     if (known !== undefined || waiting.length >= maxWaiting) {
       queueMicrotask(() => callback(...createFailure('too many names are being resolved')));

@@ -42,8 +42,8 @@ test('a failure does not stop the queue', async () => {
 test('lookups of one name share a result; other options are another lookup', async () => {
   const { asked, lookup } = createSlowResolver();
   const resolve = promisify(createLookupQueue(lookup, 4, WAIT_MS));
-  const pending = [{ all: true }, { all: true }, { all: true }, { all: true, family: 4 as const }].map((options) =>
-    resolve('a', options),
+  const pending = [{ all: true }, { all: true }, { all: true }, { all: true, family: 4 as const }].map(
+    (options) => resolve('a', options),
   );
   expect(asked).toHaveLength(1);
   asked[0]?.respond();

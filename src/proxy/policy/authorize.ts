@@ -250,7 +250,10 @@ function refuseOrReport(
   rule: AccessRule | undefined,
   target: RequestTarget,
   refusal: ProxyRefusal,
-  { caller, invalidToken }: { readonly caller?: Caller; readonly invalidToken?: VerifiedToken | undefined } = {},
+  {
+    caller,
+    invalidToken,
+  }: { readonly caller?: Caller; readonly invalidToken?: VerifiedToken | undefined } = {},
 ): AccessDecision {
   const noted = invalidToken && { invalidToken };
   return rule?.reportOnly === true
@@ -383,10 +386,7 @@ interface NotedDecision {
 }
 
 /** What the log line of the request says about the decision. The identity is that of a caller, who has proved it. */
-export function noteDecision(
-  notes: RequestNotes,
-  { rule, caller, invalidToken }: NotedDecision,
-): void {
+export function noteDecision(notes: RequestNotes, { rule, caller, invalidToken }: NotedDecision): void {
   if (rule !== undefined) {
     notes.rule = rule.name;
     notes.upstream = rule.upstream;

@@ -18,7 +18,8 @@ export function createClockGuard({
   readonly serverTime: () => Epoch;
   readonly report?: ((message: string) => void) | undefined;
 }) {
-  if (localTime === undefined) return { findProblem: () => undefined, requireAgreement: () => {}, stop: () => {} };
+  if (localTime === undefined)
+    return { findProblem: () => undefined, requireAgreement: () => {}, stop: () => {} };
   const readSkew = (): number => Math.abs(localTime() - serverTime());
   let reported: 'agree' | 'differ' | 'refused' = 'agree';
   const check = (): void => {
