@@ -120,6 +120,9 @@ const withMcpServer = (settings: SettingsInput, fastPath: boolean): SettingsInpu
   ],
 });
 
+const readLatency = ({ server: { metrics } }: TestGateway) =>
+  metrics.histogram('gatehouse_http_request_duration_seconds', 'routes[1] /mcp');
+
 async function countStreams({ server: { metrics } }: TestGateway): Promise<number> {
   const { gatehouse_upstream_streams: samples = [] } = await metrics.snapshot();
   return samples.reduce((total, [, count]) => total + count, 0);
@@ -215,6 +218,26 @@ describe.each([
       }
       response.end();
       await until('the stream has ended', () => stream.ending === 'complete');
+    });
+
+    test('the duration of a stream is no latency: the histogram has the time to its head', async () => {
+      const { open } = await setUp();
+      const { sum: before } = readLatency(gateway);
+      gateway.clearLog();
+      const stream = open({ method: 'GET', headers: { accept: 'text/event-stream' } });
+      const { response } = await nextRequest();
+      response.writeHead(200, EVENT_STREAM).flushHeaders();
+      await until('the stream is open', () => stream.status === 200);
+      const openedAt = performance.now();
+      await until('some time has passed', () => performance.now() - openedAt > 100);
+      response.end();
+      const line = await until('the request is logged', () =>
+        gateway.log.find(({ event }) => event === 'request'),
+      );
+      const increase = (readLatency(gateway).sum - before) * 1_000;
+      expect(increase).toBeGreaterThan(0);
+      expect(increase).toBeCloseTo(Number(line['upstream_ms']), 0);
+      expect(Number(line['ms'])).toBeGreaterThan(increase + 90);
     });
 
     test('several streams of one session are independent', async () => {
@@ -345,23 +368,25 @@ describe.each([
     cleanups.push(() => gateway.close());
     const { access_token: token } = await gateway.grant({ scope: 'mcp:use' });
     const open = createOpen(gateway);
-    const start = async (method: string, body?: string) => {
+    const start = async (method: string, path = '/mcp', body?: string) => {
       const headers = { authorization: `Bearer ${token}`, accept: 'text/event-stream' };
-      const stream = open({ method, path: '/mcp', headers, ...(body !== undefined && { body }) });
+      const stream = open({ method, path, headers, ...(body !== undefined && { body }) });
       const { response } = await nextRequest();
       response.writeHead(200, EVENT_STREAM).flushHeaders();
       await until('the stream is open', () => stream.status === 200);
       return { stream, response };
     };
     const silent = await start('GET');
+    const withoutToken = await start('GET', '/public');
     const sending = await start('GET');
-    const call = await start('POST', CALL);
+    const call = await start('POST', '/mcp', CALL);
     const sender = setInterval(() => sending.response.write('data: more\n\n'), 50);
     cleanups.push(() => clearInterval(sender));
     const drained = gateway.server.drain({ preStop: 0, drain: 60 });
     // A client that the gateway asks to reconnect sees no error.
     await until('the silent stream has ended', () => silent.stream.ending !== undefined);
-    expect(silent.stream.ending).toBe('complete');
+    await until('so has the public one', () => withoutToken.stream.ending !== undefined);
+    expect([silent.stream.ending, withoutToken.stream.ending]).toEqual(['complete', 'complete']);
     expect([sending.stream.ending, call.stream.ending]).toEqual([undefined, undefined]);
     const before = sending.stream.text.length;
     await until('more events arrive', () => sending.stream.text.length > before);
