@@ -158,6 +158,7 @@ export class Exchange
     this.#hasWaited = hasWaited || allowed.isDelayed === true;
     this.bytesOut = 0;
     this.isEventStream = false;
+    this.#isResumable = false;
     this.upstreamSeconds = undefined;
     this.#startedAt = performance.now();
     upstream.deadlines.add(this);
