@@ -386,6 +386,7 @@ const PROXY: { readonly [R in ProxyReason]: Omit<Extract<ProxyRefusal, { reason:
   upstream_too_slow: {},
   rate_limited: { limit: 'identity', retryAfter: 1, policy: '', state: '' },
   overloaded: { retryAfter: 1 },
+  too_many_event_streams: { retryAfter: 5 },
   unavailable: { retryAfter: 1 },
 };
 

@@ -28,7 +28,7 @@ On the admin listener (\`admin.host\`, \`admin.port\`), without a token or a cer
 | path | also | response |
 | --- | --- | --- |
 | \`/livez\` | \`/healthz\`, \`/ping\`, \`/health/alive\` | 200 while the process runs |
-| \`/readyz\` | \`/ready\`, \`/health/ready\` | 200 when it should receive traffic, otherwise 503 with the reasons; \`?verbose\` lists all checks; \`?exclude=store\` omits a check |
+| \`/readyz\` | \`/ready\`, \`/health/ready\` | 200 when it should receive traffic, otherwise 503 with the reasons; \`?verbose\` lists all checks (\`accepting\`, \`store\`, \`revocations\`, \`clock\`, \`event loop\`, \`workers\`); \`?exclude=store\` omits a check |
 | \`/metrics\` | | metrics of all workers, in the Prometheus text format |
 
 The \`Host\` of a request for \`/metrics\` must be an IP address, \`localhost\`, \`admin.host\`, a name in \`admin.hostNames\` or,

@@ -140,7 +140,9 @@ function createRequestHandler(
   isAllowedHost: (request: IncomingMessage) => boolean,
 ): (request: IncomingMessage, response: ServerResponse) => void {
   const { checks, metrics, log, handleAdminRequest, handleConsole } = options;
-  const getCheckResults = singleFlight(() => runChecks(checks));
+  const runners = checks.map((one) => ({ name: one.name, run: singleFlight(() => runCheck(one)) }));
+  const getCheckResults = (excluded: readonly string[] = []): Promise<CheckResult[]> =>
+    Promise.all(runners.filter(({ name }) => !excluded.includes(name)).map(({ run }) => run()));
   const scrape =
     metrics &&
     singleFlight(async () => {
@@ -157,7 +159,8 @@ function createRequestHandler(
   const checkReadiness = async (request: IncomingMessage, query: string): Promise<JsonResponse> => {
     // As in Kubernetes' own components.
     const excluded = new URLSearchParams(query).getAll('exclude');
-    const results = (await getCheckResults()).filter(({ name }) => !excluded.includes(name));
+    // Excluded checks are not run: a store that does not respond must not delay the probe.
+    const results = await getCheckResults(excluded);
     const isReady = results.every(({ problem }) => problem === undefined);
     const isVerbose =
       (query.split('&').includes('verbose') || !isReady) && isAllowedHost(request) && !isFromBrowser(request);
@@ -225,7 +228,7 @@ function createRequestHandler(
       if (typeof result === 'string') sendMetrics(response, result);
       else if (typeof result !== 'function') sendJson(response, result);
       else
-        result(request, response, getCheckResults).catch((error: unknown) => {
+        result(request, response, () => getCheckResults()).catch((error: unknown) => {
           log?.error('admin_request_failed', errorFields(error));
           response.destroy();
         });
@@ -266,20 +269,17 @@ function createHostReporter(log: AdminListenerOptions['log']): (request: Incomin
 
 const CHECK_TIMEOUT_MS = 2_000;
 
-const runChecks = (checks: readonly ReadinessCheck[]): Promise<CheckResult[]> =>
-  Promise.all(
-    checks.map(async (readinessCheck): Promise<CheckResult> => {
-      const { name } = readinessCheck;
-      try {
-        await withTimeout(readinessCheck.check(), CHECK_TIMEOUT_MS, () => {
-          throw new Error('timed out');
-        });
-        return { name, status: 'ok' };
-      } catch (error) {
-        return { name, status: 'failed', problem: (error as Error).message };
-      }
-    }),
-  );
+async function runCheck(readinessCheck: ReadinessCheck): Promise<CheckResult> {
+  const { name } = readinessCheck;
+  try {
+    await withTimeout(readinessCheck.check(), CHECK_TIMEOUT_MS, () => {
+      throw new Error('timed out');
+    });
+    return { name, status: 'ok' };
+  } catch (error) {
+    return { name, status: 'failed', problem: (error as Error).message };
+  }
+}
 
 function sendMetrics(response: ServerResponse, text: string): void {
   response.writeHead(200, {

@@ -12,7 +12,7 @@ import type { SupervisorMessage, WorkerMessage } from '../server/workers/message
 import { createRateLimitClient } from '../server/workers/rate-limit-ipc.ts';
 import { openSupervisor } from '../server/workers/supervisor-process.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT } from './command.ts';
-import { getLogFormat } from './log-format.ts';
+import { getLogFormat, isInteractive } from './log-format.ts';
 import { getRuntime, selfCheck } from './self-check.ts';
 import { createServiceManager, type ServiceManager } from './service-manager.ts';
 import { loadCommandSettings, readConfig } from './settings.ts';
@@ -259,12 +259,6 @@ const getExitCode = (isDrained: boolean): number => (isDrained ? EXIT.ok : EXIT_
  */
 const getDrainOptions = (signal: StopSignal, context: CommandContext): DrainOptions =>
   signal === 'SIGINT' && isInteractive(context) ? { preStop: 0 } : {};
-
-const isInteractive = ({ isTerminal, stdin, env }: CommandContext): boolean =>
-  isTerminal === true &&
-  stdin.isTTY === true &&
-  env['NOTIFY_SOCKET'] === undefined &&
-  env['KUBERNETES_SERVICE_HOST'] === undefined;
 
 function stopOnSignal({ context, log, manager, end, setStop }: ServeContext, drain: StopFunction): void {
   const stop: StopFunction = (options) => {

@@ -37,6 +37,8 @@ export interface TransferStats {
   /** Body bytes to the upstream and from it. */
   readonly bytesIn: number;
   readonly bytesOut: number;
+  /** The response is an event stream, whose duration says nothing about latency. */
+  readonly isEventStream: boolean;
 }
 
 export interface RequestNotes {
@@ -55,7 +57,8 @@ export interface RequestNotes {
   upstreamSeconds?: number;
   bytesIn?: number;
   bytesOut?: number;
-  /** Instead of these three: counters that are still changing. */
+  isEventStream?: boolean;
+  /** Instead of these four: counters that are still changing. */
   transfer?: TransferStats;
   /** Method and path of the request that another gateway asks about. */
   original?: string;

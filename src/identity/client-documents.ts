@@ -36,7 +36,7 @@ const LIFETIME = { min: 60, default: 300, max: 86_400 };
 const RETRY_AFTER = 10;
 
 /** One queue for all integrations. */
-const resolveName = createLookupQueue(lookup, MAX_CONCURRENT);
+const resolveName = createLookupQueue(lookup, MAX_CONCURRENT, TIMEOUT_MS);
 const resolvePublicName = createPublicLookup(resolveName);
 
 type Result = ClientDocument | { readonly problem: string; readonly isTemporary?: boolean };

@@ -1,5 +1,4 @@
 import { createServer, type Server, type Socket } from 'node:net';
-import { TCP_KEEP_ALIVE } from '../lib/tcp-keep-alive.ts';
 import type { PeerList } from './client-address.ts';
 import { createClientHelloReader } from './client-hello.ts';
 import { parseProxyHeader } from './proxy-protocol.ts';
@@ -25,9 +24,7 @@ interface PrereadOptions {
 
 /** Accepts connections, reads the PROXY header and the server name within a time and size limit, and passes them on. */
 export const createPrereadServer = (options: PrereadOptions): Server =>
-  createServer({ noDelay: true, ...TCP_KEEP_ALIVE, pauseOnConnect: false }, (socket) =>
-    preread(socket, options),
-  );
+  createServer({ noDelay: true, pauseOnConnect: false }, (socket) => preread(socket, options));
 
 function preread(socket: Socket, options: PrereadOptions): void {
   const peer = socket.remoteAddress ?? '';

@@ -14,7 +14,7 @@ import {
   type Server as TlsServer,
 } from 'node:tls';
 import type { Epoch } from '../domain/epoch.ts';
-import { TCP_KEEP_ALIVE } from '../lib/tcp-keep-alive.ts';
+import { enableTcpKeepAlive } from '../lib/tcp-keep-alive.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { normalizeServerName } from './client-hello.ts';
 import type { ClientConnection } from './connection-interceptor.ts';
@@ -186,7 +186,7 @@ export class PublicListener {
     });
     this.#http1Servers.push(http1);
     return tls === undefined
-      ? createNetServer({ noDelay: true, ...TCP_KEEP_ALIVE }, (socket) => {
+      ? createNetServer({ noDelay: true }, (socket) => {
           this.#track(socket);
           this.#acceptHttp1(socket, http1, certificateRequested);
         })
@@ -203,7 +203,6 @@ export class PublicListener {
     const server = createTlsServer({
       ...buildSecureContext(tls, certificateRequested),
       noDelay: true,
-      ...TCP_KEEP_ALIVE,
       ALPNProtocols: acceptHttp2 === undefined ? ['http/1.1'] : ['h2', 'http/1.1'],
       requestCert: certificateRequested,
       // Client certificates are validated for each request, not in the handshake.
@@ -259,6 +258,7 @@ export class PublicListener {
 
   #track(socket: Socket): void {
     this.#tracker.add(socket);
+    enableTcpKeepAlive(socket);
     socket.on('error', () => socket.destroy());
   }
 

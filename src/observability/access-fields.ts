@@ -23,7 +23,8 @@ export const ACCESS_FIELDS = {
   identity: 'Identity of the caller, as `label:id`.',
   name: 'User name of the caller, if its token contains it. Omitted if `identity` is excluded or pseudonymised.',
   client: 'Client id of the integration.',
-  grant: 'Id of the grant; all requests of one sign-in share it.',
+  grant:
+    'Id of the grant; all requests of one sign-in share it. Like `client`, it is also logged if an authentic token is refused, such as a revoked one.',
   upstream: 'Name of the upstream.',
   original: 'Method and path of the request that another gateway checked (forward-auth).',
 } as const;

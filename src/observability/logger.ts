@@ -110,14 +110,18 @@ export const formatAuditLine = (
   fields: LogFields,
 ): string => formatJsonLine(auditEntry(time, event, baseFields, fields));
 
-/** Also escapes DEL, C1 controls (terminal escape sequences) and U+2028/2029, which JSON.stringify does not. */
+/**
+ * Also escapes what JSON.stringify does not: DEL, C1 controls (terminal escape sequences), line separators (U+2028, U+2029), and
+ * characters that change the direction of text (UAX #9), with which a client could make a line read differently.
+ */
 export function quoteJson(value: unknown): string {
   const text = JSON.stringify(value);
   if (!CONTROL_CHARACTERS.test(text)) return text;
-  return text.replace(/[\u007f-\u009f\u2028\u2029]/g, escapeCharacter);
+  return text.replace(CONTROL_CHARACTERS_ALL, escapeCharacter);
 }
 
-const CONTROL_CHARACTERS = /[\u007f-\u009f\u2028\u2029]/;
+const CONTROL_CHARACTERS = /[\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/;
+const CONTROL_CHARACTERS_ALL = new RegExp(CONTROL_CHARACTERS, 'g');
 const escapeCharacter = (char: string): string => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
 
 const formatJsonLine = (entry: LogFields): string => `${quoteJson(entry)}\n`;

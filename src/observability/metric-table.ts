@@ -49,7 +49,7 @@ export const METRICS = {
   ),
   gatehouse_http_request_duration_seconds: histogram(
     REQUEST_BUCKETS,
-    'From the request head to the end of the response, without WebSockets.',
+    'From the request head to the end of the response; for event streams, until the response head of the upstream. Without WebSockets.',
     'rule',
   ),
   gatehouse_http_requests_in_flight: gauge('sum', 'Active requests, including WebSockets.'),
@@ -172,7 +172,12 @@ export const METRICS = {
     'upstream',
     'kind',
   ),
-  gatehouse_upstream_pending: gauge('sum', 'Active requests to an upstream.', 'upstream'),
+  gatehouse_upstream_pending: gauge(
+    'sum',
+    'Active requests to an upstream, including event streams and WebSockets.',
+    'upstream',
+  ),
+  gatehouse_upstream_streams: gauge('sum', 'Open event streams and WebSockets of an upstream.', 'upstream'),
   gatehouse_upstream_ejected: gauge('max', 'Ejected targets of an upstream.', 'upstream'),
   gatehouse_upstream_targets: gauge('max', 'Targets of an upstream.', 'upstream'),
   gatehouse_event_loop_lag_seconds: gauge('max', 'Longest recent delay of the event loop.'),

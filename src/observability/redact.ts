@@ -51,12 +51,19 @@ export function redactText(text: string): string {
   return clean;
 }
 
-/** More than the patterns need to recognize a secret. */
+/** More than the patterns need to recognize a secret; longer ones are recognized by their beginning. */
 const MARGIN = 256;
 
-/** The first `max` characters. A secret that is cut in two there is recognized as well. */
-export const redactStart = (text: string, max: number): string =>
-  redactText(text.slice(0, max + MARGIN)).slice(0, max);
+/**
+ * The first `max` characters. The text is cut first, since redacting takes time that grows with its length. What is left of a
+ * secret at that cut may not be recognized: it is omitted, wherever redaction has moved it.
+ */
+export function redactStart(text: string, max: number): string {
+  if (text.length <= max + MARGIN) return redactText(text).slice(0, max);
+  // A password in a URL is recognized by the `@` behind it.
+  const clean = redactText(`${text.slice(0, max + MARGIN)}@`);
+  return clean.slice(0, Math.max(0, Math.min(max, clean.length - 1 - MARGIN)));
+}
 
 /** Random ids of gatehouse: about one in five thousand looks like the beginning of a JWT. */
 const GENERATED_ID_FIELDS = new Set(['request_id', 'requestId', 'request', 'grant']);

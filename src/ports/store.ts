@@ -22,6 +22,8 @@ export interface Store {
   isEmpty(): Promise<boolean>;
   /** The store's clock, if it has its own. */
   time?(): Epoch;
+  /** Why no tokens are issued, while the clocks of the store and of this host differ too much. */
+  findClockProblem?(): string | undefined;
   /** Seconds since this process last knew all revocations; omitted when it always does. */
   revocationLag?(): number;
   /** The processes that follow the revocations of this store; omitted when only this one uses it. */

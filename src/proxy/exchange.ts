@@ -102,6 +102,9 @@ type Stage =
   | 'responding';
 
 const OVERLOADED: ProxyRefusal = { reason: 'overloaded', retryAfter: 1 };
+const TOO_MANY_EVENT_STREAMS: ProxyRefusal = { reason: 'too_many_event_streams', retryAfter: 5 };
+/** An event stream that has sent nothing for this long is silent. */
+export const SILENT_MS = 1_000;
 
 /**
  * One request, its upstream connection and its response. It picks a target, waits for a connection slot, sends, retries,
@@ -117,7 +120,7 @@ export class Exchange
   previous: DeadlineEntry | undefined = undefined;
   next: DeadlineEntry | undefined = undefined;
   bearer: VerifiedToken | undefined = undefined;
-  readonly isUpgraded = false;
+  isEventStream = false;
   bytesOut = 0;
   upstreamSeconds: number | undefined = undefined;
   readonly #downstream: Downstream;
@@ -138,6 +141,8 @@ export class Exchange
   #isStalled = false;
   /** Until when an event stream may pause; 0 for other responses. */
   #pausesUntil = 0;
+  /** An event stream that its client opens again where it ended. */
+  #isResumable = false;
   #unwatch: (() => void) | undefined = undefined;
 
   constructor(downstream: Downstream) {
@@ -152,11 +157,13 @@ export class Exchange
     this.#isRetry = false;
     this.#hasWaited = hasWaited || allowed.isDelayed === true;
     this.bytesOut = 0;
+    this.isEventStream = false;
+    this.#isResumable = false;
     this.upstreamSeconds = undefined;
     this.#startedAt = performance.now();
     upstream.deadlines.add(this);
     this.bearer = config.endStreams === 'none' ? undefined : getEnforcedBearer(allowed);
-    if (config.endStreams === 'all') this.#watch();
+    if (config.endStreams === 'all' && this.bearer !== undefined) this.#watch();
     if (body === undefined) this.#enqueue(upstream.targets.choose());
     else this.#bufferBody(body);
   }
@@ -193,8 +200,20 @@ export class Exchange
     this.#connection?.resume();
   }
 
+  /** A silent event stream. The response to another method than GET is not sent again, so that it is waited for. */
+  get endsAtShutdown(): boolean {
+    if (this.#stage !== 'responding' || !this.#isResumable || this.#downstream.unread > 0) return false;
+    const lastReadAt = this.#pausesUntil - this.#upstream.timeouts.events * 1_000;
+    return performance.now() - lastReadAt >= SILENT_MS;
+  }
+
   end(why: StreamEndReason): void {
-    this.#fail(new TokenEndedError(why));
+    const error = new TokenEndedError(why);
+    if (why !== 'going_away' || !this.endsAtShutdown) return this.#fail(error);
+    this.#finish();
+    this.#reportBroken(error);
+    // Not aborted: nothing of it is missing, and clients need not report an error.
+    this.#downstream.end();
   }
 
   onEvicted(): void {
@@ -362,16 +381,25 @@ export class Exchange
   }
 
   onHead(head: ResponseHead): void {
-    const { endStreams } = this.#request.config;
     this.#stage = 'responding';
-    this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
     this.#upstream.targets.reportSuccess(this.#slots.target);
     this.#pausesUntil = 0;
-    if (head.isEventStream) {
-      if (endStreams === 'upgrades-and-events') this.#watch();
-      this.#allowPause();
-    }
+    if (head.isEventStream && !this.#startEventStream(head)) return this.#refuse(TOO_MANY_EVENT_STREAMS);
+    this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
     this.#downstream.writeHead(head);
+  }
+
+  /** False: there are too many, and nothing is lost when this one is refused. */
+  #startEventStream({ framing }: ResponseHead): boolean {
+    if (framing === 'none') return true;
+    const isGet = this.#request.method === 'GET';
+    const mayPause = this.#slot.markEventStream();
+    if (!mayPause && isGet) return false;
+    this.isEventStream = true;
+    this.#isResumable = isGet && framing !== 'length';
+    if (mayPause) this.#allowPause();
+    if (this.#unwatch === undefined) this.#watch();
+    return true;
   }
 
   onData(bytes: Buffer, start: number, end: number): boolean {
@@ -516,7 +544,7 @@ export class Exchange
   }
 
   #watch(): void {
-    if (this.bearer !== undefined) this.#unwatch = this.#request.config.streams.add(this);
+    this.#unwatch = this.#request.config.streams.add(this);
   }
 
   #wait(seconds: number): void {

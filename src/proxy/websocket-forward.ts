@@ -3,7 +3,7 @@ import { pipeline } from 'node:stream';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { errorFields } from '../observability/logger.ts';
-import type { ForwardConfig } from './exchange.ts';
+import { type ForwardConfig, SILENT_MS } from './exchange.ts';
 import { refusalFor, TokenEndedError } from './exchange-errors.ts';
 import { getCorsFields, replaceCorsFields } from './policy/cors.ts';
 import type { StreamEndReason } from './policy/live-streams.ts';
@@ -51,7 +51,7 @@ export class WebSocketForward {
     const ended = bearer && this.#config.streams.getEndReason(bearer);
     if (ended !== undefined) return this.#refuse(refusalFor(new TokenEndedError(ended)));
     // From the beginning: the token may be revoked while the upstream handles the handshake.
-    this.#watch(true);
+    this.#watch(() => true);
     response.once('close', () => this.#unwatch());
     const pending = tunnels.forward({
       ...upgrade,
@@ -91,10 +91,11 @@ export class WebSocketForward {
     const { request, response } = this.#context;
     const { rewriter, endStreams } = this.#config;
     const { rawHeaders, statusCode: status = 502 } = upstreamResponse;
+    const isEvents = isEventStream(rawHeaders);
     const location = rewriter.getLocationRewrite(this.#allowed, host);
     const fields = this.#buildResponseHeaders(rawHeaders, status, location);
     const cors = getCorsFields(this.#allowed.rule, request.rawHeaders);
-    this.#context.note({ reason: 'upgrade_declined' });
+    this.#context.note({ reason: 'upgrade_declined', isEventStream: isEvents });
     response.writeHead(status, cors === undefined ? fields : replaceCorsFields(fields, cors));
     this.#unwatch();
     let isEnded = false;
@@ -103,7 +104,8 @@ export class WebSocketForward {
       this.#reportEnd(reason);
       response.destroy();
     };
-    if (this.#bearer !== undefined && (endStreams === 'all' || isEventStream(rawHeaders))) this.#watch(false);
+    if (isEvents) this.#watch(createSilenceCheck(upstreamResponse));
+    else if (this.#bearer !== undefined && endStreams === 'all') this.#watch(() => false);
     pipeline(upstreamResponse, response, (error) => {
       if (error && !isEnded) this.#logError('upstream_aborted', error);
     });
@@ -113,9 +115,14 @@ export class WebSocketForward {
     return ['X-Request-Id', this.#context.id, ...this.#config.headers.buildResponseHeaders(...args)];
   }
 
-  #watch(isUpgraded: boolean): void {
-    const stream = { bearer: this.#bearer, isUpgraded, end: (reason: StreamEndReason) => this.#end(reason) };
-    this.#unwatch = this.#config.streams.add(stream);
+  #watch(endsAtShutdown: () => boolean): void {
+    this.#unwatch = this.#config.streams.add({
+      bearer: this.#bearer,
+      get endsAtShutdown() {
+        return endsAtShutdown();
+      },
+      end: (reason) => this.#end(reason),
+    });
   }
 
   #reportEnd(reason: StreamEndReason): void {
@@ -134,4 +141,17 @@ export class WebSocketForward {
     const fields = { request_id: this.#context.id, upstream, ...errorFields(cause), stack: undefined };
     this.#config.log.warn(event, fields);
   }
+}
+
+/** Whether an event stream has sent nothing since an earlier call, a second ago or more. */
+function createSilenceCheck({ socket }: IncomingMessage): () => boolean {
+  let lastBytes = -1;
+  let since = 0;
+  return () => {
+    const now = performance.now();
+    if (socket.bytesRead === lastBytes) return now - since >= SILENT_MS;
+    lastBytes = socket.bytesRead;
+    since = now;
+    return false;
+  };
 }

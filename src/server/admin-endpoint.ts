@@ -91,6 +91,14 @@ export class AdminEndpoint {
               if ((lag ?? 0) > settings.store.maxStaleness) throw new Error('are out of date');
             },
           },
+          {
+            // For probes that exclude `store`: other processes, whose clocks agree, can issue tokens.
+            name: 'clock',
+            check: async () => {
+              const problem = this.store?.findClockProblem?.();
+              if (problem !== undefined) throw new Error(problem);
+            },
+          },
           ...checks,
         ],
         metrics: async (results) => {

@@ -52,8 +52,9 @@ export function registerGatewayMetrics(
         issuer,
       );
     }
-    for (const { name, pending, targets, ejected } of upstreams.getStatus()) {
+    for (const { name, pending, streams, targets, ejected } of upstreams.getStatus()) {
       set('gatehouse_upstream_pending', pending, name);
+      set('gatehouse_upstream_streams', streams, name);
       set('gatehouse_upstream_targets', targets, name);
       set('gatehouse_upstream_ejected', ejected, name);
     }

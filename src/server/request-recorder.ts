@@ -31,9 +31,12 @@ export function createRequestRecorder(
   const record = createEmptyRecord();
   return (context, outcome) => {
     fillRecord(record, context, outcome);
-    // The duration of a WebSocket says nothing about latency.
-    const seconds = record.status === 101 ? undefined : record.seconds;
-    metrics.requestCompleted(metrics.getRule(record.rule), record.method, record.status, seconds);
+    metrics.requestCompleted(
+      metrics.getRule(record.rule),
+      record.method,
+      record.status,
+      getLatency(record, context),
+    );
     metrics.countDecision(record.decision, record.decision === 'forwarded' ? undefined : record.reason);
     if (record.reason?.startsWith(RATE_LIMITED) === true)
       metrics.countRateLimited(record.rule, record.reason.slice(RATE_LIMITED.length));
@@ -42,6 +45,12 @@ export function createRequestRecorder(
     if (record.decision !== 'forwarded') recordRefusal?.(record);
     tracer?.endSpan(record);
   };
+}
+
+/** The duration of a WebSocket or an event stream says nothing about latency. */
+function getLatency(record: RequestRecord, { notes }: CompletedRequest): number | undefined {
+  if (record.status === 101) return undefined;
+  return (notes.transfer ?? notes).isEventStream === true ? record.upstreamSeconds : record.seconds;
 }
 
 /** The name of the limit follows. */
@@ -53,6 +62,7 @@ const UPSTREAM_ERRORS: ReadonlyMap<string | undefined, UpstreamErrorKind> = new 
   ['upstream_too_slow', 'timeout'],
   ['upstream_aborted', 'aborted'],
   ['overloaded', 'overloaded'],
+  ['too_many_event_streams', 'overloaded'],
 ]);
 
 function countUpstream(counts: UpstreamMetrics, { status, upstreamSeconds, reason }: RequestRecord): void {

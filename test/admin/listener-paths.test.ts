@@ -40,3 +40,25 @@ test('a probe can exclude checks by name; the others still apply', async () => {
   expect(await probe('?exclude=store')).toBe(200);
   expect(await probe('?exclude=accepting&exclude=store')).toBe(200);
 });
+
+test('an excluded check is not run, and does not delay the probe', async () => {
+  let runs = 0;
+  const listener = await openAdminListener({
+    host: '127.0.0.1',
+    port: 0,
+    tokenFile: '/none',
+    checks: [
+      { name: 'accepting', check: async () => {} },
+      {
+        name: 'store',
+        check: () => {
+          runs += 1;
+          return new Promise(() => {});
+        },
+      },
+    ],
+  });
+  onTestFinished(() => listener.close());
+  expect((await fetch(`http://127.0.0.1:${listener.port}/readyz?exclude=store`)).status).toBe(200);
+  expect(runs).toBe(0);
+});

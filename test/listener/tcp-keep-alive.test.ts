@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { startGateway } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
 
@@ -19,6 +19,8 @@ function readTimer(localPort: number, remotePort: number): string | undefined {
 test.runIf(process.platform === 'linux')(
   'connections of clients, and those to an upstream, are checked with TCP keep-alive while they are silent',
   async () => {
+    const setKeepAlive = vi.spyOn(Socket.prototype, 'setKeepAlive');
+    onTestFinished(() => setKeepAlive.mockRestore());
     const gateway = await startGateway();
     onTestFinished(() => gateway.close());
     const client = connectTls({
@@ -51,5 +53,9 @@ test.runIf(process.platform === 'linux')(
     await until('it is connected', () => plain.localPort !== undefined && !plain.connecting);
     await until('its timer is off', () => readTimer(plain.localPort ?? 0, port) === '00');
     expect(readTimer(clientPort, gateway.port)).toBe('00');
+
+    // A network that is down for some seconds ends no stream. What the kernel uses cannot be read from /proc.
+    const [gone] = setKeepAlive.mock.calls.filter(([, initialDelay]) => initialDelay === 60_000);
+    expect(gone).toEqual([true, 60_000, 10_000, 6]);
   },
 );

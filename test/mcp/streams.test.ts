@@ -108,7 +108,7 @@ const openOverHttp2 =
 const withMcpServer = (settings: SettingsInput, fastPath: boolean): SettingsInput => ({
   ...settings,
   listen: { ...settings.listen, fastPath },
-  upstreams: { default: { url: `http://127.0.0.1:${server.port}` } },
+  upstreams: { default: { url: `http://127.0.0.1:${server.port}`, connections: 4, eventStreams: 16 } },
   integrations: [
     { clientId: 'report-runner', scope: 'mcp:use,admin', access: [{ groups: ['operators'] }] },
     ...(settings.integrations?.slice(1) ?? []),
@@ -116,8 +116,17 @@ const withMcpServer = (settings: SettingsInput, fastPath: boolean): SettingsInpu
   routes: [
     { path: '/mcp/admin', requires: 'mcp:admin' },
     { path: '/mcp', requires: 'mcp:use' },
+    { path: '/public', public: true },
   ],
 });
+
+const readLatency = ({ server: { metrics } }: TestGateway) =>
+  metrics.histogram('gatehouse_http_request_duration_seconds', 'routes[1] /mcp');
+
+async function countStreams({ server: { metrics } }: TestGateway): Promise<number> {
+  const { gatehouse_upstream_streams: samples = [] } = await metrics.snapshot();
+  return samples.reduce((total, [, count]) => total + count, 0);
+}
 
 const EVENT_STREAM = { 'content-type': 'text/event-stream', 'cache-control': 'no-cache, no-transform' };
 const CALL = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'wait' } });
@@ -211,6 +220,26 @@ describe.each([
       await until('the stream has ended', () => stream.ending === 'complete');
     });
 
+    test('the duration of a stream is no latency: the histogram has the time to its head', async () => {
+      const { open } = await setUp();
+      const { sum: before } = readLatency(gateway);
+      gateway.clearLog();
+      const stream = open({ method: 'GET', headers: { accept: 'text/event-stream' } });
+      const { response } = await nextRequest();
+      response.writeHead(200, EVENT_STREAM).flushHeaders();
+      await until('the stream is open', () => stream.status === 200);
+      const openedAt = performance.now();
+      await until('some time has passed', () => performance.now() - openedAt > 100);
+      response.end();
+      const line = await until('the request is logged', () =>
+        gateway.log.find(({ event }) => event === 'request'),
+      );
+      const increase = (readLatency(gateway).sum - before) * 1_000;
+      expect(increase).toBeGreaterThan(0);
+      expect(increase).toBeCloseTo(Number(line['upstream_ms']), 0);
+      expect(Number(line['ms'])).toBeGreaterThan(increase + 90);
+    });
+
     test('several streams of one session are independent', async () => {
       const { open } = await setUp();
       const listening = open({ method: 'GET', headers: { accept: 'text/event-stream' } });
@@ -224,6 +253,43 @@ describe.each([
       await until('the call is complete', () => call.ending === 'complete');
       listener.response.write('data: still open\n\n');
       await until('the event has arrived', () => listening.text === 'data: still open\n\n');
+    });
+
+    test('idle streams hold no connection that calls need, and one client cannot open all streams', async () => {
+      const { open } = await setUp();
+      const accept = { accept: 'text/event-stream' };
+      const streams: OpenedStream[] = [];
+      // Seven times as many as are free.
+      for (let count = 0; count < 14; count += 1) {
+        const stream = open({ method: 'GET', headers: accept });
+        const { response } = await nextRequest();
+        response.writeHead(200, EVENT_STREAM).flushHeaders();
+        await until('the stream is open', () => stream.status === 200);
+        streams.push(stream);
+      }
+      const refused = open({ method: 'GET', headers: accept });
+      const extra = await nextRequest();
+      extra.response.writeHead(200, EVENT_STREAM).flushHeaders();
+      await until('it is refused', () => refused.ending === 'complete');
+      expect([refused.status, refused.headers['retry-after'], refused.text]).toEqual([
+        503,
+        '5',
+        expect.stringContaining('Too many event streams are open'),
+      ]);
+      await until('the stream of the server is closed', () => extra.isClosed);
+      // The server has acted already: its response is not lost.
+      const call = open({ headers: { 'content-type': 'application/json' }, body: CALL });
+      const { response } = await nextRequest();
+      response.writeHead(200, EVENT_STREAM).end('data: done\n\n');
+      await until('the call is complete', () => call.ending === 'complete');
+      expect(call.text).toBe('data: done\n\n');
+      // Another client, without a token.
+      const stream = createOpen(gateway)({ method: 'GET', path: '/public', headers: accept });
+      (await nextRequest()).response.writeHead(200, EVENT_STREAM).flushHeaders();
+      await until('the stream is open', () => stream.status === 200);
+      expect(streams.map(({ ending }) => ending)).toEqual(streams.map(() => undefined));
+      while (cleanups.length > 0) await cleanups.pop()?.();
+      await until('all streams are closed', async () => (await countStreams(gateway)) === 0);
     });
 
     test('a client that closes its stream ends that of the server', async () => {
@@ -288,5 +354,48 @@ describe.each([
       response.end('{}');
       await until('the response has arrived', () => allowed.ending === 'complete');
     });
+  });
+});
+
+describe.each([
+  ['HTTP/1.1, fast path', openOverHttp1, true],
+  ['HTTP/1.1, full path', openOverHttp1, false],
+  ['HTTP/2, fast path', openOverHttp2, true],
+  ['HTTP/2, full path', openOverHttp2, false],
+] as const)('shutdown: %s', (_name, createOpen, isFast) => {
+  test('a silent stream ends, a stream that is sending and the response to a call go on', async () => {
+    const gateway = await startGateway((settings) => withMcpServer(settings, isFast));
+    cleanups.push(() => gateway.close());
+    const { access_token: token } = await gateway.grant({ scope: 'mcp:use' });
+    const open = createOpen(gateway);
+    const start = async (method: string, path = '/mcp', body?: string) => {
+      const headers = { authorization: `Bearer ${token}`, accept: 'text/event-stream' };
+      const stream = open({ method, path, headers, ...(body !== undefined && { body }) });
+      const { response } = await nextRequest();
+      response.writeHead(200, EVENT_STREAM).flushHeaders();
+      await until('the stream is open', () => stream.status === 200);
+      return { stream, response };
+    };
+    const silent = await start('GET');
+    const withoutToken = await start('GET', '/public');
+    const sending = await start('GET');
+    const call = await start('POST', '/mcp', CALL);
+    const sender = setInterval(() => sending.response.write('data: more\n\n'), 50);
+    cleanups.push(() => clearInterval(sender));
+    const drained = gateway.server.drain({ preStop: 0, drain: 60 });
+    // A client that the gateway asks to reconnect sees no error.
+    await until('the silent stream has ended', () => silent.stream.ending !== undefined);
+    await until('so has the public one', () => withoutToken.stream.ending !== undefined);
+    expect([silent.stream.ending, withoutToken.stream.ending]).toEqual(['complete', 'complete']);
+    expect([sending.stream.ending, call.stream.ending]).toEqual([undefined, undefined]);
+    const before = sending.stream.text.length;
+    await until('more events arrive', () => sending.stream.text.length > before);
+    clearInterval(sender);
+    await until('the stream that was sending has ended', () => sending.stream.ending !== undefined);
+    expect([sending.stream.ending, call.stream.ending]).toEqual(['complete', undefined]);
+    call.response.end('data: done\n\n');
+    await until('the call is complete', () => call.stream.ending === 'complete');
+    expect(call.stream.text).toBe('data: done\n\n');
+    expect(await drained).toBe(true);
   });
 });

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { createLogger, type LogFields } from '../../src/observability/logger.ts';
+import { redactStart } from '../../src/observability/redact.ts';
 
 const writeLine = (fields: LogFields, always: LogFields = {}): string => {
   let written = '';
@@ -54,3 +55,32 @@ test('a line is one JSON object: time, level, event, common fields, its own fiel
     '{"time":"1970-01-01T00:00:00.000Z","level":"info","event":"something","worker":7,"path":"/files/1","count":2,"names":["a"]}\n',
   );
 });
+
+test('L01 a secret at the end of a long text is not logged in part, even if redaction has shortened the text', () => {
+  const jwt = `eyJ${'a'.repeat(400)}.b.c`;
+  const opaque = `${'S'.repeat(62)}==`;
+  for (let shift = 0; shift <= 600; shift += 7) {
+    const text = `/${jwt}/${'x'.repeat(shift)}/${opaque}/${'y'.repeat(2_000)}`;
+    expect(redactStart(text, 512), String(shift)).not.toMatch(/S{8}/);
+  }
+  const url = `/${jwt}/redis://user:${'S'.repeat(1_000)}@db/`;
+  expect(redactStart(url, 512)).not.toMatch(/S{8}/);
+});
+
+test('the beginning of a long text without secrets is logged up to the limit', () => {
+  const text = 'abc/'.repeat(1_000);
+  expect(redactStart(text, 512)).toBe(text.slice(0, 512));
+  expect(redactStart('short', 512)).toBe('short');
+});
+
+test.each(['json', 'text'] as const)(
+  'L03 characters that change the direction of text are escaped (%s)',
+  (format) => {
+    let written = '';
+    const log = createLogger({ level: 'info', format, write: (line) => (written += line) });
+    const characters = '\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c';
+    log.info('something', { path: `/a${characters}b` });
+    for (const character of characters) expect(written).not.toContain(character);
+    expect(written).toContain(String.raw`/a\u202a\u202b`);
+  },
+);

@@ -181,6 +181,7 @@ test('probes have aliases, list every check on request, and are not logged', asy
       { name: 'accepting', status: 'ok' },
       { name: 'store', status: 'ok' },
       { name: 'revocations', status: 'ok' },
+      { name: 'clock', status: 'ok' },
       { name: 'event loop' },
     ],
   });

@@ -309,6 +309,22 @@ describe('a WebSocket handshake', () => {
     await until('the stream has ended', () => client.isClosed() && streams.open.size === 0);
     expect(client.body()).not.toMatch(/0\r\n\r\n$/);
   });
+
+  test('that gets an event stream as response: a silent stream ends at a shutdown', async () => {
+    const { gateway, streams } = await setUp();
+    vi.useRealTimers();
+    const { access_token: token } = await gateway.grant();
+    const client = await openWebSocket({
+      port: gateway.port,
+      path: '/events/upgradable/1',
+      token,
+      ca: gateway.ca.pem,
+    });
+    cleanups.push(() => client.destroy());
+    await until('the response has started', () => client.body().includes('first'));
+    expect(await gateway.server.drain({ preStop: 0, drain: 86_400 })).toBe(true);
+    await until('the stream has ended', () => client.isClosed() && streams.open.size === 0);
+  });
 });
 
 describe('tokens.endStreams', () => {

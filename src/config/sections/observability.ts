@@ -22,7 +22,7 @@ export const logSection = (path: PathSchema) =>
         .meta({ description: 'Lowest level that is logged.', appliesAfter: 'restart' }),
       format: z.enum(['auto', 'json', 'text']).default('auto').meta({
         description:
-          '`json` for log processors, `text` for people. `auto`: `text` if standard output is a terminal, otherwise `json`.',
+          '`json` for log processors, `text` for people. `auto`: `text` if standard output is a terminal, otherwise, and always in Kubernetes and as a systemd service, `json`.',
         appliesAfter: 'restart',
       }),
       access: z

@@ -75,6 +75,11 @@ export const upstreamSection = (path: PathSchema) =>
       websockets: count
         .default(1_000)
         .describe('Maximum number of WebSockets to each target, in addition to `connections`.'),
+      eventStreams: count
+        .default(1_000)
+        .describe(
+          'Maximum number of event streams (`text/event-stream`) to each target, in addition to `connections`; one client opens at most seven times as many as are free. Beyond that, GET gets 503, and responses to other methods keep their connection and may pause for `timeouts.idle` only.',
+        ),
       ejection: z
         .strictObject({
           failures: count

@@ -101,6 +101,7 @@ export type AccessDecision =
       readonly isDelayed?: true;
       /** The rule only reports; otherwise it would refuse the request for this reason. */
       readonly wouldRefuse?: ProxyRefusal;
+      readonly invalidToken?: VerifiedToken;
       readonly assertion?: string;
     }
   | { readonly kind: 'asterisk' }
@@ -111,6 +112,8 @@ export type AccessDecision =
       readonly target?: RequestTarget;
       readonly rule?: AccessRule;
       readonly caller?: Caller;
+      /** For the log: the authentic token that is not valid, or not valid here. */
+      readonly invalidToken?: VerifiedToken;
       /** For the log of a 404: rules that almost matched, and why they did not. */
       readonly nearMisses?: string;
     };
@@ -189,19 +192,17 @@ async function decideWithProof(
   const { method, now } = request;
   const bearer = await policy.readAccessToken(accessToken, now, rule?.issuers, request.clientAddress);
   const certificate = await readBoundCertificate(request, bearer);
-  const proofKey = getVerified(bearer)?.proofKey;
+  const verified = getVerified(bearer);
+  const refuse = (refusal: ProxyRefusal): AccessDecision =>
+    refuseOrReport(rule, target, refusal, { invalidToken: verified });
+  const proofKey = verified?.proofKey;
   // The proof of a token that is not valid is not verified: that costs more.
   const caller = validateBearer(policy, rule, bearer, now, certificate, proofKey);
-  if ('reason' in caller) return refuseOrReport(rule, target, { ...caller, scheme: 'dpop' });
+  if ('reason' in caller) return refuse({ ...caller, scheme: 'dpop' });
   if (proofKey === undefined || policy.proofs === undefined)
-    return refuseOrReport(rule, target, {
-      reason: 'token_invalid',
-      fault: 'not_proof_bound',
-      scheme: 'dpop',
-    });
+    return refuse({ reason: 'token_invalid', fault: 'not_proof_bound', scheme: 'dpop' });
   const { values, forwardedHost, isHostAmbiguous } = request.proof?.() ?? NO_PROOF;
-  if (isHostAmbiguous)
-    return refuseOrReport(rule, target, { reason: 'proof_invalid', detail: AMBIGUOUS_HOST });
+  if (isHostAmbiguous) return refuse({ reason: 'proof_invalid', detail: AMBIGUOUS_HOST });
   const checked = await policy.proofs.verifier.verify({
     proofs: values,
     method,
@@ -211,9 +212,7 @@ async function decideWithProof(
     now: policy.proofs.now(),
   });
   if (!checked.ok)
-    return refuseOrReport(
-      rule,
-      target,
+    return refuse(
       'nonce' in checked
         ? { reason: 'proof_nonce_required', nonce: checked.nonce }
         : { reason: 'proof_invalid', detail: checked.detail },
@@ -251,11 +250,15 @@ function refuseOrReport(
   rule: AccessRule | undefined,
   target: RequestTarget,
   refusal: ProxyRefusal,
-  caller?: Caller,
+  {
+    caller,
+    invalidToken,
+  }: { readonly caller?: Caller; readonly invalidToken?: VerifiedToken | undefined } = {},
 ): AccessDecision {
+  const noted = invalidToken && { invalidToken };
   return rule?.reportOnly === true
-    ? { kind: 'allowed', rule, target, caller, wouldRefuse: refusal }
-    : { kind: 'refused', refusal, target, ...(rule && { rule }), ...(caller && { caller }) };
+    ? { kind: 'allowed', rule, target, caller, wouldRefuse: refusal, ...noted }
+    : { kind: 'refused', refusal, target, ...(rule && { rule }), ...(caller && { caller }), ...noted };
 }
 
 function decide(
@@ -269,7 +272,7 @@ function decide(
   proofKey?: string,
 ): AccessDecision {
   const caller = validateBearer(policy, rule, bearer, now, certificate, proofKey);
-  if ('reason' in caller) return refuseOrReport(rule, target, caller);
+  if ('reason' in caller) return refuseOrReport(rule, target, caller, { invalidToken: getVerified(bearer) });
   if (rule === undefined)
     return {
       kind: 'refused',
@@ -279,13 +282,15 @@ function decide(
     };
   if (caller.lastSatisfiedRule !== rule) {
     if (!acceptsAudience(rule, caller.bearer))
-      return refuseOrReport(rule, target, { reason: 'token_invalid', fault: 'wrong_audience' });
+      return refuseOrReport(rule, target, WRONG_AUDIENCE, { invalidToken: caller.bearer });
     const unmet = findUnmetRequirement(rule, caller.bearer.clientId, caller.scope);
-    if (unmet !== undefined) return refuseOrReport(rule, target, unmet, caller);
+    if (unmet !== undefined) return refuseOrReport(rule, target, unmet, { caller });
     caller.lastSatisfiedRule = rule;
   }
   return { kind: 'allowed', rule, target, caller };
 }
+
+const WRONG_AUDIENCE = { reason: 'token_invalid', fault: 'wrong_audience' } as const satisfies ProxyRefusal;
 
 /** Checked for every request: each of these can change while a token is cached. */
 function validateBearer(
@@ -374,21 +379,26 @@ export function hasAccessTokenInQuery(url: string): boolean {
   });
 }
 
-/** What the log line of the request says about the decision. */
-export function noteDecision(
-  notes: RequestNotes,
-  { rule, caller }: { readonly rule?: AccessRule; readonly caller?: Caller | undefined },
-): void {
+interface NotedDecision {
+  readonly rule?: AccessRule;
+  readonly caller?: Caller | undefined;
+  readonly invalidToken?: VerifiedToken | undefined;
+}
+
+/** What the log line of the request says about the decision. The identity is that of a caller, who has proved it. */
+export function noteDecision(notes: RequestNotes, { rule, caller, invalidToken }: NotedDecision): void {
   if (rule !== undefined) {
     notes.rule = rule.name;
     notes.upstream = rule.upstream;
   }
+  const bearer = caller?.bearer ?? invalidToken;
+  if (bearer === undefined) return;
+  notes.clientId = bearer.clientId;
+  notes.grantId = bearer.grantId;
   if (caller === undefined) return;
-  const { profile } = caller.bearer;
-  notes.identity = caller.bearer.identity;
+  const { profile } = bearer;
+  notes.identity = bearer.identity;
   if (profile?.name !== undefined) notes.name = profile.name;
-  notes.clientId = caller.bearer.clientId;
-  notes.grantId = caller.bearer.grantId;
 }
 
 const MAX_NEAR_MISSES = 8;

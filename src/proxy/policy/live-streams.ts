@@ -11,8 +11,8 @@ export type StreamEndReason = TokenFault | 'unknown' | 'going_away';
 export interface LiveStream {
   /** The token that it needs; undefined: none. */
   readonly bearer: VerifiedToken | undefined;
-  /** A WebSocket: it does not end by itself at a shutdown. */
-  readonly isUpgraded: boolean;
+  /** Its client reconnects, so that a shutdown does not wait for it: a WebSocket, or an event stream that is silent. */
+  readonly endsAtShutdown: boolean;
   end(reason: StreamEndReason): void;
 }
 
@@ -43,6 +43,7 @@ export class LiveStreams {
   readonly #streams = new Set<LiveStream>();
   #rules: StreamRules = { isKnownClient: () => true, isCertificateAccepted: () => true };
   #timer: NodeJS.Timeout | undefined = undefined;
+  #isDraining = false;
   /** Since when the token of a stream cannot be checked. */
   readonly #unknownSince = new WeakMap<LiveStream, Epoch>();
   #hasFailed = false;
@@ -56,6 +57,7 @@ export class LiveStreams {
     this.#streams.add(stream);
     this.#timer ??= setInterval(() => {
       this.#checkAll();
+      if (this.#isDraining) this.#endForShutdown();
       if (this.#streams.size === 0) this.stop();
     }, CHECK_INTERVAL_MS).unref();
     return () => void this.#streams.delete(stream);
@@ -87,8 +89,10 @@ export class LiveStreams {
     this.#checkAll();
   }
 
-  endUpgraded(): void {
-    for (const stream of this.#streams) if (stream.isUpgraded) this.#end(stream, 'going_away');
+  /** From now on, streams that a shutdown does not wait for are ended. */
+  drain(): void {
+    this.#isDraining = true;
+    this.#endForShutdown();
   }
 
   stop(): void {
@@ -133,6 +137,10 @@ export class LiveStreams {
     if (failure !== undefined && !this.#hasFailed)
       this.#options.log.error('stream_check_failed', errorFields(failure));
     this.#hasFailed = failure !== undefined;
+  }
+
+  #endForShutdown(): void {
+    for (const stream of this.#streams) if (stream.endsAtShutdown) this.#end(stream, 'going_away');
   }
 
   #endIfUnknown(stream: LiveStream, now: Epoch): void {

@@ -35,6 +35,7 @@ export type ProxyRefusal =
   | { readonly reason: 'peer_not_trusted' }
   | { readonly reason: 'original_request_ambiguous'; readonly detail: string }
   | { readonly reason: 'overloaded'; readonly retryAfter: number }
+  | { readonly reason: 'too_many_event_streams'; readonly retryAfter: number }
   | {
       readonly reason: 'rate_limited';
       /** The name of the limit. */
@@ -201,6 +202,11 @@ const ERROR_RESPONSES: ErrorResponses = {
     status: 503,
     error: 'temporarily_unavailable',
     description: 'Too many requests are waiting; retry.',
+  },
+  too_many_event_streams: {
+    status: 503,
+    error: 'temporarily_unavailable',
+    description: 'Too many event streams are open; retry.',
   },
   unavailable: {
     status: 503,

@@ -20,6 +20,7 @@ const MAX_READ_DELAY_MS = 2_000;
 /** The connections to one target. The one that was used last is used next, so that others can be closed as idle. */
 export class ConnectionPool {
   readonly address: UpstreamAddress;
+  readonly #maxIdle: number;
   readonly #onAvailable: () => void;
   readonly #idle: UpstreamConnection[] = [];
   readonly #all = new Set<UpstreamConnection>();
@@ -33,10 +34,12 @@ export class ConnectionPool {
 
   /**
    * `onAvailable` is called when a connection that has delivered a response can be used for the next request: after the event
-   * loop has polled it once more. Stray bytes after a response are noticed by then.
+   * loop has polled it once more. Stray bytes after a response are noticed by then. `maxIdle`: event streams have connections in
+   * addition to the slots.
    */
-  constructor(target: string, tls: TargetTls, onAvailable: () => void) {
+  constructor(target: string, tls: TargetTls, maxIdle: number, onAvailable: () => void) {
     this.address = readAddress(target, tls);
+    this.#maxIdle = maxIdle;
     this.#onAvailable = onAvailable;
   }
 
@@ -101,7 +104,7 @@ export class ConnectionPool {
     if (this.#isPolling) setImmediate(this.#afterPoll);
     for (const connection of ready) {
       // Unsent bytes of the last request would precede the next one.
-      if (!connection.isFlushed) connection.discard();
+      if (!connection.isFlushed || this.#idle.length >= this.#maxIdle) connection.discard();
       else if (!connection.isClosed) this.#idle.push(connection);
       this.#onAvailable();
     }

@@ -15,6 +15,8 @@ export interface SlotHolder {
 export interface SlotLimits {
   readonly connections: number;
   readonly maxPending: number;
+  /** Event streams, which hold none of `connections`. */
+  readonly eventStreams: number;
 }
 
 /** The requests of one client: of one identity, or of one network where there is no token. */
@@ -22,6 +24,7 @@ interface Share {
   readonly key: string;
   held: number;
   uploads: number;
+  eventStreams: number;
   /** In order of arrival. */
   readonly waiting: Slot[];
   readonly waitingUploads: Slot[];
@@ -44,7 +47,8 @@ const IDLE_SHARES = 1_000;
  *
  * Slow clients must not hold all slots. Requests whose body is still arriving ("uploads") hold at most half of them, and
  * while other requests wait, clients that do not read their response hold at most a quarter. Free slots go to the waiting
- * client that holds the fewest.
+ * client that holds the fewest. Event streams may be silent for an hour: they are counted apart and hold no slot
+ * (docs/decisions/0045-event-streams.md).
  */
 export class Slots {
   readonly target: Target;
@@ -52,23 +56,26 @@ export class Slots {
   readonly #maxPending: number;
   readonly #maxUploads: number;
   readonly #maxStalled: number;
+  readonly #maxEventStreams: number;
   readonly #shares = new Map<string, Share>();
   /** Shares with requests that wait, the one that was served last at the end. */
   readonly #queue = new Set<Share>();
   readonly #stalled = new Set<Slot>();
   readonly #uploading = new Set<Slot>();
   #held = 0;
+  #eventStreams = 0;
   #waiting = 0;
   #waitingUploads = 0;
   #sequence = 0;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(target: Target, { connections, maxPending }: SlotLimits) {
+  constructor(target: Target, { connections, maxPending, eventStreams }: SlotLimits) {
     this.target = target;
     this.#connections = connections;
     this.#maxPending = maxPending;
     this.#maxUploads = Math.ceil(connections / 2);
     this.#maxStalled = Math.floor(connections / 4);
+    this.#maxEventStreams = eventStreams;
   }
 
   /** Clients with requests, and some without. */
@@ -103,7 +110,8 @@ export class Slots {
     const { share, isUpload } = slot;
     if (share === undefined) return;
     slot.share = undefined;
-    if (slot.isHeld) {
+    if (slot.isEventStream) this.#leaveEventStream(share, releasesLater);
+    else if (slot.isHeld) {
       share.held -= 1;
       if (isUpload) this.#endUpload(slot, share);
       if (this.#stalled.size > 0) this.#stalled.delete(slot);
@@ -117,10 +125,35 @@ export class Slots {
     this.#forgetIdle(share);
   }
 
+  #leaveEventStream(share: Share, releasesLater: boolean): void {
+    share.eventStreams -= 1;
+    this.#eventStreams -= 1;
+    this.target.streams -= 1;
+    // Its connection is counted again until `release`.
+    if (releasesLater) this.#held += 1;
+    else this.target.pending -= 1;
+  }
+
   release(): void {
     this.target.pending -= 1;
     this.#held -= 1;
     this.#scheduleServe();
+  }
+
+  /** The response is an event stream: its slot is free for others. False: there are too many event streams. */
+  markEventStream(slot: Slot): boolean {
+    const { share } = slot;
+    if (share === undefined || !this.#mayHoldEventStream(share)) return false;
+    share.held -= 1;
+    if (slot.isUpload) this.#endUpload(slot, share);
+    slot.isUpload = false;
+    slot.isEventStream = true;
+    share.eventStreams += 1;
+    this.#eventStreams += 1;
+    this.target.streams += 1;
+    this.#held -= 1;
+    this.#scheduleServe();
+    return true;
   }
 
   /** The whole body has arrived. */
@@ -144,7 +177,7 @@ export class Slots {
   #getShare(key: string): Share {
     let share = this.#shares.get(key);
     if (share === undefined) {
-      share = { key, held: 0, uploads: 0, waiting: [], waitingUploads: [] };
+      share = { key, held: 0, uploads: 0, eventStreams: 0, waiting: [], waitingUploads: [] };
       this.#shares.set(key, share);
     }
     return share;
@@ -157,6 +190,10 @@ export class Slots {
   #mayHold(share: Share, isUpload: boolean): boolean {
     if (share.held >= FREE_FACTOR * (this.#connections - this.#held)) return false;
     return !isUpload || share.uploads < FREE_FACTOR * (this.#maxUploads - this.#uploading.size);
+  }
+
+  #mayHoldEventStream({ eventStreams }: Share): boolean {
+    return eventStreams < FREE_FACTOR * (this.#maxEventStreams - this.#eventStreams);
   }
 
   /** The same rule for the queue; uploads may use half of it. */
@@ -252,8 +289,8 @@ export class Slots {
   }
 }
 
-const isIdle = ({ held, waiting, waitingUploads }: Share): boolean =>
-  held === 0 && waiting.length === 0 && waitingUploads.length === 0;
+const isIdle = ({ held, eventStreams, waiting, waitingUploads }: Share): boolean =>
+  held === 0 && eventStreams === 0 && waiting.length === 0 && waitingUploads.length === 0;
 
 const hasUploads = ({ waitingUploads }: Share): boolean => waitingUploads.length > 0;
 
@@ -275,6 +312,7 @@ export class Slot {
   share: Share | undefined = undefined;
   isUpload = false;
   isHeld = false;
+  isEventStream = false;
   sequence = 0;
   readonly #holder: SlotHolder;
   #slots: Slots | undefined = undefined;
@@ -307,9 +345,15 @@ export class Slot {
     if (this.isUpload) this.#slots?.markUploaded(this);
   }
 
+  /** False: it keeps its slot, because there are too many event streams. */
+  markEventStream(): boolean {
+    return this.#slots?.markEventStream(this) === true;
+  }
+
   /** The client does not read the response. */
   markStalled(): void {
-    if (this.share === undefined) return;
+    // An event stream holds no slot that others wait for.
+    if (this.share === undefined || this.isEventStream) return;
     this.#isStalled = true;
     this.#since = performance.now();
     this.#lastUnreadBytes = this.#holder.unreadBytes;
@@ -327,6 +371,7 @@ export class Slot {
     this.share = share;
     this.isUpload = isUpload;
     this.isHeld = false;
+    this.isEventStream = false;
     this.sequence = sequence;
     this.#isStalled = false;
   }

@@ -1,6 +1,6 @@
 import { connect as connectTcp, type OnReadOpts, type Socket } from 'node:net';
 import { type ConnectionOptions, connect as connectTls, type SecureContext } from 'node:tls';
-import { TCP_KEEP_ALIVE } from '../../lib/tcp-keep-alive.ts';
+import { enableTcpKeepAlive } from '../../lib/tcp-keep-alive.ts';
 import { ChunkedBodyReader } from './chunk-reader.ts';
 import { parseResponseHead, type ResponseHead } from './response-head.ts';
 
@@ -403,7 +403,7 @@ export class UpstreamConnection {
 }
 
 function open({ connectOptions, tls }: UpstreamAddress, onread: OnReadOpts): Socket {
-  if (tls === undefined) return connectTcp({ ...connectOptions, ...TCP_KEEP_ALIVE, noDelay: true, onread });
+  if (tls === undefined) return enableTcpKeepAlive(connectTcp({ ...connectOptions, noDelay: true, onread }));
   const options: ConnectionOptions & { readonly onread: OnReadOpts } = {
     ...connectOptions,
     onread,
@@ -414,9 +414,7 @@ function open({ connectOptions, tls }: UpstreamAddress, onread: OnReadOpts): Soc
     ...(tls.secureContext !== undefined && { secureContext: tls.secureContext }),
     ...(tls.session !== undefined && Date.now() < tls.sessionExpires && { session: tls.session }),
   };
-  const socket = connectTls(options)
-    .setNoDelay(true)
-    .setKeepAlive(true, TCP_KEEP_ALIVE.keepAliveInitialDelay);
+  const socket = enableTcpKeepAlive(connectTls(options).setNoDelay(true));
   return socket
     .on('secureConnect', () => {
       // The certificate is not verified again when a session is resumed.

@@ -23,6 +23,8 @@ interface UpstreamStatus {
   readonly name: string;
   /** Requests that have not ended. */
   readonly pending: number;
+  /** Those of them that are open event streams or WebSockets. */
+  readonly streams: number;
   readonly targets: number;
   /** Ejected targets. */
   readonly ejected: number;
@@ -73,6 +75,7 @@ export class UpstreamRegistry {
     return [...Map.groupBy(this.#active.values(), ({ name }) => name)].map(([name, sameName]) => ({
       name,
       pending: sum(sameName, ({ targets }) => sum(targets.all, ({ pending }) => pending)),
+      streams: sum(sameName, ({ targets }) => sum(targets.all, ({ streams }) => streams)),
       targets: sum(sameName, ({ targets }) => targets.all.length),
       ejected: sum(sameName, ({ targets }) => targets.countEjected()),
     }));

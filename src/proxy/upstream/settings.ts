@@ -23,6 +23,8 @@ export interface UpstreamSettings {
   /** Requests that may wait for a connection to a target. */
   readonly maxPending?: number;
   readonly websockets?: number;
+  /** Event streams to each target, in addition to `connections`. */
+  readonly eventStreams?: number;
   readonly ejection?: EjectionSettings;
   readonly health?: HealthCheckSettings;
   /** The name in the certificate of an https target, where it is not the host of its URL. */
@@ -60,6 +62,7 @@ export interface HealthCheckSettings {
 }
 
 export const DEFAULT_MAX_PENDING = 512;
+export const DEFAULT_EVENT_STREAMS = 1_000;
 export const DEFAULT_BODY_SECONDS = 3_600;
 export const DEFAULT_EVENTS_SECONDS = 3_600;
 export const DEFAULT_MIN_RATE = 240;

@@ -6,6 +6,8 @@ export interface Target {
   readonly url: string;
   /** Requests, also those that wait for a connection, and WebSockets. */
   pending: number;
+  /** Those of them that are open event streams or WebSockets. */
+  streams: number;
 }
 
 /** `http://host:port`, `https://host:port` or `unix:/path`; over a Unix socket, requests name `localhost`. */
@@ -54,7 +56,7 @@ export class Targets {
   #nextStart = 0;
 
   constructor(urls: readonly string[], options: TargetsOptions = {}) {
-    this.all = urls.map((url, index) => ({ index, url, pending: 0 }));
+    this.all = urls.map((url, index) => ({ index, url, pending: 0, streams: 0 }));
     this.#states = urls.map(() => ({ failures: 0, ejections: 0, ejectedUntil: 0, isHealthy: true }));
     this.#ejection = options.ejection ?? DEFAULT_EJECTION;
     this.#onEvent = options.onEvent ?? (() => {});
@@ -137,10 +139,10 @@ export class Targets {
     return this.#states[index] as TargetState;
   }
 
-  /** After an ejection a target gets one request at a time until it has responded. */
+  /** After an ejection a target gets one request at a time until it has responded. Streams from before may still be open. */
   #isAvailable(target: Target, now: number): boolean {
     const { isHealthy, ejectedUntil } = this.#getState(target);
-    return isHealthy && (ejectedUntil === 0 || (ejectedUntil <= now && target.pending === 0));
+    return isHealthy && (ejectedUntil === 0 || (ejectedUntil <= now && target.pending === target.streams));
   }
 
   #getPenalty(target: Target): number {

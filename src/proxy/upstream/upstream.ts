@@ -6,6 +6,7 @@ import { watchHealth } from './health.ts';
 import {
   DEFAULT_BODY_BUFFER,
   DEFAULT_BODY_SECONDS,
+  DEFAULT_EVENT_STREAMS,
   DEFAULT_EVENTS_SECONDS,
   DEFAULT_MAX_PENDING,
   DEFAULT_MIN_RATE,
@@ -27,7 +28,8 @@ export class Upstream {
   readonly #health: { stop(): void } | undefined;
 
   constructor(settings: UpstreamSettings, targets: Targets, tlsFiles: UpstreamTlsFiles) {
-    const { connections, maxPending = DEFAULT_MAX_PENDING, timeouts, serverName } = settings;
+    const { connections, timeouts, serverName } = settings;
+    const { maxPending = DEFAULT_MAX_PENDING, eventStreams = DEFAULT_EVENT_STREAMS } = settings;
     const secureContext = createUpstreamSecureContext(tlsFiles);
     this.timeouts = { ...timeouts, events: timeouts.events ?? DEFAULT_EVENTS_SECONDS };
     this.bodyRate = {
@@ -37,10 +39,12 @@ export class Upstream {
     };
     this.bodyBuffer = settings.bodyBuffer ?? DEFAULT_BODY_BUFFER;
     this.targets = targets;
-    this.#slots = targets.all.map((target) => new Slots(target, { connections, maxPending }));
+    this.#slots = targets.all.map((target) => new Slots(target, { connections, maxPending, eventStreams }));
     this.#pools = targets.all.map(
       ({ url, index }) =>
-        new ConnectionPool(url, { serverName, secureContext }, () => this.#slots[index]?.release()),
+        new ConnectionPool(url, { serverName, secureContext }, connections, () =>
+          this.#slots[index]?.release(),
+        ),
     );
     this.#health = settings.health && watchHealth(targets, settings.health, { serverName, tlsFiles });
   }

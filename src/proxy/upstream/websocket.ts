@@ -130,6 +130,7 @@ class Handshake implements PendingUpgrade {
   readonly #key: string;
   readonly #timer: NodeJS.Timeout;
   #isSettled = false;
+  #isStream = false;
   #upstreamRequest: ClientRequest | undefined = undefined;
 
   constructor(tunnels: Tunnels, request: UpgradeRequest, endpoint: Endpoint, key: string) {
@@ -142,6 +143,7 @@ class Handshake implements PendingUpgrade {
     request.socket.once('close', () => {
       endpoint.active -= 1;
       endpoint.target.pending -= 1;
+      if (this.#isStream) endpoint.target.streams -= 1;
       if (this.#settle()) this.#upstreamRequest?.destroy();
     });
     this.#timer = setTimeout(() => {
@@ -176,7 +178,7 @@ class Handshake implements PendingUpgrade {
 
   /** The package's own listeners would write errors and ordinary responses to the client's connection. */
   #replaceListeners(upstreamRequest: ClientRequest): void {
-    const { targets, timeouts } = this.#tunnels;
+    const { targets } = this.#tunnels;
     const { target } = this.#endpoint;
     upstreamRequest.removeAllListeners('error').on('error', (error) => {
       if (!this.#isSettled) targets.reportFailure(target);
@@ -184,12 +186,11 @@ class Handshake implements PendingUpgrade {
     });
     upstreamRequest.removeAllListeners('response').on('response', (response) => {
       targets.reportSuccess(target);
-      const idleSeconds = isEventStream(response.rawHeaders)
-        ? Math.max(timeouts.idle, timeouts.events ?? DEFAULT_EVENTS_SECONDS)
-        : timeouts.idle;
-      response.setTimeout(idleSeconds * 1_000, () => response.destroy(new Error('the response stalled')));
-      if (this.#settle()) this.#request.onDeclined(response);
-      else response.destroy();
+      if (!this.#settle()) return void response.destroy();
+      const isEvents = isEventStream(response.rawHeaders);
+      if (isEvents) this.#markStream();
+      this.#limitPauses(response, isEvents);
+      this.#request.onDeclined(response);
     });
     const join = upstreamRequest.listeners('upgrade');
     upstreamRequest
@@ -201,6 +202,26 @@ class Handshake implements PendingUpgrade {
       );
   }
 
+  /** The client must read within `idle`; an event stream that it has read completely may pause for `events`. */
+  #limitPauses(response: IncomingMessage, isEvents: boolean): void {
+    const { idle, events = DEFAULT_EVENTS_SECONDS } = this.#tunnels.timeouts;
+    const client = this.#request.socket as Socket;
+    const { socket } = response;
+    let bytesRead = -1;
+    let silentSeconds = 0;
+    let delivered = -1;
+    response.setTimeout(idle * 1_000, () => {
+      silentSeconds = socket.bytesRead === bytesRead ? silentSeconds + idle : idle;
+      bytesRead = socket.bytesRead;
+      const deliveredBefore = delivered;
+      delivered = client.bytesWritten - client.writableLength;
+      const mayContinue =
+        client.writableLength > 0 ? delivered > deliveredBefore : isEvents && silentSeconds < events;
+      if (mayContinue) socket.setTimeout(idle * 1_000);
+      else response.destroy(new Error('the response stalled'));
+    });
+  }
+
   #onUpgrade(response: IncomingMessage, upstreamSocket: Socket, join: () => void): void {
     const { targets, timeouts, open } = this.#tunnels;
     const { socket, buildResponseHeaders, onOpen } = this.#request;
@@ -210,6 +231,7 @@ class Handshake implements PendingUpgrade {
     }
     targets.reportSuccess(this.#endpoint.target);
     if (!this.#settle() || socket.destroyed) return void upstreamSocket.destroy();
+    this.#markStream();
     response.headers = toHeaderDict([...buildResponseHeaders(response.rawHeaders, 101), ...UPGRADE_FIELDS]);
     const tunnel = openTunnel(socket as Socket, upstreamSocket, {
       idleSeconds: timeouts.websocket ?? DEFAULT_IDLE_SECONDS,
@@ -219,6 +241,13 @@ class Handshake implements PendingUpgrade {
     join();
     tunnel.start();
     onOpen(tunnel);
+  }
+
+  /** Not after the client has closed its connection. */
+  #markStream(): void {
+    if (this.#request.socket.destroyed) return;
+    this.#isStream = true;
+    this.#endpoint.target.streams += 1;
   }
 
   readonly #onError = (error: Error): void => this.#fail(toHandshakeRefusal(error), error);

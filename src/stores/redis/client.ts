@@ -5,13 +5,19 @@ import { withTimeout } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
 import { parseRedisUrl } from './url.ts';
 
-/** A Lua script, executed atomically by the server. Our scripts are idempotent and know nothing of OAuth. */
+/** A Lua script, executed atomically by the server. Scripts know nothing of OAuth. */
 export interface RedisScript {
   readonly lua: string;
   readonly sha: string;
+  /** Executing it twice has the effect of executing it once. */
+  readonly isIdempotent: boolean;
 }
 
-export const defineScript = (lua: string): RedisScript => ({ lua, sha: hash('sha1', lua) });
+export const defineScript = (lua: string, { isIdempotent = true } = {}): RedisScript => ({
+  lua,
+  sha: hash('sha1', lua),
+  isIdempotent,
+});
 
 export interface RedisClientOptions {
   readonly url: string;
@@ -35,6 +41,7 @@ export interface RedisClient {
     keys: readonly string[],
     args: readonly (string | number)[],
   ): Promise<unknown>;
+  /** The command must be idempotent: it may be sent again. */
   execute<T>(command: (redis: Redis) => Promise<T>): Promise<T>;
   /** The time argument of scripts; empty: the server's clock. */
   timeArgument(): string;
@@ -104,6 +111,7 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
   /** One promise and one handler per command: there are tens of thousands per second. */
   const recover = async <T>(
     error: unknown,
+    isIdempotent: boolean,
     retry: () => Promise<T>,
     retryWithSource?: () => Promise<T>,
   ): Promise<T> => {
@@ -113,7 +121,8 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
       // A demoted server: ioredis reconnects after it has reported the error, and finds the successor, which has not
       // cached the scripts. Commands that are sent meanwhile fail with another error, and wait as well.
       if (hasErrorPrefix(error, 'READONLY')) await reconnect(commandTimeout);
-      else if (reconnected !== undefined && redis.status !== 'ready') await reconnected;
+      else if (reconnected !== undefined && redis.status !== 'ready' && mayRepeat(error, isIdempotent))
+        await reconnected;
       // It was not sent, because the connection was just lost.
       else if (shouldReconnect && hasErrorPrefix(error, NOT_WRITABLE) && isRecent(lostAt))
         await reconnect(RECONNECT_MS);
@@ -123,13 +132,13 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
       throw toRedisFault(retryError);
     }
   };
-  const runScript: RedisClient['runScript'] = ({ sha, lua }, keys, args) => {
+  const runScript: RedisClient['runScript'] = ({ sha, lua, isIdempotent }, keys, args) => {
     const evalSha = (): Promise<unknown> =>
       keys.length > 1
         ? sendUnpipelined(redis, 'evalsha', [sha, String(keys.length), ...keys, ...args])
         : redis.evalsha(sha, keys.length, ...keys, ...args);
     return evalSha().catch((error: unknown) =>
-      recover(error, evalSha, () => redis.eval(lua, keys.length, ...keys, ...args)),
+      recover(error, isIdempotent, evalSha, () => redis.eval(lua, keys.length, ...keys, ...args)),
     );
   };
 
@@ -148,7 +157,8 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
     redis,
     isCluster: redis instanceof Cluster,
     runScript,
-    execute: (command) => command(redis).catch((error: unknown) => recover(error, () => command(redis))),
+    execute: (command) =>
+      command(redis).catch((error: unknown) => recover(error, true, () => command(redis))),
     timeArgument: () => (clock === undefined ? '' : String(Math.round(clock() * 1_000))),
     recordServerTime,
     storeTime: () => clock?.() ?? (performance.now() + offset) / 1_000,
@@ -162,6 +172,10 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
 /** How long commands wait for a new connection after one was lost. During a longer outage they fail at once. */
 const RECONNECT_MS = 500;
 const NOT_WRITABLE = "Stream isn't writeable";
+
+/** Other errors, such as a timeout or a lost connection, do not say whether the server has executed the command. */
+export const mayRepeat = (error: unknown, isIdempotent: boolean): boolean =>
+  isIdempotent || hasErrorPrefix(error, NOT_WRITABLE);
 
 const isRecent = (time: number | undefined): boolean =>
   time !== undefined && performance.now() - time < RECONNECT_MS;
@@ -239,7 +253,8 @@ function createIoRedis({ url, name: connectionName, commandTimeout, connection }
     connectTimeout: 2_000,
     // Disconnects from a server that has stopped responding, so that commands sent to it do not pile up.
     socketTimeout: commandTimeout * 4,
-    // Commands whose reply was lost are sent again once: they are idempotent.
+    // Commands whose reply was lost are sent again once. Those that are not idempotent count requests for limits, where a second
+    // count is harmless (limits.ts).
     maxRetriesPerRequest: 1,
     reconnectOnError: (error) => hasErrorPrefix(error, 'READONLY'),
     ...(username !== undefined && { username }),

@@ -18,7 +18,8 @@ export function createClockGuard({
   readonly serverTime: () => Epoch;
   readonly report?: ((message: string) => void) | undefined;
 }) {
-  if (localTime === undefined) return { requireAgreement: () => {}, stop: () => {} };
+  if (localTime === undefined)
+    return { findProblem: () => undefined, requireAgreement: () => {}, stop: () => {} };
   const readSkew = (): number => Math.abs(localTime() - serverTime());
   let reported: 'agree' | 'differ' | 'refused' = 'agree';
   const check = (): void => {
@@ -31,15 +32,19 @@ export function createClockGuard({
     report?.(`the clocks of Redis and this host differ by ${skew.toFixed(1)} s${consequence}`);
   };
   const timer = setInterval(check, CHECK_INTERVAL_MS).unref();
+  const findProblem = (): string | undefined => {
+    const skew = readSkew();
+    return skew > MAX_SKEW_SECONDS
+      ? `the clocks of Redis and this host differ by ${Math.round(skew)} s`
+      : undefined;
+  };
   return {
+    /** Undefined while the clocks agree. */
+    findProblem,
     /** Throws when the clocks differ too much. */
     requireAgreement(): void {
-      const skew = readSkew();
-      if (skew > MAX_SKEW_SECONDS)
-        throw new Fault(
-          'store_unavailable',
-          `the clocks of Redis and this host differ by ${Math.round(skew)} s`,
-        );
+      const problem = findProblem();
+      if (problem !== undefined) throw new Fault('store_unavailable', problem);
     },
     stop: () => clearInterval(timer),
   };

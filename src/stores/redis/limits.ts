@@ -12,15 +12,18 @@ import { LUA_TIME } from './lua-time.ts';
  *   gh:{<digest>}:pt  pending  the same entries by expiry
  *   gh:{<digest>}:pn  pending  the widest networks by their number of entries
  *
- * A command that is sent again because its reply was lost counts twice: a limit may be too strict.
+ * ioredis sends a command again once if its reply was lost. Such a command may count twice, or return a slot twice: a limit may
+ * be wrong by one request for each lost connection.
  */
+
+const defineCounter = (lua: string): RedisScript => defineScript(lua, { isIdempotent: false });
 
 const LUA_NOW = `${LUA_TIME}
 local now = time(ARGV[1])
 `;
 
 /** ARGV: time; then for each key burst, per second, amount, 1 if debt is allowed. A key may occur twice. */
-const TAKE = defineScript(`${LUA_NOW}
+const TAKE = defineCounter(`${LUA_NOW}
 local reply = {}
 for i, key in ipairs(KEYS) do
   local at = i * 4 - 2
@@ -43,7 +46,7 @@ end
 return reply`);
 
 /** ARGV: time, milliseconds of a slice; then for each key maximum, milliseconds of the window, amount. */
-const COUNT = defineScript(`${LUA_NOW}
+const COUNT = defineCounter(`${LUA_NOW}
 local length = tonumber(ARGV[2])
 local reply = {}
 for i, key in ipairs(KEYS) do
@@ -100,7 +103,7 @@ end
 `;
 
 /** ARGV: time, total limit, limit of the narrowest network, milliseconds, entry; then its networks, widest first. */
-const ADMIT = defineScript(`${LUA_PENDING}
+const ADMIT = defineCounter(`${LUA_PENDING}
 local total, narrow, ends, entry = tonumber(ARGV[2]), tonumber(ARGV[3]), now + tonumber(ARGV[4]), ARGV[5]
 local function largest(network)
   if network == '' then

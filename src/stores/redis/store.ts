@@ -172,6 +172,7 @@ async function openStore(
     revocations,
     limits: createRedisLimits({ client, prefix, processCount: () => revocations.followerCount() }),
     time: () => client.storeTime(),
+    findClockProblem: () => clock.findProblem(),
     revocationLag: () => revocations.staleness(),
     listReplicas: () => revocations.listReplicas(),
     sweep: () => revocations.sweep(),
@@ -187,7 +188,6 @@ async function openStore(
       }
       if (revocations.staleness() > maxStaleness)
         throw new Fault('store_unavailable', 'the revocation list is out of date');
-      clock.requireAgreement();
     },
     async close() {
       clock.stop();

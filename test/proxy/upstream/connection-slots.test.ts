@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { Slot, Slots } from '../../../src/proxy/upstream/connection-slots.ts';
 
-const target = () => ({ index: 0, url: 'http://127.0.0.1:1', pending: 0 });
+const target = () => ({ index: 0, url: 'http://127.0.0.1:1', pending: 0, streams: 0 });
 
 interface User {
   readonly slot: Slot;
@@ -40,7 +40,7 @@ afterEach(() => void vi.useRealTimers());
 describe('connection slots', () => {
   test('a client that reads slowly keeps its slot, one that reads nothing loses it', () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
-    const slots = new Slots(target(), { connections: 4, maxPending: 10 });
+    const slots = new Slots(target(), { connections: 4, maxPending: 10, eventStreams: 10 });
     let unread = 1_000_000;
     const reader = enter(slots, 'a', false, () => unread);
     const others = [enter(slots, 'b'), enter(slots, 'b'), enter(slots, 'a')];
@@ -56,14 +56,14 @@ describe('connection slots', () => {
   });
 
   test('clients whose requests are refused are not remembered', () => {
-    const slots = new Slots(target(), { connections: 1, maxPending: 0 });
+    const slots = new Slots(target(), { connections: 1, maxPending: 0, eventStreams: 10 });
     enter(slots, 'x');
     for (let at = 0; at < 5_000; at += 1) enter(slots, `client ${at}`);
     expect(slots.knownClients).toBeLessThanOrEqual(1_001);
   });
 
   test('a freed slot goes to the client that holds the fewest, not to the one that waited longest', async () => {
-    const slots = new Slots(target(), { connections: 2, maxPending: 10 });
+    const slots = new Slots(target(), { connections: 2, maxPending: 10, eventStreams: 10 });
     const first = [enter(slots, 'a'), enter(slots, 'a')];
     const waiting = [enter(slots, 'a'), enter(slots, 'a'), enter(slots, 'b')];
     expect(getStates([...first, ...waiting])).toEqual([
@@ -79,7 +79,7 @@ describe('connection slots', () => {
   });
 
   test('clients that hold equally many slots are served in turn', async () => {
-    const slots = new Slots(target(), { connections: 1, maxPending: 10 });
+    const slots = new Slots(target(), { connections: 1, maxPending: 10, eventStreams: 10 });
     let holder = enter(slots, 'x');
     const waiting = [enter(slots, 'a'), enter(slots, 'a'), enter(slots, 'b'), enter(slots, 'b')];
     const order: string[] = [];
@@ -93,7 +93,7 @@ describe('connection slots', () => {
   });
 
   test('one client cannot fill the queue', () => {
-    const slots = new Slots(target(), { connections: 1, maxPending: 16 });
+    const slots = new Slots(target(), { connections: 1, maxPending: 16, eventStreams: 10 });
     enter(slots, 'x');
     const flood = Array.from({ length: 30 }, () => enter(slots, 'a'));
     expect(flood.filter(({ state }) => state === 'waiting')).toHaveLength(14);
@@ -101,7 +101,7 @@ describe('connection slots', () => {
   });
 
   test('an upload becomes an ordinary request when its body has arrived', async () => {
-    const slots = new Slots(target(), { connections: 4, maxPending: 10 });
+    const slots = new Slots(target(), { connections: 4, maxPending: 10, eventStreams: 10 });
     const uploads = [enter(slots, 'a', true), enter(slots, 'a', true), enter(slots, 'a', true)];
     expect(getStates(uploads)).toEqual(['granted', 'granted', 'waiting']);
     uploads[0]?.slot.markUploaded();
@@ -109,8 +109,52 @@ describe('connection slots', () => {
     expect(getStates(uploads)).toEqual(['granted', 'granted', 'granted']);
   });
 
+  test('an event stream frees its slot, and one client cannot open all event streams', async () => {
+    const used = target();
+    const slots = new Slots(used, { connections: 1, maxPending: 20, eventStreams: 8 });
+    const streams: User[] = [];
+    for (let at = 0; at < 7; at += 1) {
+      const stream = enter(slots, 'a', at === 0);
+      expect(stream.state).toBe('granted');
+      expect(stream.slot.markEventStream()).toBe(true);
+      streams.push(stream);
+    }
+    const refused = enter(slots, 'a');
+    expect(refused.slot.markEventStream()).toBe(false);
+    // It keeps its slot.
+    const other = enter(slots, 'b');
+    expect([used.pending, used.streams, other.state]).toEqual([9, 7, 'waiting']);
+    leave(refused);
+    await runMicrotasks();
+    expect(other.state).toBe('granted');
+    expect(other.slot.markEventStream()).toBe(true);
+    expect(enter(slots, 'c').slot.markEventStream()).toBe(false);
+    for (const stream of [...streams, other]) leave(stream);
+    expect([used.pending, used.streams]).toEqual([1, 0]);
+  });
+
+  test('the connection of an ended event stream is counted until it can be used again', () => {
+    const used = target();
+    const slots = new Slots(used, { connections: 1, maxPending: 0, eventStreams: 8 });
+    const stream = enter(slots, 'a');
+    stream.slot.markEventStream();
+    stream.slot.leave(true);
+    expect([enter(slots, 'b').state, used.pending, used.streams]).toEqual(['refused', 1, 0]);
+    slots.release();
+    expect([enter(slots, 'b').state, used.pending]).toEqual(['granted', 1]);
+  });
+
+  test('the next request of a slot is no event stream', () => {
+    const slots = new Slots(target(), { connections: 1, maxPending: 0, eventStreams: 8 });
+    const { slot } = enter(slots, 'a');
+    slot.markEventStream();
+    slot.leave();
+    expect(slot.enter(slots, 'a', false)).toBe(true);
+    expect(enter(slots, 'b').state).toBe('refused');
+  });
+
   test('ordinary requests do not wait behind uploads of the same client', () => {
-    const slots = new Slots(target(), { connections: 4, maxPending: 10 });
+    const slots = new Slots(target(), { connections: 4, maxPending: 10, eventStreams: 10 });
     for (let at = 0; at < 5; at += 1) enter(slots, 'a', true);
     expect(enter(slots, 'a').state).toBe('granted');
   });
@@ -135,7 +179,7 @@ describe('connection slots', () => {
       fc.array(step, { maxLength: 120 }),
       async (connections, maxPending, steps) => {
         const used = target();
-        const slots = new Slots(used, { connections, maxPending });
+        const slots = new Slots(used, { connections, maxPending, eventStreams: 10 });
         const users: User[] = [];
         let releases = 0;
         const getGranted = (): User[] => users.filter(({ state }) => state === 'granted');

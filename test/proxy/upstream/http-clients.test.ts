@@ -348,7 +348,7 @@ describe('an incomplete body', () => {
       const upstream = await startRecordingUpstream();
       cleanups.push(() => upstream.close());
       const tls = { serverName: undefined, secureContext: undefined };
-      const pool = new ConnectionPool(upstream.url, tls, () => {});
+      const pool = new ConnectionPool(upstream.url, tls, 1, () => {});
       cleanups.push(() => pool.destroy());
       const connection = pool.acquire(true);
       const request = Object.assign(new Readable({ read() {} }), { complete: false });

@@ -35,7 +35,7 @@ async function startTlsPool(response: string, notAfter?: Date): Promise<TlsPool>
   const { port, close } = await listenTcp(server);
   const tls = { serverName: 'localhost', secureContext: createSecureContext({ ca: ca.pem }) };
   let free = 0;
-  const pool = new ConnectionPool(`https://127.0.0.1:${port}`, tls, () => {
+  const pool = new ConnectionPool(`https://127.0.0.1:${port}`, tls, 10, () => {
     free += 1;
   });
   onTestFinished(async () => {

@@ -74,6 +74,22 @@ describe('target selection', () => {
     expect(order.slice(3)).toEqual(order.slice(0, 3));
   });
 
+  test('an ejected target is tried again while streams from before are open', () => {
+    const { targets, fail, advance } = createTargets(2);
+    const [first, second] = targets.all;
+    if (first === undefined || second === undefined) throw new Error('two targets');
+    first.pending = 1;
+    first.streams = 1;
+    second.pending = 5;
+    fail(0, 3);
+    expect(targets.choose()).toBe(second);
+    advance(6);
+    expect(targets.choose()).toBe(first);
+    // One request at a time.
+    first.pending = 2;
+    expect(targets.choose()).toBe(second);
+  });
+
   test('three consecutive failures eject a target, for longer each time; a response in between resets the count', () => {
     const { targets, events, fail, advance } = createTargets(2);
     const [first] = targets.all;

@@ -1,5 +1,5 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -353,6 +353,52 @@ describe('an upstream that does not accept the handshake', () => {
     const client = await open();
     await until('both connections are closed', () => client.isClosed() && upstream.open() === 0);
     expect(client.body()).toBe('half');
+  });
+
+  test('an event stream may be silent for longer than timeouts.idle', async () => {
+    const senders: Socket[] = [];
+    const { open, upstream } = await setUp(
+      {
+        respond: (_request, socket) => {
+          socket.write('HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: first\n\n');
+          senders.push(socket);
+        },
+      },
+      { upstreamSettings: { timeouts: { connect: 1, headers: 5, idle: 0.1, events: 60 } } },
+    );
+    const client = await open();
+    expect(client.status).toBe(200);
+    const begun = performance.now();
+    await until('several idle timeouts have passed', () => performance.now() - begun > 500);
+    senders[0]?.write('data: late\n\n');
+    await until('the event arrives', () => client.body().includes('data: late'));
+    expect([client.isClosed(), upstream.open()]).toEqual([false, 1]);
+  });
+
+  test('an event stream that its client does not read ends after timeouts.idle', async () => {
+    let isUpstreamClosed = false;
+    const { proxy } = await setUp(
+      {
+        respond: (_request, socket) => {
+          socket.write('HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n');
+          const event = `data: ${'x'.repeat(100_000)}\n\n`;
+          const send = (): void => {
+            while (socket.writable && socket.write(event));
+          };
+          socket.on('drain', send).on('close', () => (isUpstreamClosed = true));
+          send();
+        },
+      },
+      { upstreamSettings: { timeouts: { connect: 1, headers: 5, idle: 0.3, events: 3_600 } } },
+    );
+    const client = connect(proxy.port, '127.0.0.1').pause();
+    cleanups.push(() => client.destroy());
+    client.on('error', () => {});
+    client.write(
+      'GET /ws/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n' +
+        `Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${Buffer.alloc(16).toString('base64')}\r\n\r\n`,
+    );
+    await until('the upstream connection is closed', () => isUpstreamClosed);
   });
 
   test('a truncated response is also truncated for the client', async () => {
