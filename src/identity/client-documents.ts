@@ -87,7 +87,7 @@ export function createClientDocuments(options: ClientDocumentOptions): ClientDoc
   };
 }
 
-/** A host that is down says nothing about the client. */
+/** An unreachable host does not make the client invalid: the response is a temporary error. */
 function requireDocument(result: Result): Result {
   if ('problem' in result && result.isTemporary === true)
     throw new Fault('client_document_unavailable', `client metadata: ${result.problem}`, {

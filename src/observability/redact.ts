@@ -27,8 +27,6 @@ const SECRET_NAMES = new Set([
 const SECRET_PATTERNS: readonly (readonly [RegExp, string])[] = [
   // JWTs, also truncated, with encoded dots, or with a prefix.
   [/eyJ[A-Za-z0-9_-]{8,}(?:(?:\.|%2e)[A-Za-z0-9_=-]*){0,4}/gi, '[redacted-jwt]'],
-  // Opaque access tokens, also percent-encoded.
-  [/(?:[A-Za-z0-9+/]|%2[bf]){62}(?:==|%3d%3d)/gi, '[redacted-token]'],
   // Refresh tokens, codes, sealed and encrypted texts and client secrets of gatehouse, by their prefix.
   [/gh[acders]_(?:[A-Za-z0-9_.~-]|%2e)+/gi, '[redacted]'],
   [
@@ -41,12 +39,30 @@ const SECRET_PATTERNS: readonly (readonly [RegExp, string])[] = [
   [/(\b[a-z][a-z0-9+.-]{0,31}:\/\/[^\s/:@]*:)[^\s/@]+@/gi, '$1[redacted]@'],
 ];
 
+/** The end of an opaque access token, also percent-encoded, and what is before it. */
+const OPAQUE_TOKEN_END = /==|%3d%3d/gi;
+const OPAQUE_TOKEN_START = /(?<=((?:%2[bf]|[A-Za-z0-9+/]){62}))/iy;
+
+/** Looks back from each end: looking for 62 characters from each position would take 62 times as long. */
+function redactOpaqueTokens(text: string): string {
+  let clean = '';
+  let copied = 0;
+  for (const { index, 0: end } of text.matchAll(OPAQUE_TOKEN_END)) {
+    OPAQUE_TOKEN_START.lastIndex = index;
+    const start = OPAQUE_TOKEN_START.exec(text)?.[1];
+    if (start === undefined || index - start.length < copied) continue;
+    clean += `${text.slice(copied, index - start.length)}[redacted-token]`;
+    copied = index + end.length;
+  }
+  return copied === 0 ? text : clean + text.slice(copied);
+}
+
 /** A cheap prefilter: every pattern above contains one of these. */
 const MAYBE_SECRET = /eyJ|gh[acders]_|=|%3d|bearer|basic|-----BEGIN|:\/\//i;
 
 export function redactText(text: string): string {
   if (!MAYBE_SECRET.test(text)) return text;
-  let clean = text;
+  let clean = redactOpaqueTokens(text);
   for (const [pattern, replacement] of SECRET_PATTERNS) clean = clean.replace(pattern, replacement);
   return clean;
 }

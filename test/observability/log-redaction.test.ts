@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { createLogger, type LogFields } from '../../src/observability/logger.ts';
-import { redactStart } from '../../src/observability/redact.ts';
+import { redactStart, redactText } from '../../src/observability/redact.ts';
+import { randomFrom } from '../chaos/support.ts';
 
 const writeLine = (fields: LogFields, always: LogFields = {}): string => {
   let written = '';
@@ -84,3 +85,19 @@ test.each(['json', 'text'] as const)(
     expect(written).toContain(String.raw`/a\u202a\u202b`);
   },
 );
+
+test('opaque tokens are found exactly where a plain search from each position finds them', () => {
+  const random = randomFrom(1);
+  const pick = (count: number): number => Math.floor(random() * count);
+  const parts = ['a', '+', '/', '%2b', '%2F', '%', '=', '==', '%3D%3d', '%3d', '-', '2b', 'B'.repeat(61)];
+  let redacted = 0;
+  for (let round = 0; round < 5_000; round += 1) {
+    const text = Array.from({ length: 1 + pick(12) }, () =>
+      (parts[pick(parts.length)] ?? '').repeat(pick(3) === 0 ? 20 : 1),
+    ).join('');
+    const expected = text.replaceAll(/(?:[A-Za-z0-9+/]|%2[bf]){62}(?:==|%3d%3d)/gi, '[redacted-token]');
+    if (expected !== text) redacted += 1;
+    expect(redactText(text)).toBe(expected);
+  }
+  expect(redacted).toBeGreaterThan(100);
+});

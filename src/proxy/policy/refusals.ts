@@ -223,7 +223,7 @@ export function getErrorResponse<R extends ProxyRefusal['reason']>(
   return typeof entry === 'function' ? entry(refusal) : entry;
 }
 
-/** For the log and the metrics. What gatehouse or the upstream fails to do is no refusal; 501 refuses what the client sent. */
+/** For the log and the metrics. Failures of gatehouse or the upstream are not refusals, but 501 is: it is about the request. */
 export const getLogDecision = (refusal: ProxyRefusal): 'refused' | 'failed' =>
   getErrorResponse(refusal).status > 501 ? 'failed' : 'refused';
 
