@@ -1,5 +1,6 @@
 import { UnusableResponse } from '../http/read-response.ts';
 import { KeyPairError } from '../lib/key-pair.ts';
+import { UNKNOWN_CA_CODES } from '../lib/tls-errors.ts';
 
 export interface ConnectionProblem {
   /** Follows the address: "https://api.example.test …". */
@@ -18,15 +19,6 @@ export interface ConnectionErrorContext {
   readonly timeoutMs?: number;
 }
 
-const UNKNOWN_CA_CODES: readonly string[] = [
-  'CERT_SIGNATURE_FAILURE',
-  'CERT_UNTRUSTED',
-  'DEPTH_ZERO_SELF_SIGNED_CERT',
-  'SELF_SIGNED_CERT_IN_CHAIN',
-  'UNABLE_TO_GET_ISSUER_CERT',
-  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
-  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
-];
 /** What OpenSSL reports when the peer does not send TLS records. */
 const NOT_TLS = /wrong version number|packet length too long|record layer failure/i;
 const CLOSED_CODES: readonly string[] = ['ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET'];

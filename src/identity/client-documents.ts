@@ -8,6 +8,7 @@ import { createHttpClient, type HttpClient, type HttpResponse } from '../lib/htt
 import { createLookupQueue } from '../lib/lookup-queue.ts';
 import { createPublicLookup, isPublicAddress } from '../lib/public-address.ts';
 import { parseStrictJson } from '../lib/strict-json.ts';
+import { UNKNOWN_CA_CODES } from '../lib/tls-errors.ts';
 import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
 import { Fault } from '../ports/fault.ts';
 
@@ -111,6 +112,12 @@ const TEMPORARY_ERRORS: ReadonlySet<unknown> = new Set([
 const isTemporaryError = (error: Error & { readonly code?: unknown }): boolean =>
   error.name === 'TimeoutError' || TEMPORARY_ERRORS.has(error.code);
 
+/** Node's message about an unknown CA advises an option of Node. */
+const describeError = ({ message, code = '' }: NodeJS.ErrnoException): string =>
+  UNKNOWN_CA_CODES.includes(code)
+    ? 'no trusted CA has issued the certificate of the host; for a private CA, set clientDocuments.ca'
+    : message;
+
 async function fetchDocument(
   client: Pick<HttpClient, 'send'>,
   clientId: string,
@@ -135,7 +142,9 @@ async function fetchDocument(
     const parsed = parseClientDocument(clientId, parseStrictJson(text));
     return parsed.ok ? { result: parsed.document, lifetime: readLifetime(response) } : fail(parsed.problem);
   } catch (error) {
-    return error instanceof Error ? fail(error.message, isTemporaryError(error)) : fail('it cannot be read');
+    return error instanceof Error
+      ? fail(describeError(error), isTemporaryError(error))
+      : fail('it cannot be read');
   }
 }
 

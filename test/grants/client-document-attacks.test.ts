@@ -49,6 +49,21 @@ describe('a document that cannot be read now is a temporary error', () => {
   });
 });
 
+test('a host whose certificate comes from an unknown CA is refused, and the log says what to set', async () => {
+  const setCa = (ca: string | undefined) =>
+    at.gateway.reload((settings) => ({
+      ...settings,
+      integrations: [
+        createAgents('agents', { hosts: [...at.hosts, 'localhost:1'], privateAddresses: true, ca }),
+      ],
+    }));
+  await setCa(undefined);
+  expect((await authorize()).status).toBe(400);
+  expect(at.requests).toEqual([]);
+  expect(JSON.stringify(at.gateway.log)).toContain('for a private CA, set clientDocuments.ca');
+  await setCa('ca.pem');
+});
+
 test('a slow host keeps clients of other hosts neither waiting nor out, and gets four requests at once', async () => {
   const released = Promise.withResolvers<void>();
   let current = 0;
