@@ -50,18 +50,18 @@ describe('a document that cannot be read now is a temporary error', () => {
 });
 
 test('a host whose certificate comes from an unknown CA is refused, and the log says what to set', async () => {
-  const setCa = (ca: string | undefined) =>
+  const setCa = (ca: { readonly ca?: string }) =>
     at.gateway.reload((settings) => ({
       ...settings,
       integrations: [
-        createAgents('agents', { hosts: [...at.hosts, 'localhost:1'], privateAddresses: true, ca }),
+        createAgents('agents', { hosts: [...at.hosts, 'localhost:1'], privateAddresses: true, ...ca }),
       ],
     }));
-  await setCa(undefined);
+  await setCa({});
   expect((await authorize()).status).toBe(400);
   expect(at.requests).toEqual([]);
   expect(JSON.stringify(at.gateway.log)).toContain('for a private CA, set clientDocuments.ca');
-  await setCa('ca.pem');
+  await setCa({ ca: 'ca.pem' });
 });
 
 test('a slow host keeps clients of other hosts neither waiting nor out, and gets four requests at once', async () => {
