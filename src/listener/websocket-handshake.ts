@@ -24,6 +24,8 @@ export function createHandshakeResponse(request: IncomingMessage, socket: Socket
   const response = new ServerResponse(request);
   response.shouldKeepAlive = false;
   response.assignSocket(socket);
+  // Node's server no longer does this. A response that waits for it would never continue.
+  socket.on('drain', () => response.emit('drain'));
   response.once('finish', () => {
     // Closing with unread data would reset the connection and discard the response.
     socket.resume();

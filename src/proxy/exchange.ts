@@ -105,6 +105,8 @@ const OVERLOADED: ProxyRefusal = { reason: 'overloaded', retryAfter: 1 };
 const TOO_MANY_EVENT_STREAMS: ProxyRefusal = { reason: 'too_many_event_streams', retryAfter: 5 };
 /** An event stream that has sent nothing for this long is silent. */
 export const SILENT_MS = 1_000;
+/** CR and LF. */
+const LINE_ENDS: ReadonlySet<number | undefined> = new Set([0x0d, 0x0a]);
 
 /**
  * One request, its upstream connection and its response. It picks a target, waits for a connection slot, sends, retries,
@@ -143,6 +145,9 @@ export class Exchange
   #pausesUntil = 0;
   /** An event stream that its client opens again where it ended. */
   #isResumable = false;
+  /** When a resumable stream was last read from the upstream, and whether it was at the end of a line then. */
+  #lastReadAt = 0;
+  #isLineComplete = true;
   #unwatch: (() => void) | undefined = undefined;
 
   constructor(downstream: Downstream) {
@@ -203,13 +208,13 @@ export class Exchange
   /** A silent event stream. The response to another method than GET is not sent again, so that it is waited for. */
   get endsAtShutdown(): boolean {
     if (this.#stage !== 'responding' || !this.#isResumable || this.#downstream.unread > 0) return false;
-    const lastReadAt = this.#pausesUntil - this.#upstream.timeouts.events * 1_000;
-    return performance.now() - lastReadAt >= SILENT_MS;
+    return performance.now() - this.#lastReadAt >= SILENT_MS;
   }
 
   end(why: StreamEndReason): void {
     const error = new TokenEndedError(why);
-    if (why !== 'going_away' || !this.endsAtShutdown) return this.#fail(error);
+    // A part of an event must not look like all of it.
+    if (why !== 'going_away' || !this.endsAtShutdown || !this.#isLineComplete) return this.#fail(error);
     this.#finish();
     this.#reportBroken(error);
     // Not aborted: nothing of it is missing, and clients need not report an error.
@@ -397,6 +402,8 @@ export class Exchange
     if (!mayPause && isGet) return false;
     this.isEventStream = true;
     this.#isResumable = isGet && framing !== 'length';
+    this.#lastReadAt = performance.now();
+    this.#isLineComplete = true;
     if (mayPause) this.#allowPause();
     if (this.#unwatch === undefined) this.#watch();
     return true;
@@ -404,6 +411,7 @@ export class Exchange
 
   onData(bytes: Buffer, start: number, end: number): boolean {
     this.bytesOut += end - start;
+    if (this.#isResumable) this.#isLineComplete = LINE_ENDS.has(bytes[end - 1]);
     return this.#downstream.write(bytes, start, end) || this.#mayReadAhead();
   }
 
@@ -411,6 +419,8 @@ export class Exchange
     if (this.#stage !== 'responding') return;
     this.#wait(this.#upstream.timeouts.idle);
     if (this.#pausesUntil > 0) this.#allowPause();
+    // Deadlines are not exact enough: after a stall of the event loop, they begin too early.
+    if (this.#isResumable) this.#lastReadAt = performance.now();
     if (!this.#downstream.flush() && !this.#mayReadAhead()) this.#connection?.pause();
   }
 

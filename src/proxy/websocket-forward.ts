@@ -1,4 +1,4 @@
-import type { IncomingMessage } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { pipeline } from 'node:stream';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -104,7 +104,7 @@ export class WebSocketForward {
       this.#reportEnd(reason);
       response.destroy();
     };
-    if (isEvents) this.#watch(createSilenceCheck(upstreamResponse));
+    if (isEvents) this.#watch(createSilenceCheck(upstreamResponse, response));
     else if (this.#bearer !== undefined && endStreams === 'all') this.#watch(() => false);
     pipeline(upstreamResponse, response, (error) => {
       if (error && !isEnded) this.#logError('upstream_aborted', error);
@@ -143,13 +143,13 @@ export class WebSocketForward {
   }
 }
 
-/** Whether an event stream has sent nothing since an earlier call, a second ago or more. */
-function createSilenceCheck({ socket }: IncomingMessage): () => boolean {
+/** Whether an event stream has sent nothing, and the client had read everything, since an earlier call, a second ago or more. */
+function createSilenceCheck({ socket }: IncomingMessage, response: ServerResponse): () => boolean {
   let lastBytes = -1;
   let since = 0;
   return () => {
     const now = performance.now();
-    if (socket.bytesRead === lastBytes) return now - since >= SILENT_MS;
+    if (socket.bytesRead === lastBytes && response.writableLength === 0) return now - since >= SILENT_MS;
     lastBytes = socket.bytesRead;
     since = now;
     return false;

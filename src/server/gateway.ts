@@ -398,7 +398,7 @@ export class Gateway {
       this.#announceShutdown(preStop);
       await Promise.race([this.#preStop, pause(preStop * 1_000, undefined, { ref: false })]);
     }
-    processState.streams.drain();
+    await processState.streams.drain();
     const isClean = await listener.drain(drain);
     await this.close();
     return isClean;

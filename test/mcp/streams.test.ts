@@ -363,7 +363,7 @@ describe.each([
   ['HTTP/2, fast path', openOverHttp2, true],
   ['HTTP/2, full path', openOverHttp2, false],
 ] as const)('shutdown: %s', (_name, createOpen, isFast) => {
-  test('a silent stream ends, a stream that is sending and the response to a call go on', async () => {
+  const setUp = async () => {
     const gateway = await startGateway((settings) => withMcpServer(settings, isFast));
     cleanups.push(() => gateway.close());
     const { access_token: token } = await gateway.grant({ scope: 'mcp:use' });
@@ -376,6 +376,11 @@ describe.each([
       await until('the stream is open', () => stream.status === 200);
       return { stream, response };
     };
+    return { gateway, start };
+  };
+
+  test('a silent stream ends, a stream that is sending and the response to a call go on', async () => {
+    const { gateway, start } = await setUp();
     const silent = await start('GET');
     const withoutToken = await start('GET', '/public');
     const sending = await start('GET');
@@ -396,6 +401,39 @@ describe.each([
     call.response.end('data: done\n\n');
     await until('the call is complete', () => call.stream.ending === 'complete');
     expect(call.stream.text).toBe('data: done\n\n');
+    expect(await drained).toBe(true);
+  });
+
+  test('a stream that is silent in the middle of an event is truncated', async () => {
+    const { gateway, start } = await setUp();
+    const complete = await start('GET');
+    const partial = await start('GET');
+    complete.response.write('data: all\n\n');
+    partial.response.write('data: all\n\ndata: {"amount":1');
+    await until(
+      'the events have arrived',
+      () => partial.stream.text.endsWith('1') && complete.stream.text !== '',
+    );
+    const drained = gateway.server.drain({ preStop: 0, drain: 60 });
+    await until('both streams have ended', () =>
+      [complete, partial].every(({ stream }) => stream.ending !== undefined),
+    );
+    expect([complete.stream.ending, partial.stream.ending]).toEqual(['complete', 'truncated']);
+    expect(await drained).toBe(true);
+  });
+
+  test('what arrives while the event loop is stalled is forwarded before the stream ends', async () => {
+    const { gateway, start } = await setUp();
+    const { stream, response } = await start('GET');
+    const drained = gateway.server.drain({ preStop: 0, drain: 60 });
+    // Timers run next, before the gateway reads what is sent here.
+    await new Promise(setImmediate);
+    response.write('data: sent\n\n');
+    await new Promise<void>((resolve) => process.nextTick(resolve));
+    // Longer than a stream may be silent.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_500);
+    await until('the stream has ended', () => stream.ending !== undefined);
+    expect([stream.ending, stream.text]).toEqual(['complete', 'data: sent\n\n']);
     expect(await drained).toBe(true);
   });
 });

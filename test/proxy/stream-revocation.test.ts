@@ -325,6 +325,31 @@ describe('a WebSocket handshake', () => {
     expect(await gateway.server.drain({ preStop: 0, drain: 86_400 })).toBe(true);
     await until('the stream has ended', () => client.isClosed() && streams.open.size === 0);
   });
+
+  test('that gets an event stream as response: at a shutdown, a slow client gets everything that was sent', async () => {
+    const { gateway, streams } = await setUp();
+    vi.useRealTimers();
+    const { access_token: token } = await gateway.grant();
+    const { socket } = await openWebSocket({
+      port: gateway.port,
+      path: '/events/upgradable/1',
+      token,
+      ca: gateway.ca.pem,
+    });
+    cleanups.push(() => socket.destroy());
+    socket.removeAllListeners('data').pause();
+    const [response] = streams.open;
+    // More than the buffers of the connections hold.
+    response?.write(`data: ${'x'.repeat(32 * 1_048_576)}\n\ndata: last\n\n`);
+    const drained = gateway.server.drain({ preStop: 0, drain: 86_400 });
+    const startedAt = performance.now();
+    await until('a silent stream would have ended', () => performance.now() - startedAt > 2_500);
+    let end = '';
+    socket.on('data', (part: Buffer) => (end = (end + part.toString('latin1')).slice(-64))).resume();
+    await until('the stream has ended', () => socket.destroyed && streams.open.size === 0);
+    expect(end).toContain('data: last\n\n');
+    expect(await drained).toBe(true);
+  });
 });
 
 describe('tokens.endStreams', () => {

@@ -1,3 +1,4 @@
+import { setImmediate as pendingReads } from 'node:timers/promises';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { TokenFault } from '../../domain/refusal.ts';
 import { findTokenFault, type VerifiedToken } from '../../domain/verified-token.ts';
@@ -57,7 +58,7 @@ export class LiveStreams {
     this.#streams.add(stream);
     this.#timer ??= setInterval(() => {
       this.#checkAll();
-      if (this.#isDraining) this.#endForShutdown();
+      if (this.#isDraining) void this.#endForShutdown();
       if (this.#streams.size === 0) this.stop();
     }, CHECK_INTERVAL_MS).unref();
     return () => void this.#streams.delete(stream);
@@ -89,10 +90,10 @@ export class LiveStreams {
     this.#checkAll();
   }
 
-  /** From now on, streams that a shutdown does not wait for are ended. */
-  drain(): void {
+  /** From now on, streams that a shutdown does not wait for are ended. Resolves when those of this moment are. */
+  drain(): Promise<void> {
     this.#isDraining = true;
-    this.#endForShutdown();
+    return this.#endForShutdown();
   }
 
   stop(): void {
@@ -139,7 +140,9 @@ export class LiveStreams {
     this.#hasFailed = failure !== undefined;
   }
 
-  #endForShutdown(): void {
+  /** After pending reads: data that arrived while the event loop was stalled is not silence. */
+  async #endForShutdown(): Promise<void> {
+    await pendingReads();
     for (const stream of this.#streams) if (stream.endsAtShutdown) this.#end(stream, 'going_away');
   }
 

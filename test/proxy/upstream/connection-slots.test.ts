@@ -215,4 +215,59 @@ describe('connection slots', () => {
     );
     await fc.assert(run, { numRuns: 60 });
   });
+
+  test('event streams leave no count behind, and none is ever negative', async () => {
+    const step = fc.record({
+      kind: fc.constantFrom('enter', 'upload', 'markEventStream', 'leave', 'later', 'release', 'markStalled'),
+      key: fc.constantFrom('a', 'b', 'c'),
+      at: fc.nat(50),
+    });
+    const run = fc.asyncProperty(
+      fc.integer({ min: 1, max: 6 }),
+      fc.integer({ min: 1, max: 9 }),
+      fc.array(step, { maxLength: 120 }),
+      async (connections, eventStreams, steps) => {
+        const used = target();
+        const slots = new Slots(used, { connections, maxPending: 8, eventStreams });
+        const users: User[] = [];
+        const streams = new Set<User>();
+        let releases = 0;
+        const getGranted = (): User[] => users.filter(({ state }) => state === 'granted');
+        for (const { kind, key, at } of steps) {
+          const granted = getGranted();
+          const user = granted[at % Math.max(1, granted.length)];
+          if (kind === 'enter' || kind === 'upload') users.push(enter(slots, key, kind === 'upload'));
+          else if (kind === 'release') {
+            if (releases > 0) slots.release();
+            releases = Math.max(0, releases - 1);
+          } else if (user === undefined) continue;
+          else if (kind === 'markStalled') user.slot.markStalled();
+          else if (kind === 'markEventStream') {
+            // Once for each response, before any of it can be unread.
+            user.slot.clearStalled();
+            if (!streams.has(user) && user.slot.markEventStream()) streams.add(user);
+          } else {
+            if (kind === 'later') releases += 1;
+            user.slot.leave(kind === 'later');
+            user.state = 'left';
+          }
+          await runMicrotasks();
+          const open = getGranted().filter((one) => streams.has(one)).length;
+          const waiting = users.filter(({ state }) => state === 'waiting').length;
+          expect([used.streams, used.pending]).toEqual([open, getGranted().length + waiting + releases]);
+          expect(open).toBeLessThanOrEqual(eventStreams);
+        }
+        for (; releases > 0; releases -= 1) slots.release();
+        for (let rounds = 0; rounds < users.length + 1; rounds += 1) {
+          for (const user of getGranted()) leave(user);
+          await runMicrotasks();
+        }
+        expect([used.pending, used.streams]).toEqual([0, 0]);
+        // All connections and all streams are free again.
+        const next = enter(slots, 'd');
+        expect([next.state, next.slot.markEventStream()]).toEqual(['granted', true]);
+      },
+    );
+    await fc.assert(run, { numRuns: 60 });
+  });
 });

@@ -401,6 +401,16 @@ describe('an upstream that does not accept the handshake', () => {
     await until('the upstream connection is closed', () => isUpstreamClosed);
   });
 
+  test('a response that is larger than all buffers is forwarded completely', async () => {
+    const body = 'x'.repeat(8 * 1_048_576);
+    const { open } = await setUp(
+      decline(`HTTP/1.1 403 Forbidden\r\nContent-Length: ${body.length}\r\n\r\n${body}`),
+    );
+    const client = await open();
+    await until('the response has arrived', () => client.body().length >= body.length);
+    expect(client.body() === body).toBe(true);
+  });
+
   test('a truncated response is also truncated for the client', async () => {
     const { open } = await setUp(decline('HTTP/1.1 409 Conflict\r\nContent-Length: 400\r\n\r\nhalf'));
     const client = await open();
