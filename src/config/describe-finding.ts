@@ -1,4 +1,4 @@
-import { redactText } from '../observability/redact.ts';
+import { redactText } from '../lib/redact.ts';
 import type { Draft, Finding } from './draft.ts';
 import { createExcerpt } from './excerpt.ts';
 import type { FileSetting } from './file-settings.ts';

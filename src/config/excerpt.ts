@@ -1,5 +1,5 @@
 import { printable } from '../lib/printable.ts';
-import { redactText } from '../observability/redact.ts';
+import { redactText } from '../lib/redact.ts';
 import { listAllNames, listAllSecretNames } from './known-settings.ts';
 
 /** Longer lines are not shown. */

@@ -2,7 +2,7 @@ import { getChild, getKnownSettings, type KnownSetting, listSecretNames } from '
 import type { Settings } from '../config/schema.ts';
 import { formatPath, type SettingPath } from '../config/setting-path.ts';
 import { formatScope, type Scope } from '../domain/scope.ts';
-import { redactText } from '../observability/redact.ts';
+import { redactText } from '../lib/redact.ts';
 
 export interface EffectiveSetting {
   readonly path: string;

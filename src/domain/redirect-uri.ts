@@ -1,7 +1,6 @@
 /** Where an authorization response is sent: `https`, a loopback address, or the scheme of an app (RFC 8252 §7). */
 
 const MAX_LENGTH = 512;
-const MAX_LOGGED_LENGTH = 256;
 const LOOPBACK = /^(http:\/\/(?:127\.0\.0\.1|\[::1\]|localhost))(?::([1-9][0-9]{0,4}))?((?:[/?].*)?)$/;
 const HTTPS = /^https:\/\/[^/?@]+(?:[/?].*)?$/;
 /** RFC 8252 §7.1: a reversed domain name, so that no two apps have the same by accident. */
@@ -46,14 +45,6 @@ const withoutPort = (uri: string): string => uri.replace(LOOPBACK, '$1$3');
 export const matchesRedirectUri = (registered: string, requested: string): boolean =>
   registered === requested ||
   (isLoopback(registered) && isLoopback(requested) && withoutPort(registered) === withoutPort(requested));
-
-/** For logs: bounded, and without user information, query and fragment, which can contain secrets. */
-export function formatUriForLog(uri: string | undefined): string {
-  if (uri === undefined) return '(missing or repeated)';
-  if (!URL.canParse(uri)) return '(not a URL)';
-  const { protocol, host, pathname } = new URL(uri);
-  return `${protocol}${host === '' ? '' : `//${host}`}${pathname}`.slice(0, MAX_LOGGED_LENGTH);
-}
 
 /** The kind of app at a redirect URI, and what identifies it to users: a host name or a scheme. */
 export type RedirectTarget =

@@ -2,12 +2,13 @@ import { z } from 'zod';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { formatUriForLog, matchesRedirectUri } from '../domain/redirect-uri.ts';
+import { matchesRedirectUri } from '../domain/redirect-uri.ts';
 import { findExcess, formatScope, narrowScope, parseScope } from '../domain/scope.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { GrantDeps } from './deps.ts';
 import { getIssueTime, randomGrantId } from './issue.ts';
 import { readTarget, type TargetContext } from './target.ts';
+import { formatUriForLog } from './uri-for-log.ts';
 
 /** A valid authorization request (RFC 6749 §4.1.1), before the user has decided. */
 export const AuthorizationRequest = z.strictObject({

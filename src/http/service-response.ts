@@ -1,4 +1,5 @@
 import type { Refusal } from '../domain/refusal.ts';
+import { redactStart } from '../lib/redact.ts';
 import { type JsonResponse, sendJson } from './json-response.ts';
 import type { RequestContext } from './request-context.ts';
 
@@ -36,11 +37,14 @@ const AUDIT_FIELD_NAMES: Readonly<Record<string, string>> = {
   redirectUri: 'redirect_uri',
 };
 
-/** Refusals contain no secrets. Text from clients is truncated. */
+const MAX_AUDIT_TEXT = 256;
+
+/** Refusals contain no secrets, but text from clients may: it is redacted before it is truncated. */
 export function toAuditFields(refusal: Refusal): Readonly<Record<string, string | number>> {
   const fields: Record<string, string | number> = {};
   for (const [name, value] of Object.entries(refusal))
-    fields[AUDIT_FIELD_NAMES[name] ?? name] = typeof value === 'string' ? value.slice(0, 256) : Number(value);
+    fields[AUDIT_FIELD_NAMES[name] ?? name] =
+      typeof value === 'string' ? redactStart(value, MAX_AUDIT_TEXT) : Number(value);
   return fields;
 }
 

@@ -1,10 +1,10 @@
 import { createHmac } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { flattenString } from '../lib/flat-string.ts';
+import { redactStart, redactText } from '../lib/redact.ts';
 import { TwoGenerationCache } from '../lib/two-generation-cache.ts';
 import { ACCESS_FIELDS, type AccessField } from './access-fields.ts';
 import { formatTextHead, type LogOutput, quoteJson } from './logger.ts';
-import { redactStart, redactText } from './redact.ts';
 
 /** A request that has ended. The object may be reused for the next one: do not keep it. */
 export interface RequestRecord {

@@ -1,5 +1,5 @@
 import type { AuditEvent } from './audit-events.ts';
-import { redactValue } from './redact.ts';
+import { redactValue } from './redact-fields.ts';
 
 export type { AuditEvent } from './audit-events.ts';
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';

@@ -1,9 +1,10 @@
 import { flattenString } from '../lib/flat-string.ts';
+import { redactStart } from '../lib/redact.ts';
 import { RingBuffer } from '../lib/ring-buffer.ts';
 import type { AccessLogOptions, RequestRecord } from './access-log.ts';
 import type { AuditEvent } from './audit-events.ts';
 import type { LogFields, LogValue } from './logger.ts';
-import { redactStart, redactValue } from './redact.ts';
+import { redactValue } from './redact-fields.ts';
 
 /** A refused or failed request. Contains no token, header, query or body. */
 export interface RecentRefusal {

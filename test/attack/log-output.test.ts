@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { createOutbox } from '../../src/lib/outbox.ts';
+import { redactText } from '../../src/lib/redact.ts';
 import { createStdoutSink } from '../../src/observability/logger.ts';
-import { redactText } from '../../src/observability/redact.ts';
 import { createServeFolder, until } from '../support/serve-process.ts';
 import { startGateway } from '../support/test-gateway.ts';
 

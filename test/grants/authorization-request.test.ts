@@ -248,6 +248,11 @@ describe('the log names the client and the redirect URI of a refused request', (
       { redirect_uri: `https://app.example.test/${'a'.repeat(2_000)}` },
       { redirect_uri: `https://app.example.test/${'a'.repeat(231)}` },
     ],
+    [
+      'a token at the end of what is logged of a redirect URI',
+      { redirect_uri: `https://app.example.test/${'x'.repeat(190)}/${'T'.repeat(62)}==/${'y'.repeat(300)}` },
+      { redirect_uri: expect.not.stringContaining('TTTT') },
+    ],
     ['no client', { client_id: '' }, { reason: 'client_id_missing', client: missing }],
     ['two clients', (flow) => `${query(flow)}&client_id=second`, { client: missing }],
     ['a client with a line break', { client_id: 'a\nb' }, { client: '(malformed)' }],

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
+import { redactStart, redactText } from '../../src/lib/redact.ts';
 import { createLogger, type LogFields } from '../../src/observability/logger.ts';
-import { redactStart, redactText } from '../../src/observability/redact.ts';
 import { randomFrom } from '../chaos/support.ts';
 
 const writeLine = (fields: LogFields, always: LogFields = {}): string => {

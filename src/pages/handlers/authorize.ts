@@ -1,4 +1,3 @@
-import { formatUriForLog } from '../../domain/redirect-uri.ts';
 import type { Refusal } from '../../domain/refusal.ts';
 import type { User } from '../../domain/user.ts';
 import { describeAuthorizationError } from '../../grants/authorization-errors.ts';
@@ -20,6 +19,7 @@ import {
 import { getIntegrationName } from '../../grants/deps.ts';
 import { addAssertedGroups } from '../../grants/issue.ts';
 import type { TargetContext } from '../../grants/target.ts';
+import { formatUriForLog } from '../../grants/uri-for-log.ts';
 import { decodeFormFields } from '../../http/form-encoding.ts';
 import type { Parameters } from '../../http/parameters.ts';
 import { getQuery } from '../../http/query.ts';

@@ -7,7 +7,7 @@ import {
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import { listScopeTokens, type Scope, unionScopes } from '../../domain/scope.ts';
-import { redactText } from '../../observability/redact.ts';
+import { redactText } from '../../lib/redact.ts';
 import { createOriginResolver } from './origin.ts';
 
 /** RFC 9728 §3. */
