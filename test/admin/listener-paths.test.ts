@@ -16,22 +16,25 @@ test('O13 probes and metrics are served on the admin listener only; on the publi
     expect([path, (await fetch(`http://127.0.0.1:${gateway.adminPort}${path}`)).status]).toEqual([path, 404]);
 });
 
-test('a probe can exclude checks by name; the others still apply', async () => {
+/** A listener whose store has this check. */
+async function openWithStoreCheck(check: () => Promise<void>) {
   const listener = await openAdminListener({
     host: '127.0.0.1',
     port: 0,
     tokenFile: '/none',
     checks: [
       { name: 'accepting', check: async () => {} },
-      {
-        name: 'store',
-        check: async () => {
-          throw new Error('is unreachable');
-        },
-      },
+      { name: 'store', check },
     ],
   });
   onTestFinished(() => listener.close());
+  return listener;
+}
+
+test('a probe can exclude checks by name; the others still apply', async () => {
+  const listener = await openWithStoreCheck(async () => {
+    throw new Error('is unreachable');
+  });
   const probe = async (query: string): Promise<number> =>
     (await fetch(`http://127.0.0.1:${listener.port}/readyz${query}`)).status;
   expect(await probe('')).toBe(503);
@@ -43,22 +46,10 @@ test('a probe can exclude checks by name; the others still apply', async () => {
 
 test('an excluded check is not run, and does not delay the probe', async () => {
   let runs = 0;
-  const listener = await openAdminListener({
-    host: '127.0.0.1',
-    port: 0,
-    tokenFile: '/none',
-    checks: [
-      { name: 'accepting', check: async () => {} },
-      {
-        name: 'store',
-        check: () => {
-          runs += 1;
-          return new Promise(() => {});
-        },
-      },
-    ],
+  const listener = await openWithStoreCheck(() => {
+    runs += 1;
+    return new Promise(() => {});
   });
-  onTestFinished(() => listener.close());
   expect((await fetch(`http://127.0.0.1:${listener.port}/readyz?exclude=store`)).status).toBe(200);
   expect(runs).toBe(0);
 });

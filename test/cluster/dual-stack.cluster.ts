@@ -48,7 +48,7 @@ describe.runIf(HAS_IPV6)('in a dual-stack cluster', () => {
     { family: 'IPv4', index: 0, clientAddress: /^10\.8[01]\.0\.\d+$/ },
     { family: 'IPv6', index: 1, clientAddress: /^fd00:8[01]:/ },
   ])(
-    'clients use it over $family, and the API is told their address in its usual form',
+    'clients use it over $family, and the API gets their address in its usual form',
     async ({ index, clientAddress }) => {
       const client: ServiceClient = createServiceClient({
         address: addresses[index] ?? '',

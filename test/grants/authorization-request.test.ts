@@ -205,21 +205,18 @@ test.each([
   ['de', 'Wenden Sie sich an den Entwickler der Anwendung oder an den Administrator dieses Dienstes.'],
   ['fr', 'Contactez le développeur de l’application ou l’administrateur de ce service.'],
   ['es', 'con el desarrollador de la aplicación o con el administrador de este servicio.'],
-])(
-  'the page for an app that is not registered tells the user in %s whom to contact',
-  async (language, text) => {
-    for (const changes of [
-      { client_id: 'nobody' },
-      { client_id: 'devices-only' },
-      { redirect_uri: 'https://evil.example.test/callback' },
-    ] as const) {
-      const page = await at.start().authorize(changes, { 'accept-language': language });
-      expect(page.text).toContain(text);
-      const refused = at.gateway.log.findLast(({ event }) => event === 'authorization_request_refused');
-      expect(page.text).toContain(`: ${String(refused?.['request_id'])}<`);
-    }
-  },
-);
+])('the page for an app that is not registered says in %s whom to contact', async (language, text) => {
+  for (const changes of [
+    { client_id: 'nobody' },
+    { client_id: 'devices-only' },
+    { redirect_uri: 'https://evil.example.test/callback' },
+  ] as const) {
+    const page = await at.start().authorize(changes, { 'accept-language': language });
+    expect(page.text).toContain(text);
+    const refused = at.gateway.log.findLast(({ event }) => event === 'authorization_request_refused');
+    expect(page.text).toContain(`: ${String(refused?.['request_id'])}<`);
+  }
+});
 
 describe('the log names the client and the redirect URI of a refused request', () => {
   const lastRefusal = () => at.gateway.log.findLast(({ event }) => event === 'authorization_request_refused');

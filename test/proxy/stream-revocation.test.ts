@@ -292,17 +292,18 @@ describe('a WebSocket handshake', () => {
     },
   );
 
+  /** A request for a WebSocket that gets an event stream instead. */
+  async function openDeclinedUpgrade({ port, ca }: TestGateway, token: string) {
+    const client = await openWebSocket({ port, path: '/events/upgradable/1', token, ca: ca.pem });
+    cleanups.push(() => client.destroy());
+    await until('the response has started', () => client.body().includes('first'));
+    return client;
+  }
+
   test('that gets an event stream as response: the stream ends with the token', async () => {
     const { gateway, streams } = await setUp();
     const { access_token: token } = await gateway.grant();
-    const client = await openWebSocket({
-      port: gateway.port,
-      path: '/events/upgradable/1',
-      token,
-      ca: gateway.ca.pem,
-    });
-    cleanups.push(() => client.destroy());
-    await until('the response has started', () => client.body().includes('first'));
+    const client = await openDeclinedUpgrade(gateway, token);
     expect(client.status).toBe(200);
     await revoke(gateway, token);
     advance();
@@ -314,14 +315,7 @@ describe('a WebSocket handshake', () => {
     const { gateway, streams } = await setUp();
     vi.useRealTimers();
     const { access_token: token } = await gateway.grant();
-    const client = await openWebSocket({
-      port: gateway.port,
-      path: '/events/upgradable/1',
-      token,
-      ca: gateway.ca.pem,
-    });
-    cleanups.push(() => client.destroy());
-    await until('the response has started', () => client.body().includes('first'));
+    const client = await openDeclinedUpgrade(gateway, token);
     expect(await gateway.server.drain({ preStop: 0, drain: 86_400 })).toBe(true);
     await until('the stream has ended', () => client.isClosed() && streams.open.size === 0);
   });
