@@ -1,19 +1,23 @@
 /**
  * Measures the cost of a change: CPU per request of this checkout and of another commit, in interleaved rounds.
- * `npm run bench:compare -- --base <commit>`.
+ * `npm run bench:compare -- --base <commit>`; `--only 'fast path'` measures one path.
+ *
+ * Two processes of the same program may differ by more than the change: what V8 optimizes, and where the kernel places the
+ * memory, is decided once per process. Therefore all processes are started several times, and the ratio is the median over
+ * these sets.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { createCase, createLoadRun, toCandidate } from './support/candidates.ts';
+import { type Candidate, createCase, createLoadRun, toCandidate } from './support/candidates.ts';
 import { type BenchFolder, createBenchFolder } from './support/folder.ts';
 import { startBenchGateway } from './support/gateway.ts';
 import { loadAverage } from './support/linux.ts';
 import type { LoadEnvironment } from './support/load-run.ts';
 import { startUpstream } from './support/nginx.ts';
-import { figure, table } from './support/report.ts';
+import { figure, median, table } from './support/report.ts';
 import { runRounds } from './support/rounds.ts';
 import { runLoad } from './support/run-load.ts';
 import type { BenchEnvironment } from './support/servers.ts';
@@ -23,7 +27,8 @@ const { values: given } = parseArgs({
   options: {
     base: { type: 'string' },
     only: { type: 'string', default: '' },
-    rounds: { type: 'string', default: '15' },
+    sets: { type: 'string', default: '7' },
+    rounds: { type: 'string', default: '5' },
     seconds: { type: 'string', default: '1' },
   },
 });
@@ -31,6 +36,7 @@ const { base } = given;
 if (base === undefined) throw new Error('--base <commit> is required');
 if (availableParallelism() < 2)
   throw new Error('needs two cores: one for the server, one for load and upstream');
+const SETS = Number(given.sets);
 const ROUNDS = Number(given.rounds);
 const SECONDS = Number(given.seconds);
 const WARM_UP_SECONDS = 4;
@@ -61,61 +67,82 @@ const environment: LoadEnvironment = {
 };
 
 const PATHS = { 'fast path': true, 'full path': false } as const;
-const candidates = [];
-for (const [path, fastPath] of Object.entries(PATHS))
-  for (const [name, source] of [
-    ['before', old],
-    ['after', root],
-  ] as const) {
-    const gateway = await startBenchGateway({
-      upstream: upstream.port,
-      core: 0,
-      // Types are stripped when a module is loaded, so the sources run as fast as the built program.
-      entry: join(source, 'src/main.ts'),
-      fastPath,
-      fastPathName: readFileSync(join(source, 'src/config/sections/listen.ts'), 'utf8').includes('fastPath')
-        ? 'fastPath'
-        : 'fastLane',
-    });
-    folders.push(gateway.folder);
-    candidates.push(toCandidate(`${path}, ${name}`, gateway));
-  }
+const SOURCES = { before: old, after: root } as const;
 const get = { warmSeconds: 0.3 } as const;
 const post = { ...get, method: 'POST', path: '/reports/1k', bodyBytes: 1_024 } as const;
 const http2 = { ...get, generator: 'h2load, HTTP/2', connections: 16, streams: 10 } as const;
 const KINDS = { '': get, ', POST': post, ...(h2load !== undefined && { ', HTTP/2': http2 }) };
-for (const candidate of candidates) {
-  log(`warming up ${candidate.name}`);
+const paths = Object.entries(PATHS).filter(([path]) => path.startsWith(given.only));
+const retryBudget = { retries: 20, quietSeconds: 60 };
+
+/** CPU per request by case, of processes that are started for this set. */
+async function measureSet(isReversed: boolean): Promise<(name: string) => readonly number[]> {
+  const sources = Object.entries(SOURCES);
+  const candidates: Candidate[] = [];
+  for (const [path, fastPath] of paths)
+    for (const [name, source] of isReversed ? sources.toReversed() : sources)
+      candidates.push(await startCandidate(`${path}, ${name}`, source, fastPath));
+  const cases = candidates.flatMap((candidate) =>
+    Object.entries(KINDS).map(([kind, run]) => createCase(candidate, run, `${candidate.name}${kind}`)),
+  );
+  const samples = await runRounds(cases, { environment, rounds: ROUNDS, seconds: SECONDS, log, retryBudget });
+  await Promise.all(candidates.map(({ front }) => front.stop()));
+  return (name) => (samples.get(name) ?? []).map(({ cpuMicros }) => cpuMicros);
+}
+
+async function startCandidate(name: string, source: string, fastPath: boolean): Promise<Candidate> {
+  const gateway = await startBenchGateway({
+    upstream: upstream.port,
+    core: 0,
+    // Types are stripped when a module is loaded, so the sources run as fast as the built program.
+    entry: join(source, 'src/main.ts'),
+    fastPath,
+    fastPathName: readFileSync(join(source, 'src/config/sections/listen.ts'), 'utf8').includes('fastPath')
+      ? 'fastPath'
+      : 'fastLane',
+  });
+  folders.push(gateway.folder);
+  const candidate = toCandidate(name, gateway);
+  log(`warming up ${name}`);
   for (const run of Object.values(KINDS))
     await runLoad(environment, createLoadRun(candidate, run), WARM_UP_SECONDS);
   candidate.truncateLog?.();
+  return candidate;
 }
-const cases = candidates
-  .flatMap((candidate) =>
-    Object.entries(KINDS).map(([kind, run]) => createCase(candidate, run, `${candidate.name}${kind}`)),
-  )
-  .filter(({ name }) => given.only === '' || name.startsWith(given.only));
-const retryBudget = { retries: 20, quietSeconds: 60 };
-const samples = await runRounds(cases, { environment, rounds: ROUNDS, seconds: SECONDS, log, retryBudget });
-const cpuOf = (name: string): number[] => (samples.get(name) ?? []).map(({ cpuMicros }) => cpuMicros);
-const costs = cases.map(({ name }) => figure(name, cpuOf(name), 'µs'));
-const ratios = Object.keys(PATHS)
-  .filter((path) => path.startsWith(given.only))
-  .flatMap((path) =>
-    Object.keys(KINDS).map((kind) => {
+
+const sets: ((name: string) => readonly number[])[] = [];
+for (let set = 0; set < SETS; set += 1) {
+  log(`set ${set + 1}/${SETS}`);
+  sets.push(await measureSet(set % 2 === 1));
+}
+const names = paths.flatMap(([path]) => Object.keys(KINDS).map((kind) => [path, kind] as const));
+const costs = names.flatMap(([path, kind]) =>
+  Object.keys(SOURCES).map((source) => {
+    const name = `${path}, ${source}${kind}`;
+    return figure(
+      name,
+      sets.map((cpuOf) => median(cpuOf(name))),
+      'µs',
+    );
+  }),
+);
+const ratios = names.map(([path, kind]) =>
+  figure(
+    `${path}${kind}: after / before`,
+    sets.map((cpuOf) => {
       const before = cpuOf(`${path}, before${kind}`);
-      return figure(
-        `${path}${kind}: after / before`,
+      return median(
         cpuOf(`${path}, after${kind}`).map((micros, round) => micros / (before[round] ?? Number.NaN)),
-        '×',
       );
     }),
-  );
+    '×',
+  ),
+);
 console.log(table([...costs, ...ratios]));
 mkdirSync(join(root, 'bench/results'), { recursive: true });
 writeFileSync(
   join(root, 'bench/results/compare.json'),
-  JSON.stringify({ base, rounds: ROUNDS, load: loadAverage(), costs, ratios }, undefined, 2),
+  JSON.stringify({ base, sets: SETS, rounds: ROUNDS, load: loadAverage(), costs, ratios }, undefined, 2),
 );
-await Promise.all([...candidates.map(({ front }) => front.stop()), upstream.stop()]);
+await upstream.stop();
 process.exit(0);

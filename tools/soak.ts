@@ -26,6 +26,9 @@ const MAX_REJECTED = 0.01;
 const MAX_MISSED = 0.1;
 /** After a full garbage collection, the heap hardly varies. */
 const MAX_HELD_GROWTH_MIB = 4;
+/** Of the memory after a full garbage collection, if the run is long enough for a slope. */
+const MAX_HELD_SLOPE_MIB_PER_HOUR = 1;
+const MIN_SLOPE_SECONDS = 3_600;
 /** Hostile clients come and go, so the number of descriptors varies. */
 const MAX_DESCRIPTOR_SPREAD = 50;
 const MAX_DESCRIPTOR_GROWTH = 50;
@@ -58,7 +61,8 @@ const ok =
   found.missedSamples <= samples.length * MAX_MISSED &&
   hasStableDescriptors &&
   anonymousGrowth <= MAX_ANONYMOUS_GROWTH_MIB &&
-  heldGrowth <= MAX_HELD_GROWTH_MIB;
+  heldGrowth <= MAX_HELD_GROWTH_MIB &&
+  (seconds < MIN_SLOPE_SECONDS || found.heldSlope <= MAX_HELD_SLOPE_MIB_PER_HOUR);
 
 const formatRange = (format: (sample: Sample) => string): string =>
   [samples.at(0), samples.at(-1)].map((sample) => (sample === undefined ? '?' : format(sample))).join(' to ');
@@ -71,7 +75,10 @@ const rows: readonly (readonly [string, string])[] = [
   ],
   ['resident memory', `${formatRange(({ rssMiB }) => rssMiB.toFixed(1))} MiB`],
   ...heapSamples.map((sample) => [`held, ${sample.second} s`, formatHeld(sample)] as const),
-  ['held, growth', `${heldGrowth.toFixed(1)} MiB since the middle (at most ${MAX_HELD_GROWTH_MIB})`],
+  [
+    'held, growth',
+    `${heldGrowth.toFixed(1)} MiB since the middle (at most ${MAX_HELD_GROWTH_MIB}), slope ${found.heldSlope.toFixed(1)} MiB/h`,
+  ],
   [
     'descriptors',
     `${formatRange(({ descriptors }) => String(descriptors))}, within ${descriptorSpread}, peak growth ${descriptorGrowth}`,
@@ -91,8 +98,15 @@ recordFigures(`soak-${values.load}`, {
   responses: found.completed,
   'of these 503': found.rejected,
   failures: failures.length,
-  'heap after garbage collection, MiB': heapSamples.map(({ heapMiB }) => heapMiB).join(', '),
-  'slope of anonymous memory, MiB/h': found.anonymousSlope.toFixed(1),
+  'heap after garbage collection at the start, in the middle and at the end, MiB': [
+    heapSamples[0],
+    heapSamples[Math.floor(heapSamples.length / 2)],
+    heapSamples.at(-1),
+  ]
+    .map((sample) => sample?.heapMiB)
+    .join(', '),
+  'slope of memory after garbage collection in the second half, MiB/h': found.heldSlope.toFixed(1),
+  'slope of anonymous memory in the second half, MiB/h': found.anonymousSlope.toFixed(1),
   'growth of file descriptors': descriptorGrowth,
 });
 console.log(JSON.stringify({ ok, ...found, failures: failures.slice(0, 20), failed: failures.length }));

@@ -22,7 +22,7 @@ export interface SoakResult {
   readonly activities: Readonly<Record<string, number>>;
   /** From the end of the warm-up to the end. */
   readonly heapSamples: readonly HeapSample[];
-  /** Anonymous memory, MiB per hour (least squares). */
+  /** Anonymous memory in the second half, MiB per hour (least squares). */
   readonly anonymousSlope: number;
   /**
    * Anonymous memory, MiB: the peak of the second half minus that of the first. V8's young generation varies by some 50 MiB
@@ -31,6 +31,8 @@ export interface SoakResult {
   readonly anonymousGrowth: number;
   /** Heap and buffers after a full garbage collection, MiB: at the end minus in the middle. */
   readonly heldGrowth: number;
+  /** The same in the second half, MiB per hour (least squares). */
+  readonly heldSlope: number;
   /** Maximum minus minimum. */
   readonly descriptorSpread: number;
   /** The peak of the second half minus that of the first. */
@@ -78,8 +80,10 @@ export interface SoakOptions {
 }
 
 const PROBE = join(import.meta.dirname, 'memory-probe.ts');
-/** With clients, three: after the warm-up, in the middle, at the end. */
-const HEAP_SAMPLES = { running: 3, paused: 7 } as const;
+/** The first after the warm-up, one in the middle, the last at the end. */
+const HEAP_SAMPLES = { running: 25, paused: 7 } as const;
+/** A full garbage collection while clients wait delays their responses, so there are fewer in a short run. */
+const MIN_SECONDS_BETWEEN_HEAP_SAMPLES = 60;
 
 export async function soak(options: SoakOptions): Promise<SoakResult> {
   const { seconds, warmUpSeconds, everySeconds, onSample, onHeapSample, entry, load = mixedLoad } = options;
@@ -125,7 +129,7 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
     const samples: Sample[] = [];
     let missedSamples = 0;
     const heapSamples: HeapSample[] = [];
-    const heapCount = HEAP_SAMPLES[load.isPausedForHeapSamples ? 'paused' : 'running'];
+    const heapCount = countHeapSamples(seconds - warmUpSeconds, load);
     const heapEvery = (seconds - warmUpSeconds) / (heapCount - 1);
     await startLoad();
     for (let at = warmUpSeconds; at <= seconds; at += everySeconds) {
@@ -162,9 +166,10 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
       samples,
       missedSamples,
       heapSamples,
-      anonymousSlope: slope(samples) * 3_600,
+      anonymousSlope: slopePerHour(secondHalf(samples), ({ anonymousMiB }) => anonymousMiB),
       anonymousGrowth: peakGrowth(samples, ({ anonymousMiB }) => anonymousMiB),
-      heldGrowth: last.heapMiB + last.externalMiB - middle.heapMiB - middle.externalMiB,
+      heldGrowth: heldMiB(last) - heldMiB(middle),
+      heldSlope: slopePerHour(secondHalf(heapSamples), heldMiB),
       descriptorSpread: spread(samples.map(({ descriptors }) => descriptors)),
       descriptorGrowth: peakGrowth(samples, ({ descriptors }) => descriptors),
       lagP50: percentile(lags, 0.5),
@@ -213,10 +218,19 @@ function readHeld(file: string): Held | undefined {
 
 const mebibytes = (bytes: number): number => Math.round(bytes / 104_857.6) / 10;
 
+const heldMiB = ({ heapMiB, externalMiB }: HeapSample): number => heapMiB + externalMiB;
+
+function countHeapSamples(seconds: number, { isPausedForHeapSamples }: SoakLoad): number {
+  if (isPausedForHeapSamples) return HEAP_SAMPLES.paused;
+  const most = Math.floor(seconds / MIN_SECONDS_BETWEEN_HEAP_SAMPLES) + 1;
+  return Math.min(HEAP_SAMPLES.running, Math.max(3, most));
+}
+
+const secondHalf = <T>(samples: readonly T[]): readonly T[] => samples.slice(Math.floor(samples.length / 2));
+
 function peakGrowth(samples: readonly Sample[], read: (sample: Sample) => number): number {
-  const half = Math.floor(samples.length / 2);
   const most = (part: readonly Sample[]): number => Math.max(...part.map(read));
-  return most(samples.slice(half)) - most(samples.slice(0, half));
+  return most(secondHalf(samples)) - most(samples.slice(0, Math.floor(samples.length / 2)));
 }
 
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
@@ -234,13 +248,13 @@ const spread = (values: readonly number[]): number => Math.max(...values) - Math
 const percentile = (values: readonly number[], part: number): number =>
   values.toSorted((a, b) => a - b)[Math.ceil(values.length * part) - 1] ?? Number.NaN;
 
-function slope(samples: readonly Sample[]): number {
-  const mean = (values: readonly number[]): number =>
-    values.reduce((sum, value) => sum + value, 0) / values.length;
+function slopePerHour<T extends { readonly second: number }>(
+  samples: readonly T[],
+  read: (sample: T) => number,
+): number {
+  const mean = (values: readonly number[]): number => sum(values) / values.length;
   const x = mean(samples.map(({ second }) => second));
-  const y = mean(samples.map(({ anonymousMiB }) => anonymousMiB));
-  const variance = samples.reduce((sum, { second }) => sum + (second - x) ** 2, 0);
-  return (
-    samples.reduce((sum, { second, anonymousMiB }) => sum + (second - x) * (anonymousMiB - y), 0) / variance
-  );
+  const y = mean(samples.map(read));
+  const variance = sum(samples.map(({ second }) => (second - x) ** 2));
+  return (sum(samples.map((sample) => (sample.second - x) * (read(sample) - y))) / variance) * 3_600;
 }
