@@ -17,6 +17,7 @@ import {
   checkRouteLimits,
   checkSpiffeUsers,
   checkTokenSources,
+  checkUnlistedMethods,
 } from './check/settings.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT, writeJson } from './command.ts';
 import { inspectConfig } from './settings.ts';
@@ -42,6 +43,7 @@ const CHECKS: readonly Check[] = [
   checkTokenSources,
   checkSpiffeUsers,
   checkMethods,
+  checkUnlistedMethods,
   checkReachability,
   checkPagesOrigin,
   checkPathVariants,
@@ -59,17 +61,21 @@ interface Report {
 export const command: Command = {
   name: 'check',
   summary: 'validates the configuration and the files it names; reports all problems',
-  usage: ['gatehouse check [--config FILE]'],
-  options: CONFIG_OPTIONS,
+  usage: ['gatehouse check [--config FILE] [--strict]'],
+  options: {
+    ...CONFIG_OPTIONS,
+    strict: { type: 'boolean', help: 'exit code 78 also if there are only warnings' },
+  },
   notes: [
     'Exit code 0 when gatehouse could start with it (there may be warnings), otherwise 78 with the list of problems.',
   ],
   async run(context) {
     const report = await createReport(inspectConfig(context));
-    const ok = report.problems.length === 0;
+    const isValid = report.problems.length === 0;
+    const ok = isValid && !(context.flag('strict') && report.warnings.length > 0);
     if (context.json) {
       const { notes, unchecked, ...rest } = report;
-      writeJson(context, { ok, ...rest, ...(ok ? notes.length > 0 && { notes } : { unchecked }) });
+      writeJson(context, { ok, ...rest, ...(isValid ? notes.length > 0 && { notes } : { unchecked }) });
     } else printReport(context, report);
     return ok ? EXIT.ok : EXIT.configuration;
   },

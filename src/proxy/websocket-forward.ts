@@ -3,6 +3,7 @@ import { pipeline } from 'node:stream';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { errorFields } from '../observability/logger.ts';
+import { getNetworkKey } from './body-buffering.ts';
 import { type ForwardConfig, SILENT_MS } from './exchange.ts';
 import { refusalFor, TokenEndedError } from './exchange-errors.ts';
 import { getCorsFields, replaceCorsFields } from './policy/cors.ts';
@@ -44,7 +45,7 @@ export class WebSocketForward {
 
   start(tunnels: Tunnels, head: RequestHead, headers: readonly string[]): void {
     const { response, upgrade } = this.#context;
-    const { rule, target } = this.#allowed;
+    const { rule, target, caller } = this.#allowed;
     if (upgrade === undefined) return;
     // The token may have expired or been revoked while its signature was verified.
     const bearer = this.#allowed.isDelayed === true ? getEnforcedBearer(this.#allowed) : undefined;
@@ -57,6 +58,7 @@ export class WebSocketForward {
       ...upgrade,
       path: getUpstreamPath(rule, target),
       headers,
+      shareKey: caller?.bearer.identity ?? getNetworkKey(this.#context.clientAddress),
       buildResponseHeaders: (raw, status) => this.#buildResponseHeaders(raw, status),
       onOpen: (tunnel) => this.#onOpen(tunnel),
       onDeclined: (upstreamResponse) => this.#onDeclined(upstreamResponse, target.authority ?? head.host),

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { METHODS as KNOWN_METHODS } from 'node:http';
 import { isIP } from 'node:net';
 import type { Settings } from '../../config/schema.ts';
+import type { AccessRule } from '../../domain/access-rule.ts';
 import { getTrustDomain, isSpiffeUri } from '../../domain/certificate-uri.ts';
 import {
   getPossiblyIgnoredDifferences,
@@ -12,6 +13,7 @@ import {
 } from '../../domain/path-comparison.ts';
 import { formatRouteLimit } from '../../domain/route-limit.ts';
 import { compileRules } from '../../domain/rule-matcher.ts';
+import { isAtLeastAsStrict } from '../../domain/rule-strictness.ts';
 import { covers, formatScope, unionScopes } from '../../domain/scope.ts';
 import { findClosestName } from '../../lib/closest-name.ts';
 import { isServedMethod } from '../../proxy/policy/request-head.ts';
@@ -200,6 +202,35 @@ export const checkMethods: Check = ({ routes }) => ({
     ...listMethodWarnings(`routes[${index}].cors.methods`, cors?.methods),
   ]),
 });
+
+/** Methods that change something. A request with another one reveals at most what the less strict route reveals. */
+const UNSAFE_METHODS = ['POST', 'PUT', 'PATCH', 'DELETE'] as const;
+
+/** A route for some methods leaves the others to later routes, which may require less. */
+export const checkUnlistedMethods: Check = (settings) => {
+  const rules = buildRules(settings);
+  return { notes: rules.flatMap((rule) => listUnlistedMethods(rule, rules)) };
+};
+
+function listUnlistedMethods(rule: AccessRule, rules: readonly AccessRule[]): string[] {
+  const { methods } = rule;
+  if (methods === undefined) return [];
+  const unlisted = UNSAFE_METHODS.filter((method) => !methods.has(method));
+  const byRule = Map.groupBy(unlisted, (method) =>
+    rules.find((other) => matchesPathsOf(other, rule) && other.methods?.has(method) !== false),
+  );
+  return [...byRule].flatMap(([other, names]) =>
+    // WebSocket handshakes are GET requests.
+    other === undefined || isAtLeastAsStrict({ ...other, websocket: false }, rule)
+      ? []
+      : [
+          `${rule.name}: is for ${[...methods].join(', ')} only; requests to its paths with ${names.join(', ')} match ${other.name}, which is less strict. If that is not intended, add a route for these methods before it`,
+        ],
+  );
+}
+
+const matchesPathsOf = (wide: AccessRule, narrow: AccessRule): boolean =>
+  (wide.host === undefined || wide.host === narrow.host) && patternCovers(wide.pattern, narrow.pattern);
 
 const listMethodWarnings = (setting: string, methods: readonly string[] = []): string[] =>
   methods.flatMap((method) => {

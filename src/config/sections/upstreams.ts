@@ -74,7 +74,9 @@ export const upstreamSection = (path: PathSchema) =>
         ),
       websockets: count
         .default(1_000)
-        .describe('Maximum number of WebSockets to each target, in addition to `connections`.'),
+        .describe(
+          'Maximum number of WebSockets to each target, in addition to `connections`; one client opens at most seven times as many as are free. Beyond that, 503.',
+        ),
       eventStreams: count
         .default(1_000)
         .describe(

@@ -34,7 +34,7 @@ interface Share {
  * One client may hold this many times as many slots as are free. This keeps slots free for other clients without a fixed
  * limit: a single client gets 112 of 128, and all of them where there are fewer than 8.
  */
-const FREE_FACTOR = 7;
+export const FREE_FACTOR = 7;
 /** A client that has taken or sent too little for this long is slow. */
 const SLOW_MS = 1_000;
 /** Bytes per second. A client that sends or reads less may lose its slot to another client. */

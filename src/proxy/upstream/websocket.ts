@@ -7,6 +7,7 @@ import type { ProxyServer } from 'http-proxy-3';
 import { getSingleHeader } from '../../http/raw-headers.ts';
 import type { ProxyRefusal } from '../policy/refusals.ts';
 import { isEventStream } from '../policy/upstream-rewriter.ts';
+import { FREE_FACTOR } from './connection-slots.ts';
 import { DEFAULT_EVENTS_SECONDS, type UpstreamSettings } from './settings.ts';
 import { parseTargetUrl, type Target, type Targets } from './targets.ts';
 import { toTlsOptions, type UpstreamTlsFiles } from './tls-files.ts';
@@ -26,6 +27,8 @@ export interface UpgradeRequest {
   /** Path and query, as they are sent to the upstream. */
   readonly path: string;
   readonly headers: readonly string[];
+  /** The client, for its share of the WebSockets of a target. */
+  readonly shareKey: string;
   readonly buildResponseHeaders: (rawHeaders: readonly string[], status: number) => string[];
   readonly onOpen: (tunnel: Tunnel) => void;
   /** The upstream responded with another status than 101. */
@@ -49,6 +52,8 @@ interface Endpoint {
   readonly target: Target;
   readonly address: ReturnType<typeof createProxyTarget>;
   active: number;
+  /** Of each client that has some. */
+  readonly activeByClient: Map<string, number>;
 }
 
 /** The WebSockets of one upstream. */
@@ -70,6 +75,7 @@ export class Tunnels {
       target,
       address: createProxyTarget(target, tlsFiles),
       active: 0,
+      activeByClient: new Map(),
     }));
     // The package has no option for the server name; an agent has.
     this.#agent = serverName === undefined ? undefined : new Agent({ servername: serverName });
@@ -84,12 +90,17 @@ export class Tunnels {
       return undefined;
     }
     const endpoint = this.#endpoints[this.targets.choose().index];
-    if (endpoint === undefined || endpoint.active >= this.#maxPerTarget) {
+    if (endpoint === undefined || !this.#mayOpen(endpoint, request.shareKey)) {
       request.onFailure({ reason: 'overloaded', retryAfter: 1 }, undefined);
       return undefined;
     }
     const handshake = new Handshake(this, request, endpoint, key ?? '');
     return handshake.start() ? handshake : undefined;
+  }
+
+  /** One client gets at most a multiple of what is free, as for connections. */
+  #mayOpen({ active, activeByClient }: Endpoint, shareKey: string): boolean {
+    return (activeByClient.get(shareKey) ?? 0) < FREE_FACTOR * (this.#maxPerTarget - active);
   }
 
   /** Prepares the upstream request. Nothing is sent before this returns, so no response can have arrived. */
@@ -138,10 +149,10 @@ class Handshake implements PendingUpgrade {
     this.#request = request;
     this.#endpoint = endpoint;
     this.#key = key;
-    endpoint.active += 1;
+    adjustActive(endpoint, request.shareKey, 1);
     endpoint.target.pending += 1;
     request.socket.once('close', () => {
-      endpoint.active -= 1;
+      adjustActive(endpoint, request.shareKey, -1);
       endpoint.target.pending -= 1;
       if (this.#isStream) endpoint.target.streams -= 1;
       if (this.#settle()) this.#upstreamRequest?.destroy();
@@ -264,6 +275,14 @@ class Handshake implements PendingUpgrade {
     clearTimeout(this.#timer);
     return true;
   }
+}
+
+function adjustActive(endpoint: Endpoint, shareKey: string, change: 1 | -1): void {
+  const { activeByClient } = endpoint;
+  endpoint.active += change;
+  const count = (activeByClient.get(shareKey) ?? 0) + change;
+  if (count > 0) activeByClient.set(shareKey, count);
+  else activeByClient.delete(shareKey);
 }
 
 const UPGRADE_FIELDS = ['Connection', 'Upgrade', 'Upgrade', 'websocket'] as const;

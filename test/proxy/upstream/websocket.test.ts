@@ -469,6 +469,19 @@ describe('the end of a WebSocket', () => {
     expect((await open()).status).toBe(101);
   });
 
+  test('one client cannot take all WebSockets of an upstream', async () => {
+    const { upstream, open } = await setUp({}, { upstreamSettings: { websockets: 16 } });
+    const clients = [];
+    for (let count = 0; count < 14; count += 1) clients.push(await open());
+    expect(clients.map(({ status }) => status)).toEqual(Array(14).fill(101));
+    expect((await open()).status).toBe(503);
+    const other = await open({ path: '/open/1', token: '' });
+    expect(other.status).toBe(101);
+    for (const client of [...clients, other]) client.destroy();
+    await until('all WebSockets are closed', () => upstream.open() === 0);
+    expect((await open()).status).toBe(101);
+  });
+
   test('a client that disconnects during the handshake leaves no upstream connection', async () => {
     const upstream = await startSilentUpstream();
     const proxy = await startProxyTo(upstream.url, {
