@@ -1,4 +1,4 @@
-import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 
 /** Readable by the owner only, whatever the umask. */
 export function createPrivateFolder(folder: string): void {
@@ -6,10 +6,11 @@ export function createPrivateFolder(folder: string): void {
   chmodSync(folder, 0o700);
 }
 
-/** Atomic: writes a temporary file and renames it. */
+/** Atomic: writes a temporary file and renames it. A symbolic link in its place is removed, not followed. */
 export function writePrivateFile(file: string, content: string | Uint8Array): void {
   const temporary = `${file}.new`;
-  writeFileSync(temporary, content, { mode: 0o600 });
+  rmSync(temporary, { force: true });
+  writeFileSync(temporary, content, { mode: 0o600, flag: 'wx' });
   chmodSync(temporary, 0o600);
   renameSync(temporary, file);
 }
