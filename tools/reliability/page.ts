@@ -69,7 +69,6 @@ Attacks and their tests: [security](security.md).
 - **Clients retry.** A connection that is cut in the middle of a response cannot be repaired by a proxy. Refreshes can be retried without
   risk: the same request gets the same tokens for \`tokens.refresh.retryWindow\`.
 - **Redis is as durable as it is configured.** See [storage](storage.md#durability).
-- **There is no earlier release yet** whose store could be upgraded; tests of upgrade and downgrade begin with the second release.
 `;
 }
 
