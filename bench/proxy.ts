@@ -1,6 +1,7 @@
 /**
  * Measures the data plane: `npm run bench`. `-- --quick` gives a rough estimate, `-- --only fronts,growth` measures some
- * groups only, `-- --profile` records a CPU profile.
+ * groups only, `-- --profile` records a CPU profile, with
+ * `--uncached` of requests whose tokens are seen for the first time (ES256).
  *
  * The server has one core; load and upstream share another. All candidates are measured in every round, so that other load
  * on the machine affects them alike. Ratios are computed within a round; the median over all rounds is reported.
@@ -40,6 +41,7 @@ const { values: given } = parseArgs({
   options: {
     quick: { type: 'boolean', default: false },
     profile: { type: 'boolean', default: false },
+    uncached: { type: 'boolean', default: false },
     'full-path': { type: 'boolean', default: false },
     'no-build': { type: 'boolean', default: false },
     only: { type: 'string' },
@@ -396,12 +398,15 @@ async function measureIdle(): Promise<void> {
 
 /** Prints the CPU time by part and function; the profile is written to bench/results. */
 async function profile(): Promise<void> {
+  const cold = { files: 1, each: 3 * COLD };
   const gateway = await startGateway({
     fastPath: !given['full-path'],
     nodeOptions: ['--cpu-prof', '--cpu-prof-dir', common.path],
+    ...(given.uncached && { keyAlgorithm: 'ES256' as const, cold }),
   });
   const candidate = toCandidate('gatehouse', gateway);
-  await runLoad(loadEnvironment, createLoadRun(candidate), WARM_UP_SECONDS);
+  const load = given.uncached ? { cold: `${candidate.uncached}-0` } : {};
+  await runLoad(loadEnvironment, createLoadRun(candidate, load), WARM_UP_SECONDS);
   await gateway.stop();
   for (const file of globSync(join(common.path, '*.cpuprofile'))) {
     const { functions, parts } = readCosts(file, root);
