@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { recordFigures } from '../support/figures.ts';
 import { until } from '../support/serve-process.ts';
-import { createAcknowledgedWrites } from './acknowledged-writes.ts';
+import { createAcknowledgedWrites, withRetryWindow } from './acknowledged-writes.ts';
 import { type Fleet, startFleet } from './fleet.ts';
 import { type RedisPair, startRedisPair } from './redis-pair.ts';
 import { createCloser, randomFrom, SEED } from './support.ts';
@@ -26,6 +26,7 @@ export function testPromotion({ rounds, clients, revocations }: Promotions): voi
       redis: pair.primary.port,
       size: 2,
       store: { maxStaleness: '60s', durability: 'replicated', replicas: 1 },
+      change: withRetryWindow,
     });
     closer.add(() => fleet.close());
   }, 180_000);

@@ -3,7 +3,7 @@ import { recordFigures } from '../support/figures.ts';
 import { startRedisSentinels } from '../support/redis-sentinels.ts';
 import { type RedisServer, startRedis, startRedisCluster } from '../support/redis-server.ts';
 import { createResharding } from '../support/resharding.ts';
-import { createAcknowledgedWrites } from './acknowledged-writes.ts';
+import { createAcknowledgedWrites, withRetryWindow } from './acknowledged-writes.ts';
 import { startFleet } from './fleet.ts';
 import { randomFrom, SEED } from './support.ts';
 
@@ -41,6 +41,7 @@ export function testSentinelFailovers({ rounds, clients, operations }: TopologyC
       size: 2,
       // Sentinels may promote either replica.
       store: { maxStaleness: '60s', durability: 'replicated', replicas: 2 },
+      change: withRetryWindow,
     });
     onTestFinished(() => fleet.close());
 
@@ -86,6 +87,7 @@ export function testReshardings({ rounds, clients, operations }: TopologyChanges
       url: cluster.url,
       size: 2,
       store: { maxStaleness: '60s' },
+      change: withRetryWindow,
     });
     onTestFinished(() => fleet.close());
     const resharding = await createResharding(cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port })));
