@@ -85,6 +85,7 @@ test('check names the methods that a route leaves to a less strict one', async (
 });
 
 test.each([
+  ['the other route requires another scope', [ADMIN_GET, '{ path: /admin/**, requires: admin:write }']],
   ['no other route matches', [ADMIN_GET, '{ path: /files/**, public: true }']],
   ['they match a route of the same strictness', [ADMIN_GET, '{ path: /**, requires: admin:read }']],
   [

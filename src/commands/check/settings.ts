@@ -220,13 +220,21 @@ function listUnlistedMethods(rule: AccessRule, rules: readonly AccessRule[]): st
     rules.find((other) => matchesPathsOf(other, rule) && other.methods?.has(method) !== false),
   );
   return [...byRule].flatMap(([other, names]) =>
-    // WebSocket handshakes are GET requests.
-    other === undefined || isAtLeastAsStrict({ ...other, websocket: false }, rule)
+    other === undefined || !isLessStrict(other, rule)
       ? []
       : [
           `${rule.name}: is for ${[...methods].join(', ')} only; requests to its paths with ${names.join(', ')} match ${other.name}, which is less strict. If that is not intended, add a route for these methods before it`,
         ],
   );
+}
+
+/** Not if both require something that the other does not. WebSocket handshakes are GET requests, and not compared. */
+function isLessStrict(other: AccessRule, rule: AccessRule): boolean {
+  const [one, two] = [
+    { ...other, websocket: false },
+    { ...rule, websocket: false },
+  ];
+  return isAtLeastAsStrict(two, one) && !isAtLeastAsStrict(one, two);
 }
 
 const matchesPathsOf = (wide: AccessRule, narrow: AccessRule): boolean =>
