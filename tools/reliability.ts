@@ -57,7 +57,7 @@ async function runRow(row: ReliabilityRow): Promise<RowResult> {
     const code = await new Promise<number | null>((resolve, reject) => {
       const child = spawn(program, args, {
         cwd: root,
-        env: { ...process.env, ...(values.quick ? {} : row.env), GATEHOUSE_FIGURES: figuresFolder },
+        env: { ...process.env, ...(values.quick ? {} : row.env), FIGURES_FOLDER: figuresFolder },
         stdio: ['ignore', 'inherit', 'inherit'],
       });
       child.on('error', reject);
