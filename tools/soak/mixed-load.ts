@@ -1,4 +1,5 @@
-import type { TokenGrant } from '../../test/support/https-client.ts';
+import { isTemporary } from '../../test/chaos/fleet.ts';
+import type { Reply, TokenGrant } from '../../test/support/https-client.ts';
 import { connect } from '../../test/support/serve-process.ts';
 import { startSteadyLoad } from '../../test/support/steady-load.ts';
 import type { SoakLoad } from './load.ts';
@@ -53,19 +54,25 @@ const createMixedLoad = ({ http1, http2, fresh: freshClients, pauseMs }: Clients
       newConnections: true,
       check: ({ status }) => checkStatus(status, 401, 'without a token'),
     });
-    const record = (failure: string | undefined): boolean => {
+    const record = (failure: string | undefined): void => {
       if (failure !== undefined) failures.push(failure);
-      return failure === undefined;
+    };
+    /** Whether the life cycle can go on. The token API of the specification says 400 with Retry-After for temporary errors. */
+    const isGranted = (reply: Reply, what: string): boolean => {
+      if (reply.status === 200) return true;
+      if (isTemporary(reply)) rejected += 1;
+      else failures.push(`${what}: ${reply.status} ${reply.text}`);
+      return false;
     };
     const grantLifeCycle = async (): Promise<void> => {
       const granted = await alice.post('/Authorize/Certificate', {
         client_id: 'report-runner',
         scope: 'files:read',
       });
-      if (!record(checkStatus(granted.status, 200, 'grant')) || granted.status === 503) return;
+      if (!isGranted(granted, 'grant')) return;
       const grant = granted.json as unknown as TokenGrant;
       const refreshed = await alice.refresh(grant.refresh_token);
-      if (!record(checkStatus(refreshed.status, 200, 'refresh')) || refreshed.status === 503) return;
+      if (!isGranted(refreshed, 'refresh')) return;
       const headers = { authorization: `Bearer ${String(refreshed.json['access_token'])}` };
       record(checkStatus((await alice.request({ path: '/whoami', headers })).status, 200, 'proxy'));
       record(
@@ -75,7 +82,7 @@ const createMixedLoad = ({ http1, http2, fresh: freshClients, pauseMs }: Clients
           'verify',
         ),
       );
-      record(checkStatus((await alice.revoke(grant.access_token)).status, 200, 'revoke'));
+      isGranted(await alice.revoke(grant.access_token), 'revoke');
     };
     const grantCycles = (async () => {
       while (!stopped.signal.aborted) {
