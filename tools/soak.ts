@@ -105,8 +105,11 @@ recordFigures(`soak-${values.load}`, {
   ]
     .map((sample) => sample?.heapMiB)
     .join(', '),
-  'slope of memory after garbage collection in the second half, MiB/h': found.heldSlope.toFixed(1),
-  'slope of anonymous memory in the second half, MiB/h': found.anonymousSlope.toFixed(1),
+  // Extrapolated from minutes, a slope per hour says nothing.
+  ...(seconds >= MIN_SLOPE_SECONDS && {
+    'slope of memory after garbage collection in the second half, MiB/h': found.heldSlope.toFixed(1),
+    'slope of anonymous memory in the second half, MiB/h': found.anonymousSlope.toFixed(1),
+  }),
   'growth of file descriptors': descriptorGrowth,
 });
 console.log(JSON.stringify({ ok, ...found, failures: failures.slice(0, 20), failed: failures.length }));
