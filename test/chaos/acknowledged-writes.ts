@@ -1,10 +1,9 @@
 import { expect } from 'vitest';
-import type { SettingsInput } from '../../src/config/schema.ts';
 import type { Figures } from '../support/figures.ts';
 import type { Reply } from '../support/https-client.ts';
 import { until } from '../support/serve-process.ts';
 import { type Caller, type Fleet, isTemporary } from './fleet.ts';
-import { pick, runConcurrently } from './support.ts';
+import { isTooLateToRetry, pick, runConcurrently } from './support.ts';
 
 /** The state of a client: its newest refresh token, and whether the revocation of its grant was acknowledged. */
 export interface ClientState {
@@ -24,17 +23,6 @@ export interface WriteCounts {
   /** Refreshes with an unknown outcome that were not retried, because the machine was too slow. */
   tooLate: number;
 }
-
-/** The longest `tokens.refresh.retryWindow`: a refresh that was refused as temporary may be stored. */
-const RETRY_WINDOW_SECONDS = 60;
-/** A retry that would arrive later than this may rightly be treated as reuse. */
-const MAX_RETRY_SECONDS = RETRY_WINDOW_SECONDS - 10;
-
-/** The settings of the fleet that these clients need. */
-export const withRetryWindow = (settings: SettingsInput): SettingsInput => ({
-  ...settings,
-  tokens: { ...settings.tokens, refresh: { retryWindow: `${RETRY_WINDOW_SECONDS}s` } },
-});
 
 /** Clients that create, refresh and revoke grants continuously, and know what was acknowledged. */
 export interface AcknowledgedWrites {
@@ -128,7 +116,7 @@ export function createAcknowledgedWrites(
         const statuses = await Promise.all(
           fleet.replicas.map((replica) => replica.caller.call(state.accessToken)),
         );
-        if (performance.now() - getPresentedAt(state) > MAX_RETRY_SECONDS * 1_000) {
+        if (isTooLateToRetry(state.presentedAt)) {
           total.tooLate += 1;
           return;
         }

@@ -10,7 +10,7 @@ import {
   startServe,
   until,
 } from '../support/serve-process.ts';
-import { randomFrom } from './support.ts';
+import { isTooLateToRetry, randomFrom, withRetryWindow } from './support.ts';
 
 /** `kill -9` with the embedded store. */
 export interface Kills {
@@ -22,11 +22,6 @@ export interface Kills {
 /** Of the grants made earlier, this many are refreshed at each restart: recent ones and a random selection. */
 const CHECKED_AT_EACH_RESTART = 40;
 const DEADLINE_SECONDS = 60;
-/** The longest `tokens.refresh.retryWindow`. */
-const RETRY_WINDOW_SECONDS = 60;
-/** A retry that would arrive later than this may rightly be treated as reuse. Only a machine that hardly runs is so slow. */
-const MAX_RETRY_SECONDS = RETRY_WINDOW_SECONDS - 10;
-
 /** The state of a client: the last refresh token it has received. */
 interface ClientState {
   token: string;
@@ -41,9 +36,6 @@ const createState = (token: string): ClientState => ({
   presentedAt: undefined,
   successors: new Map(),
 });
-
-const isTooLate = ({ presentedAt }: ClientState): boolean =>
-  presentedAt !== undefined && performance.now() - presentedAt > MAX_RETRY_SECONDS * 1_000;
 
 /** A response other than 200. Any other failure is a lost connection, after which the client retries. */
 class Refused extends Error {}
@@ -71,11 +63,9 @@ const getGrantId = ({ token }: ClientState): string => token.split('.')[1] ?? ''
 export function testKillNine({ kills, clients, seed }: Kills): void {
   let folder: ServeFolder;
   beforeAll(async () => {
-    folder = await createServeFolder((settings) => ({
-      ...settings,
-      log: { level: 'info', access: { enabled: false } },
-      tokens: { ...settings.tokens, refresh: { retryWindow: `${RETRY_WINDOW_SECONDS}s` } },
-    }));
+    folder = await createServeFolder((settings) =>
+      withRetryWindow({ ...settings, log: { level: 'info', access: { enabled: false } } }),
+    );
   });
   afterAll(() => folder?.remove());
 
@@ -132,7 +122,7 @@ export function testKillNine({ kills, clients, seed }: Kills): void {
       const older = recent.flatMap(() => createdStates[Math.floor(random() * createdStates.length)] ?? []);
       const checked = isLast ? createdStates : [...recent, ...older];
       for (const state of new Set([...(spare ? [spare] : []), ...states, ...checked])) {
-        if (isTooLate(state)) {
+        if (isTooLateToRetry(state.presentedAt)) {
           total.tooLate += 1;
           state.token = (await checker.grant()).refresh_token;
           state.presentedAt = undefined;

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { recordFigures } from '../support/figures.ts';
 import { until } from '../support/serve-process.ts';
-import { createAcknowledgedWrites, withRetryWindow } from './acknowledged-writes.ts';
+import { createAcknowledgedWrites } from './acknowledged-writes.ts';
 import { type Fleet, startFleet } from './fleet.ts';
 import { type RedisPair, startRedisPair } from './redis-pair.ts';
-import { createCloser, randomFrom, SEED } from './support.ts';
+import { createCloser, randomFrom, SEED, withRetryWindow } from './support.ts';
 
 const random = randomFrom(SEED);
 

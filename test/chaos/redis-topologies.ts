@@ -3,9 +3,9 @@ import { recordFigures } from '../support/figures.ts';
 import { startRedisSentinels } from '../support/redis-sentinels.ts';
 import { type RedisServer, startRedis, startRedisCluster } from '../support/redis-server.ts';
 import { createResharding } from '../support/resharding.ts';
-import { createAcknowledgedWrites, withRetryWindow } from './acknowledged-writes.ts';
+import { createAcknowledgedWrites } from './acknowledged-writes.ts';
 import { startFleet } from './fleet.ts';
-import { randomFrom, SEED } from './support.ts';
+import { randomFrom, SEED, withRetryWindow } from './support.ts';
 
 export interface TopologyChanges {
   readonly rounds: number;

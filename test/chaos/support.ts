@@ -1,3 +1,5 @@
+import type { SettingsInput } from '../../src/config/schema.ts';
+
 /** The `.full.test.ts` files use small counts, `npm run test:chaos` large ones. Single counts can be set: `KILLS=10`. */
 const isLong = process.env['CHAOS'] === 'full';
 
@@ -61,3 +63,17 @@ export function createCloser(): { add(close: () => unknown): void; closeAll(): P
     },
   };
 }
+
+/** The longest `tokens.refresh.retryWindow`. */
+const RETRY_WINDOW_SECONDS = 60;
+const MAX_RETRY_SECONDS = RETRY_WINDOW_SECONDS - 10;
+
+/** For clients that retry a refresh of unknown outcome: it may be stored. */
+export const withRetryWindow = (settings: SettingsInput): SettingsInput => ({
+  ...settings,
+  tokens: { ...settings.tokens, refresh: { retryWindow: `${RETRY_WINDOW_SECONDS}s` } },
+});
+
+/** A retry this long after the first attempt may rightly be treated as reuse. Only a machine that hardly runs is so slow. */
+export const isTooLateToRetry = (presentedAt: number | undefined): boolean =>
+  presentedAt !== undefined && performance.now() - presentedAt > MAX_RETRY_SECONDS * 1_000;

@@ -203,7 +203,7 @@ export const checkMethods: Check = ({ routes }) => ({
   ]),
 });
 
-/** Methods that change something. A request with another one reveals at most what the less strict route reveals. */
+/** Methods that change something. */
 const UNSAFE_METHODS = ['POST', 'PUT', 'PATCH', 'DELETE'] as const;
 
 /** A route for some methods leaves the others to later routes, which may require less. */
