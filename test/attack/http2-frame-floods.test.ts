@@ -29,9 +29,17 @@ async function closedStream(client: FrameClient): Promise<number> {
   return stream;
 }
 
-/** The stream of an upload that was refused and reset before its end. */
-async function refusedStream(client: FrameClient): Promise<number> {
+/** The stream of an upload whose response arrived before its end. */
+async function answeredStream(client: FrameClient): Promise<number> {
   const stream = client.request(requestFields('/files/1', 'POST'), { end: false });
+  expect(await client.waitForEnd(stream)).toEqual({ status: 401 });
+  return stream;
+}
+
+/** The stream of an upload that was reset because of an error. */
+async function resetStream(client: FrameClient): Promise<number> {
+  const stream = await openStream(client);
+  client.send(windowUpdateFrame(stream, 0));
   await client.until(() => client.resetCode(stream) !== undefined);
   return stream;
 }
@@ -125,14 +133,24 @@ const ALLOWANCES: Readonly<Record<string, Allowance>> = {
   },
   'SETTINGS frames that acknowledge nothing': { ...USELESS, unit: () => frame(FRAME.settings, FLAG.ack, 0) },
   'GOAWAY frames': { ...USELESS, unit: () => frame(FRAME.goAway, 0, 0, Buffer.alloc(8)) },
-  'small DATA frames of a refused request': {
+  'small DATA frames after the response': {
     ...USELESS,
-    open: refusedStream,
+    open: answeredStream,
     unit: (_, stream) => dataFrame(stream, 'x'),
   },
-  'header sections of a refused request': {
+  'small DATA frames of a stream that was reset': {
     ...USELESS,
-    open: refusedStream,
+    open: resetStream,
+    unit: (_, stream) => dataFrame(stream, 'x'),
+  },
+  'DATA frames that end a stream that was reset': {
+    ...USELESS,
+    open: resetStream,
+    unit: (_, stream) => dataFrame(stream, '', { end: true }),
+  },
+  'header sections of a stream that was reset': {
+    ...USELESS,
+    open: resetStream,
     unit: (_, stream) => headersFrame(stream, [['x-a', 'b']]),
   },
   'useless frames of different types, which share one allowance': {

@@ -205,9 +205,9 @@ test('X07 the connection of a client that uploads in small frames, or whose uplo
   await client.until(() => client.endedCleanly(stream));
   expect(client.outcome(stream)?.status).toBe(200);
 
-  for (let count = 0; count < 8; count += 1) {
+  for (let count = 0; count < 32; count += 1) {
     const refused = client.request(requestFields('/files/1', 'POST'), { end: false });
-    client.send(repeat(frame(FRAME.data, 0, refused, Buffer.alloc(16_000)), 16));
+    client.send(repeat(frame(FRAME.data, 0, refused, Buffer.alloc(16_000)), 4));
     await client.until(() => client.outcome(refused) !== undefined);
     await waitForPong(client);
     runChecks();

@@ -267,8 +267,6 @@ describe('HTTP/2 requests are forwarded as HTTP/1.1', () => {
     await bad.until(() => bad.endedCleanly(refused));
     const heads = bad.frames.filter(({ type, stream: on }) => type === FRAME.headers && on === refused);
     expect([heads.length, bad.outcome(refused)]).toEqual([1, { status: 401 }]);
-    // RFC 9113 §8.1: the stream is reset with NO_ERROR since the body is not needed; the connection stays open.
-    await bad.until(() => bad.frames.some(({ type, stream: on }) => type === FRAME.reset && on === refused));
     const next = bad.request(goodFields());
     await bad.until(() => bad.endedCleanly(next));
     expect(bad.outcome(next)).toEqual({ status: 200 });

@@ -3,6 +3,7 @@ import type { DeadlineEntry, Deadlines } from '../../lib/deadlines.ts';
 import { destroyAfter } from '../client-error.ts';
 import { MAX_FIELDS } from '../listener-options.ts';
 import { Allowance } from './allowance.ts';
+import { DiscardedStreams } from './discarded-streams.ts';
 import { type FrameHandler, FrameReader, readUInt31 } from './frame-reader.ts';
 import { FrameWriter, type HeaderBlock } from './frame-writer.ts';
 import { HpackDecoder, TABLE_SIZE } from './hpack-decoder.ts';
@@ -60,11 +61,9 @@ const MAX_CONTINUATIONS = 8;
 const MIN_HEADER_BLOCK_LIMIT = 16_384;
 /** Replies and header sections that the client does not read: beyond this nothing more is read from it. */
 const MAX_UNREAD_REPLIES = 65_536;
-/** Streams that were reset here: the client may still send frames on them. */
-const MAX_REMEMBERED_RESETS = 256;
-/** DATA on such a stream: as much as the largest window of a stream. */
+/** DATA on a stream that was reset here: as much as the largest window of a stream. */
 const MAX_DATA_IN_FLIGHT = 262_144;
-/** Smaller frames among them count as unproductive. */
+/** Smaller frames on streams that have ended here count as unproductive. */
 const MIN_PRODUCTIVE_DATA = 64;
 /** Header sections are cached as long as the dynamic table does not change, and the connection is not idle. */
 const MAX_CACHED_SECTIONS = 16;
@@ -120,8 +119,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   readonly #blocked = new Set<Http2Stream>();
   /** Streams whose handler waits for the end of the current read. */
   #readEndWaiters: Http2Stream[] = [];
-  /** Streams that were reset here, and how many bytes of DATA may still arrive on each. */
-  readonly #resetIds = new Map<number, number>();
+  readonly #discarded: DiscardedStreams;
   readonly #resets: Allowance;
   readonly #pings = new Allowance(PINGS.burst, PINGS.perSecond);
   readonly #settings = new Allowance(SETTINGS_FRAMES.burst, SETTINGS_FRAMES.perSecond);
@@ -159,6 +157,13 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.#maxHeaderBlock = 2 * Math.max(MIN_HEADER_BLOCK_LIMIT, limits.headers);
     this.#resets = new Allowance(limits.streams + RESETS.beyondStreams, RESETS.perSecond);
     this.writer = new FrameWriter(socket, this.#onDrain);
+    this.#discarded = new DiscardedStreams({
+      deadlines,
+      maxAnswered: limits.streams,
+      reset: (id) => this.writer.reset(id, ErrorCode.noError),
+      updateWindow: (id, increment) => this.writer.windowUpdate(id, increment),
+      onInternalError: (error) => this.onInternalError(error),
+    });
     this.#firstRequestDeadline = performance.now() + limits.headerTimeout * 1_000;
     this.deadline = this.#firstRequestDeadline;
     deadlines.add(this);
@@ -220,6 +225,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   #end(lingerMs: number): void {
     this.deadlines.remove(this);
+    this.#discarded.clear();
     this.writer.end();
     this.#resume();
     destroyAfter(lingerMs, this.socket, this.socket);
@@ -274,6 +280,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.#state = 'closed';
     this.deadlines.remove(this);
     this.#closeStreams();
+    this.#discarded.clear();
   };
 
   get isClosed(): boolean {
@@ -312,18 +319,9 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     const stream = this.#streams.get(id);
     this.writer.reset(id, code);
     this.#hasReplied = true;
-    if (stream === undefined) this.#rememberReset(id, MAX_DATA_IN_FLIGHT);
+    if (stream === undefined) this.#discarded.addReset(id, MAX_DATA_IN_FLIGHT);
     else stream.closeByPeer();
     if (!this.#resets.take()) this.#closeForAbuse('resets');
-  }
-
-  #rememberReset(id: number, window: number): void {
-    this.#resetIds.set(id, window);
-    if (this.#resetIds.size <= MAX_REMEMBERED_RESETS) return;
-    for (const oldest of this.#resetIds.keys()) {
-      this.#resetIds.delete(oldest);
-      return;
-    }
   }
 
   #read(part: Buffer): void {
@@ -422,8 +420,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     const isLast = (flags & Flag.endStream) !== 0;
     const stream = this.#streams.get(id);
     if (stream === undefined || stream.isInputEnded) {
-      const inFlight = stream === undefined ? this.#resetIds.get(id) : undefined;
-      if (inFlight !== undefined) return this.#discardData(id, size, inFlight);
+      if (stream === undefined && this.#discarded.has(id)) return this.#discardData(id, size, isLast);
       return this.#failStream(id, ErrorCode.streamClosed);
     }
     const dataStart = (flags & Flag.padded) === 0 ? start : start + 1;
@@ -435,11 +432,10 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     });
   }
 
-  /** DATA on a stream that was reset here, sent before the client knew. */
-  #discardData(id: number, size: number, inFlight: number): void {
-    if (size > inFlight) return this.#fail(ErrorCode.flowControlError);
-    this.#resetIds.set(id, inFlight - size);
-    if (size < MIN_PRODUCTIVE_DATA) this.#countUnproductive();
+  #discardData(id: number, size: number, isLast: boolean): void {
+    const isProductive = size >= MIN_PRODUCTIVE_DATA || (isLast && this.#discarded.isAnswered(id));
+    if (!this.#discarded.receive(id, size, isLast)) return this.#fail(ErrorCode.flowControlError);
+    if (!isProductive) this.#countUnproductive();
   }
 
   #acknowledge(size: number): void {
@@ -501,17 +497,17 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     const isNew = id > this.#lastSeenId;
     const stream = isNew ? undefined : this.#streams.get(id);
     // RFC 9113 §5.1.1: ids only increase.
-    if (!isNew && stream === undefined && !this.#resetIds.has(id)) return this.#fail(ErrorCode.streamClosed);
+    if (!isNew && stream === undefined && !this.#discarded.has(id)) return this.#fail(ErrorCode.streamClosed);
     // It is decoded in any case: later sections depend on its effect on the dynamic table.
     const fields = this.#decode(bytes, start, end);
     if (fields === undefined) return;
     const isEnd = (flags & Flag.endStream) !== 0;
     if (stream !== undefined) return this.#readTrailers(stream, fields, isEnd);
-    if (!isNew) return this.#countUnproductive();
+    if (!isNew) return this.#endDiscarded(id);
     this.#lastSeenId = id;
     if (this.#state === 'draining') {
       // RFC 9113 §6.8: it was begun before the client received GOAWAY, and is not processed.
-      this.#rememberReset(id, MAX_DATA_IN_FLIGHT);
+      this.#discarded.addReset(id, MAX_DATA_IN_FLIGHT);
       return this.#countUnproductive();
     }
     this.#lastStreamId = id;
@@ -559,6 +555,12 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.#call(stream, () => stream.receiveTrailers());
   }
 
+  /** Trailers or RST_STREAM on a stream that has ended here. */
+  #endDiscarded(id: number): void {
+    if (this.#discarded.isAnswered(id)) this.#discarded.end(id);
+    else this.#countUnproductive();
+  }
+
   #open(id: number, fields: RequestFields, isEnd: boolean): void {
     const stream = new Http2Stream(this, id, fields, isEnd);
     this.#streams.set(id, stream);
@@ -585,7 +587,10 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   removeStream(stream: Http2Stream): void {
     this.#streams.delete(stream.id);
     this.#blocked.delete(stream);
-    if (!stream.isInputEnded) this.#rememberReset(stream.id, MAX_DATA_IN_FLIGHT);
+    if (!stream.isInputEnded) {
+      if (stream.isOutputEnded) this.#discarded.addAnswered(stream.id, stream.receiveWindow);
+      else this.#discarded.addReset(stream.id, MAX_DATA_IN_FLIGHT);
+    }
     if (this.#streams.size > 0) return;
     if (this.#cachedSize > MAX_IDLE_CACHE_SIZE) this.#clearSections();
     this.#setDeadline();
@@ -628,9 +633,9 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     if (this.#isIdle(id)) return this.#fail(ErrorCode.protocolError);
     if (size !== 4) return this.#fail(ErrorCode.frameSizeError);
     const stream = this.#streams.get(id);
-    if (stream === undefined) return this.#countUnproductive();
+    if (stream === undefined) return this.#endDiscarded(id);
     stream.closeByPeer();
-    this.#resetIds.delete(id);
+    this.#discarded.end(id);
     if (!this.#resets.take()) this.#closeForAbuse('resets');
   }
 

@@ -51,7 +51,7 @@ export class MessageStream extends Duplex implements StreamHandler, Http2Message
   }
 
   close(code: number): void {
-    // The rest of the response is sent first; then the stream is reset anyway, because the request is not complete.
+    // The rest of the response is sent first; then the connection discards the rest of the request.
     if (code === ErrorCode.noError && this.writableEnded && !this.#stream.isClosed) return;
     this.#stream.reset(code as ErrorCode);
     this.destroy();

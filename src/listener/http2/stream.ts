@@ -92,6 +92,11 @@ export class Http2Stream implements DeadlineEntry {
     return this.#received.length;
   }
 
+  /** Bytes that the client may still send. */
+  get receiveWindow(): number {
+    return this.#receiveWindow;
+  }
+
   get unsentBytes(): number {
     return this.#unsent.length;
   }
@@ -268,8 +273,6 @@ export class Http2Stream implements DeadlineEntry {
 
   #endOutput(): void {
     this.isOutputEnded = true;
-    // RFC 9113 §8.1: the client need not send the rest of the request.
-    if (!this.isInputEnded) this.connection.writer.reset(this.id, ErrorCode.noError);
     this.#close();
     this.handler.onSent();
   }

@@ -48,7 +48,10 @@ class Http2Client {
         .header("Content-Type", "application/json")
         .POST(BodyPublishers.ofString(System.getenv("TOKEN_REQUEST"))));
     report("token", granted, null);
+    var upload = Path.of(System.getenv("UPLOAD_FILE"));
     var refused = send(request("/files/welcome"));
+    var refusedBody = send(request("/reports/digest").POST(BodyPublishers.ofString(System.getenv("SMALL_BODY"))));
+    var refusedUpload = send(request("/reports/digest").POST(BodyPublishers.ofFile(upload)));
     var matcher = Pattern.compile("\"access_token\":\"([^\"]+)\"").matcher(text(granted));
     if (!matcher.find()) throw new IllegalStateException("no token");
     token = matcher.group(1);
@@ -56,7 +59,9 @@ class Http2Client {
     var called = send(request("/files/welcome"));
     report("call", called, text(called));
     report("refused", refused, null);
-    var uploaded = send(request("/reports/digest").POST(BodyPublishers.ofFile(Path.of(System.getenv("UPLOAD_FILE")))));
+    report("refused-body", refusedBody, null);
+    report("refused-upload", refusedUpload, null);
+    var uploaded = send(request("/reports/digest").POST(BodyPublishers.ofFile(upload)));
     report("upload", uploaded, text(uploaded));
     var downloaded = send(request("/files/large"));
     report("download", downloaded, HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(downloaded.body())));

@@ -4,6 +4,7 @@ import {
   CALL_PATH,
   DOWNLOAD_PATH,
   type Http2Client,
+  SMALL_BODY,
   type Step,
   type Target,
   UPLOAD_PATH,
@@ -21,7 +22,7 @@ export const chromiumClient: Http2Client = {
       await page.goto(`${target.url}/health`);
       const paths = { call: CALL_PATH, upload: UPLOAD_PATH, download: DOWNLOAD_PATH };
       const body = readFileSync(target.files.upload).toString('base64');
-      const steps = await page.evaluate(runInPage, { ...target, paths, body });
+      const steps = await page.evaluate(runInPage, { ...target, paths, body, smallBody: SMALL_BODY });
       await window.close();
       return steps;
     } finally {
@@ -34,10 +35,11 @@ interface PageTarget extends Target {
   readonly paths: Readonly<Record<'call' | 'upload' | 'download', string>>;
   /** Base64. */
   readonly body: string;
+  readonly smallBody: string;
 }
 
 /** Runs in the browser: nothing of this module is defined there. */
-async function runInPage({ token, paths, body, items, concurrency }: PageTarget): Promise<Step[]> {
+async function runInPage({ token, paths, body, smallBody, items, concurrency }: PageTarget): Promise<Step[]> {
   const headers = { authorization: `Bearer ${token}` };
   performance.setResourceTimingBufferSize(2 * items);
   /** The protocol of every response since the last call. */
@@ -56,7 +58,14 @@ async function runInPage({ token, paths, body, items, concurrency }: PageTarget)
   const refused = await fetch(paths.call, { cache: 'no-store' });
   await refused.text();
   report('refused', refused.status);
-  const upload = await fetch(paths.upload, { method: 'POST', headers, body: Uint8Array.fromBase64(body) });
+  const bytes = Uint8Array.fromBase64(body);
+  const refusedBody = await fetch(paths.upload, { method: 'POST', body: smallBody });
+  await refusedBody.text();
+  report('refused-body', refusedBody.status);
+  const refusedUpload = await fetch(paths.upload, { method: 'POST', body: bytes });
+  await refusedUpload.text();
+  report('refused-upload', refusedUpload.status);
+  const upload = await fetch(paths.upload, { method: 'POST', headers, body: bytes });
   report('upload', upload.status, await upload.text());
   const download = await fetch(paths.download, { headers });
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', await download.arrayBuffer()));

@@ -8,6 +8,7 @@ import {
   itemBody,
   listItems,
   runCommand,
+  SMALL_BODY,
   type Step,
   sha256,
   TOKEN_PATH,
@@ -40,7 +41,11 @@ export const curl: Http2Client = {
     const bearer = (JSON.parse(read('token')) as { access_token: string }).access_token;
     const authorization = ['--header', `Authorization: Bearer ${bearer}`];
     const call = await send('call', CALL_PATH, authorization);
-    const refused = await send('refused', CALL_PATH, []);
+    const refused = [
+      await send('refused', CALL_PATH, []),
+      await send('refused-body', UPLOAD_PATH, ['--data', SMALL_BODY]),
+      await send('refused-upload', UPLOAD_PATH, ['--data-binary', `@${files.upload}`]),
+    ];
     const upload = await send('upload', UPLOAD_PATH, [...authorization, '--data-binary', `@${files.upload}`]);
     const download = await send('download', DOWNLOAD_PATH, authorization);
 
@@ -62,7 +67,7 @@ export const curl: Http2Client = {
     const steps: Step[] = [
       token,
       { ...call, body: read('call') },
-      refused,
+      ...refused,
       { ...upload, body: read('upload') },
       { ...download, body: sha256(readFileSync(output('download'))) },
       {

@@ -42,9 +42,12 @@ async def main():
         headers = {"Authorization": f"Bearer {granted.json()['access_token']}"}
         called = await client.get("/files/welcome", headers=headers)
         report("call", called, called.text)
-        report("refused", await client.get("/files/welcome"))
         with open(os.environ["UPLOAD_FILE"], "rb") as file:
-            uploaded = await client.post("/reports/digest", headers=headers, content=file.read())
+            content = file.read()
+        report("refused", await client.get("/files/welcome"))
+        report("refused-body", await client.post("/reports/digest", content=os.environ["SMALL_BODY"]))
+        report("refused-upload", await client.post("/reports/digest", content=content))
+        uploaded = await client.post("/reports/digest", headers=headers, content=content)
         report("upload", uploaded, uploaded.text)
         downloaded = await client.get("/files/large", headers=headers)
         report("download", downloaded, hashlib.sha256(downloaded.content).hexdigest())

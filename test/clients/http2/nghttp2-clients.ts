@@ -8,7 +8,9 @@ import {
   itemBody,
   itemPath,
   listItems,
+  type RefusedStep,
   runCommand,
+  SMALL_BODY,
   type Step,
   sha256,
   TOKEN_PATH,
@@ -39,6 +41,10 @@ export const nghttp: Http2Client = {
     const authorization = `--header=authorization: Bearer ${access_token}`;
     const call = await send([authorization], CALL_PATH);
     const refused = await send([], CALL_PATH);
+    const smallBody = join(folder, 'small-body');
+    writeFileSync(smallBody, SMALL_BODY);
+    const refusedBody = await send([`--data=${smallBody}`], UPLOAD_PATH);
+    const refusedUpload = await send([`--data=${files.upload}`], UPLOAD_PATH);
     const upload = await send([authorization, `--data=${files.upload}`], UPLOAD_PATH);
     const download = await send([authorization], DOWNLOAD_PATH);
     const all = await send([authorization], ...listItems(items).map(itemPath));
@@ -49,6 +55,8 @@ export const nghttp: Http2Client = {
       report('token', token),
       report('call', call, String(call.body)),
       report('refused', refused),
+      report('refused-body', refusedBody),
+      report('refused-upload', refusedUpload),
       report('upload', upload, String(upload.body)),
       report('download', download, sha256(download.body)),
       report('items', all, String(correct.length)),
@@ -87,10 +95,17 @@ export const h2load: Http2Client = {
         .map((item) => `${url}${itemPath(item)}\n`)
         .join(''),
     );
-    const { body: _, ...refused } = await send('refused', url + CALL_PATH);
+    const smallBody = join(folder, 'small-body');
+    writeFileSync(smallBody, SMALL_BODY);
+    const refuse = async (step: RefusedStep, ...args: readonly string[]): Promise<Step> => {
+      const { body: _, ...refused } = await send(step, ...args);
+      return refused;
+    };
     return [
       await send('call', authorization, url + CALL_PATH),
-      refused,
+      await refuse('refused', url + CALL_PATH),
+      await refuse('refused-body', `--data=${smallBody}`, url + UPLOAD_PATH),
+      await refuse('refused-upload', `--data=${files.upload}`, url + UPLOAD_PATH),
       await send('upload', authorization, `--data=${files.upload}`, url + UPLOAD_PATH),
       await send('download', authorization, url + DOWNLOAD_PATH),
       // Each connection would request all items from the first on.
@@ -110,7 +125,7 @@ export const h2load: Http2Client = {
 function parseH2load(step: Step['step'], output: string): Step {
   const count = (pattern: RegExp): number => Number(pattern.exec(output)?.[1] ?? Number.NaN);
   const done = count(/ (\d+) done/);
-  const isRefused = step === 'refused' && count(/ (\d+) 4xx/) === done;
+  const isRefused = step.startsWith('refused') && count(/ (\d+) 4xx/) === done;
   const isSuccess = count(/ (\d+) 2xx/) === done && count(/ (\d+) errored/) === 0;
   return {
     step,

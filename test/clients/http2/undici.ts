@@ -7,6 +7,7 @@ import {
   type Http2Client,
   itemBody,
   itemPath,
+  SMALL_BODY,
   type Step,
   sha256,
   TOKEN_PATH,
@@ -50,7 +51,10 @@ export const undici: Http2Client = {
       const headers = { authorization: `Bearer ${access_token}` };
       const call = await send(CALL_PATH, { headers });
       const refused = await send(CALL_PATH);
-      const upload = await send(UPLOAD_PATH, { method: 'POST', headers, body: readFileSync(files.upload) });
+      const body = readFileSync(files.upload);
+      const refusedBody = await send(UPLOAD_PATH, { method: 'POST', body: SMALL_BODY });
+      const refusedUpload = await send(UPLOAD_PATH, { method: 'POST', body });
+      const upload = await send(UPLOAD_PATH, { method: 'POST', headers, body });
       const download = await send(DOWNLOAD_PATH, { headers });
       let next = 1;
       let correct = 0;
@@ -66,6 +70,8 @@ export const undici: Http2Client = {
         { step: 'token', status: token.status },
         { step: 'call', status: call.status, body: String(call.bytes) },
         { step: 'refused', status: refused.status },
+        { step: 'refused-body', status: refusedBody.status },
+        { step: 'refused-upload', status: refusedUpload.status },
         { step: 'upload', status: upload.status, body: String(upload.bytes) },
         { step: 'download', status: download.status, body: sha256(download.bytes) },
         { step: 'items', status: 200, body: String(correct) },

@@ -8,7 +8,8 @@ import { connect, createServeFolder, startServe } from '../../support/serve-proc
 
 /**
  * What every HTTP/2 client does: it obtains a token (with its certificate, if it can present one), calls the API with it and
- * without it, sends a body, downloads a file, and then requests many items, each once.
+ * without it, sends a small and a large body without it, a large one with it, downloads a file, and then requests many items,
+ * each once.
  */
 export interface Http2Client {
   readonly name: string;
@@ -37,8 +38,11 @@ export interface Target {
   readonly concurrency: number;
 }
 
+/** Without a token: a request without a body, one with a small body, and one with a body that exceeds its window. */
+export type RefusedStep = 'refused' | 'refused-body' | 'refused-upload';
+
 export interface Step {
-  readonly step: 'token' | 'call' | 'refused' | 'upload' | 'download' | 'items';
+  readonly step: 'token' | 'call' | RefusedStep | 'upload' | 'download' | 'items';
   readonly status: number;
   /** `HTTP/2` if the client reports so for all responses of the step. */
   readonly version: string;
@@ -49,6 +53,8 @@ export interface Step {
 export const TOKEN_PATH = '/authsvc/Authorize/Certificate';
 const SCOPE = 'files:read;reports:write';
 export const TOKEN_REQUEST = JSON.stringify({ client_id: 'report-runner', scope: SCOPE });
+/** Sent without a token. */
+export const SMALL_BODY = 'x=1';
 export const CALL_PATH = '/files/welcome';
 export const UPLOAD_PATH = '/reports/digest';
 export const DOWNLOAD_PATH = '/files/large';
@@ -126,6 +132,8 @@ export async function startWalkthroughGateway(): Promise<WalkthroughGateway> {
           ...(presentsCertificate ? [{ step: 'token', status: 200, version }] : []),
           { step: 'call', status: 200, version, body: String(expected.call) },
           { step: 'refused', status: 401, version },
+          { step: 'refused-body', status: 401, version },
+          { step: 'refused-upload', status: 401, version },
           { step: 'upload', status: 200, version, body: String(expected.upload) },
           { step: 'download', status: 200, version, body: String(expected.download) },
           { step: 'items', status: 200, version, body: String(expected.items) },
@@ -162,6 +170,7 @@ export async function runProgram(command: readonly string[], target: Target): Pr
         CLIENT_KEY: target.files.key,
         UPLOAD_FILE: target.files.upload,
         TOKEN_REQUEST,
+        SMALL_BODY,
         ITEMS: String(target.items),
         CONCURRENCY: String(target.concurrency),
       },

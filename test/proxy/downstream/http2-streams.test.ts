@@ -287,20 +287,6 @@ describe('messages', () => {
     }
   });
 
-  test('a response before the request is complete: END_STREAM, then RST_STREAM NO_ERROR; what follows is discarded', async () => {
-    const { gateway } = await setUp();
-    const client = await openClient(gateway);
-    const stream = client.request(requestFields('/files/1', 'POST'), { end: false });
-    expect(await client.waitForEnd(stream)).toEqual({ status: 401 });
-    await client.until(() => client.resetCode(stream) !== undefined);
-    expect(client.resetCode(stream)).toBe(CODE.noError);
-    const on = client.frames.filter((received) => received.stream === stream);
-    expect(on.at(-1)?.type).toBe(FRAME.reset);
-    expect((on.at(-2)?.flags ?? 0) & FLAG.endStream).toBe(FLAG.endStream);
-    client.send(dataFrame(stream, 'late'), dataFrame(stream, 'r', { end: true }));
-    expect(await client.waitForEnd(client.request(GET))).toEqual({ status: 200 });
-  });
-
   test('a large head of a response is sent in CONTINUATION frames', async () => {
     const { gateway, upstream } = await setUp();
     const head = Array.from({ length: 15 }, (_, index) => `X-${index}: ${'~'.repeat(1_000)}\r\n`).join('');

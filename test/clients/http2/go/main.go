@@ -45,14 +45,18 @@ func main() {
 	check(json.Unmarshal(body, &grant))
 	report(step{"token", granted.StatusCode, version(granted), ""})
 
+	content, err := os.ReadFile(os.Getenv("UPLOAD_FILE"))
+	check(err)
 	refused, _ := send(http.MethodGet, "/files/welcome", "", nil)
+	refusedBody, _ := send(http.MethodPost, "/reports/digest", "text/plain", []byte(os.Getenv("SMALL_BODY")))
+	refusedUpload, _ := send(http.MethodPost, "/reports/digest", "application/octet-stream", content)
 	token = grant.AccessToken
 	called, body := send(http.MethodGet, "/files/welcome", "", nil)
 	report(step{"call", called.StatusCode, version(called), string(body)})
 	report(step{"refused", refused.StatusCode, version(refused), ""})
+	report(step{"refused-body", refusedBody.StatusCode, version(refusedBody), ""})
+	report(step{"refused-upload", refusedUpload.StatusCode, version(refusedUpload), ""})
 
-	content, err := os.ReadFile(os.Getenv("UPLOAD_FILE"))
-	check(err)
 	uploaded, body := send(http.MethodPost, "/reports/digest", "application/octet-stream", content)
 	report(step{"upload", uploaded.StatusCode, version(uploaded), string(body)})
 	downloaded, body := send(http.MethodGet, "/files/large", "", nil)
