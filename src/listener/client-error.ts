@@ -1,5 +1,7 @@
-import { type ServerResponse, STATUS_CODES } from 'node:http';
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { DISCARD_MS } from '../http/discarded-body.ts';
 
 const STATUS: Readonly<Record<string, number>> = {
   HPE_HEADER_OVERFLOW: 431,
@@ -64,6 +66,14 @@ export function closeWithStatus(socket: Duplex, status: number): void {
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nConnection: close\r\nCache-Control: no-store\r\nContent-Length: 0\r\n\r\n`,
   );
   destroyAfter(LINGER_MS, socket, socket);
+}
+
+/** Closes the connection after a response to a request that the client is still sending: the rest of it is discarded. */
+export function discardAndClose(socket: Socket, request: IncomingMessage): void {
+  lingering.add(socket);
+  request.resume();
+  socket.end();
+  destroyAfter(DISCARD_MS, socket, socket);
 }
 
 /** Destroys the socket unless `emitter` closes first. */

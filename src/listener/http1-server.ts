@@ -2,12 +2,17 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { RequestContext } from '../http/request-context.ts';
-import { closeWithStatus, handleClientError, rejectAndClose } from './client-error.ts';
+import { closeWithStatus, discardAndClose, handleClientError, rejectAndClose } from './client-error.ts';
 import type { ConnectionTracker } from './connection-tracker.ts';
 import { expectsContinue } from './early-responses.ts';
 import { type AwaitedPart, probeHalfClosed } from './half-close.ts';
 import { KEEP_ALIVE_SECONDS, type ListenerLimits, STALLED_RESPONSE_SECONDS } from './listener-options.ts';
-import { allowHalfOpen, keepParserRunning, startConnectionChecks } from './node-quirks/http1.ts';
+import {
+  allowHalfOpen,
+  keepParserRunning,
+  replaceClose,
+  startConnectionChecks,
+} from './node-quirks/http1.ts';
 import { createHandshakeResponse, isWebSocketHandshake } from './websocket-handshake.ts';
 
 export interface ReceiveOptions {
@@ -51,6 +56,11 @@ export function createHttp1Server(options: Http1Options): Server {
   server.on('connection', (socket: Socket) => {
     socket.allowHalfOpen = true;
     keepParserRunning(socket);
+    replaceClose(socket, (destroySoon) => {
+      const request = tracker.getLastResponse(socket)?.req;
+      if (request === undefined || request.complete || socket.destroyed) destroySoon();
+      else discardAndClose(socket, request);
+    });
     socket.on('end', onEnd);
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) =>

@@ -1,10 +1,10 @@
+import { MAX_DISCARDED_BYTES } from '../../http/discarded-body.ts';
 import type { DeadlineEntry, Deadlines } from '../../lib/deadlines.ts';
 
 /** Streams that were reset here: the client may still send frames on them. */
 const MAX_RESET_STREAMS = 256;
-/** How long the rest of a request may take after its response, and how many bytes it may have. */
+/** How long the rest of a request may take after its response. Unlike in HTTP/1.1, it keeps no connection busy. */
 const ANSWERED_SECONDS = 10;
-const ANSWERED_BYTES = 8_388_608;
 /** Bytes that were discarded are added to the window again when it falls below this. */
 const MIN_WINDOW = 32_768;
 
@@ -67,7 +67,7 @@ export class DiscardedStreams implements DeadlineEntry {
       deadlines.add(this);
       this.deadline = deadline;
     }
-    const answered = { window, credit: ANSWERED_BYTES - window, deadline };
+    const answered = { window, credit: MAX_DISCARDED_BYTES - window, deadline };
     this.#answered.set(id, answered);
     this.#addCredit(id, answered);
     if (this.#answered.size > maxAnswered) this.#stopOldest();

@@ -46,6 +46,15 @@ const declaresBody = ({ headers }: IncomingMessage): boolean =>
   headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0';
 
 /**
+ * Calls `close` instead of closing the socket after its last response. Node destroys it as soon as the response is written (`resOnFinish`). If the
+ * client is still sending the request, the kernel then resets the connection, and the client may lose the response (RFC 9112 §9.6).
+ */
+export function replaceClose(socket: Socket, close: (destroySoon: () => void) => void): void {
+  const destroySoon = socket.destroySoon.bind(socket);
+  socket.destroySoon = () => close(destroySoon);
+}
+
+/**
  * Destroys a pipelined response that has no socket yet. After `upgrade` or `connect` Node no longer watches the socket, so
  * such a response never emits `close` when the connection closes.
  */

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { DISCARD_MS, MAX_DISCARDED_BYTES } from '../../http/discarded-body.ts';
 import type { BufferPool } from '../../lib/buffer-pool.ts';
 import type { DeadlineEntry } from '../../lib/deadlines.ts';
 import { closeWithStatus } from '../../listener/client-error.ts';
@@ -37,8 +38,6 @@ type ConnectionState = 'idle' | 'authorizing' | 'busy' | 'flushing' | 'lingering
 
 /** How long a head may take before the full path waits for the rest of it. */
 const HEAD_MS = 400;
-const LINGER_MS = 2_000;
-const LINGER_BYTES = 1_048_576;
 
 /** A client connection on the fast path: reads requests and serves them one after another. */
 export class FastConnection implements InterceptedSession, FastRequestOwner, DeadlineEntry, BodySource {
@@ -172,7 +171,8 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
     if (this.#state === 'busy' && this.#bodyLeft > 0) return this.#readBody(part);
     if (this.#state === 'lingering') {
       this.#discarded += part.length;
-      if (this.#discarded > LINGER_BYTES) this.socket.destroy();
+      // A reset could overtake the response, so it comes at the deadline.
+      if (this.#discarded > MAX_DISCARDED_BYTES) this.pause();
       return;
     }
     this.#reader.add(part);
@@ -393,7 +393,7 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
   #linger(sendLast: () => void): void {
     this.#state = 'lingering';
     this.#reader.bytes = undefined;
-    this.deadline = performance.now() + LINGER_MS;
+    this.deadline = performance.now() + DISCARD_MS;
     sendLast();
     this.#resume();
   }

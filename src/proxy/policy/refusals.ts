@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { TokenFault } from '../../domain/refusal.ts';
 import { formatOAuthScope, formatScope, type Scope } from '../../domain/scope.ts';
+import { DISCARD_MS, MAX_DISCARDED_BYTES } from '../../http/discarded-body.ts';
 import { markEndedBySender } from '../../listener/client-error.ts';
 import type { RootPage } from './root-page.ts';
 
@@ -371,7 +372,7 @@ export function sendEarlyResponse(
     ...((close || isBodyAmbiguous) && { connection: 'close' }),
   });
   const body = request.method === 'HEAD' ? '' : text;
-  // Over HTTP/2 the rest belongs to this request only; the listener resets the stream (RFC 9113 §8.1).
+  // Over HTTP/2 the rest belongs to this request only; the listener discards it.
   if (request.complete || isBodyAmbiguous || request.httpVersion === '2') {
     response.end(body);
     return;
@@ -389,16 +390,13 @@ export function sendEarlyResponse(
   });
 }
 
-const MAX_DISCARD_BYTES = 1_048_576;
-const DISCARD_MS = 2_000;
-
 /**
  * Reads and discards the rest of a body, within a size and a time. `done` gets whether all of it arrived; it is not called
- * when the client closes the connection.
+ * when the client closes the connection. After the size it waits for the time, so that the client can read the response.
  */
 export function discardBody(request: IncomingMessage, done: (isComplete: boolean) => void): void {
   if (request.readableEnded) return done(true);
-  let bytesLeft = MAX_DISCARD_BYTES;
+  let bytesLeft = MAX_DISCARDED_BYTES;
   const stop = (): void => {
     clearTimeout(timer);
     request.off('data', count).off('end', ended).off('close', stop);
@@ -410,7 +408,7 @@ export function discardBody(request: IncomingMessage, done: (isComplete: boolean
   const ended = (): void => finish(true);
   const count = (part: Buffer): void => {
     bytesLeft -= part.length;
-    if (bytesLeft < 0) finish(false);
+    if (bytesLeft < 0) request.pause();
   };
   const timer = setTimeout(() => finish(false), DISCARD_MS);
   request
