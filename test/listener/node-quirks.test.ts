@@ -13,6 +13,7 @@ import {
   destroyConnectionOnAssign,
   keepAliveWithoutContinue,
   keepParserRunning,
+  replaceClose,
   startConnectionChecks,
 } from '../../src/listener/node-quirks/http1.ts';
 import { onBodyReceived, resetStream, trackEndSent } from '../../src/listener/node-quirks/http2.ts';
@@ -129,6 +130,28 @@ describe('HTTP/1.1', () => {
     };
     expect(await sendWith(false)).toContain('Connection: close');
     expect(await sendWith(true)).toContain('Connection: keep-alive');
+  });
+
+  test('replaceClose: the connection is not closed while the client sends its request', async () => {
+    const sendWith = async (usesQuirk: boolean): Promise<boolean> => {
+      let isKept = false;
+      const { server, port } = await startServer({}, (_request, response) => {
+        response.writeHead(413, { connection: 'close' }).end();
+      });
+      const sockets: Socket[] = [];
+      server.on('connection', (socket: Socket) => {
+        sockets.push(socket);
+        if (usesQuirk) replaceClose(socket, () => (isKept = true));
+      });
+      const client = connect(port, '127.0.0.1');
+      onTestFinished(() => void client.destroy());
+      client.on('error', () => {});
+      client.write('POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nx');
+      await until('the response is sent', () => isKept || sockets.some(({ destroyed }) => destroyed));
+      return !sockets.some(({ destroyed }) => destroyed);
+    };
+    expect(await sendWith(false)).toBe(false);
+    expect(await sendWith(true)).toBe(true);
   });
 
   test('closeUnassignedResponse: pipelined responses close with a connection that was upgraded', async () => {
