@@ -1,7 +1,7 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { DISCARD_MS } from '../http/discarded-body.ts';
+import { DISCARD_MS, DISCARD_PAUSE_MS, MAX_DISCARDED_BYTES } from '../http/discarded-body.ts';
 
 const STATUS: Readonly<Record<string, number>> = {
   HPE_HEADER_OVERFLOW: 431,
@@ -9,6 +9,7 @@ const STATUS: Readonly<Record<string, number>> = {
   ERR_HTTP_REQUEST_TIMEOUT: 408,
 };
 const LINGER_MS = 1_000;
+const DISCARD_CHECK_MS = 100;
 
 /**
  * Responds to a parser error and closes the connection: after a framing error the start of the next request is unknown.
@@ -69,11 +70,23 @@ export function closeWithStatus(socket: Duplex, status: number): void {
 }
 
 /** Closes the connection after a response to a request that the client is still sending: the rest of it is discarded. */
-export function discardAndClose(socket: Socket, request: IncomingMessage): void {
+export function discardAndClose(socket: Socket, request: IncomingMessage, close: () => void): void {
+  const startedAt = performance.now();
+  const limit = socket.bytesRead + MAX_DISCARDED_BYTES;
+  let { bytesRead } = socket;
+  let readAt = startedAt;
   lingering.add(socket);
   request.resume();
   socket.end();
-  destroyAfter(DISCARD_MS, socket, socket);
+  // Node discards the body of a request that nobody reads, so its parts cannot be counted.
+  const timer = setInterval(() => {
+    const now = performance.now();
+    if (socket.bytesRead > bytesRead) readAt = now;
+    ({ bytesRead } = socket);
+    if (request.complete || now - startedAt >= DISCARD_MS || now - readAt >= DISCARD_PAUSE_MS) close();
+    else if (bytesRead > limit) socket.pause();
+  }, DISCARD_CHECK_MS);
+  socket.once('close', () => clearInterval(timer));
 }
 
 /** Destroys the socket unless `emitter` closes first. */

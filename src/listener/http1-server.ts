@@ -57,9 +57,11 @@ export function createHttp1Server(options: Http1Options): Server {
     socket.allowHalfOpen = true;
     keepParserRunning(socket);
     replaceClose(socket, (destroySoon) => {
-      const request = tracker.getLastResponse(socket)?.req;
-      if (request === undefined || request.complete || socket.destroyed) destroySoon();
-      else discardAndClose(socket, request);
+      const response = tracker.getLastResponse(socket);
+      // Of pipelined requests that will get no response, nothing may be processed.
+      const isOnly = response === tracker.getActiveResponse(socket);
+      if (response === undefined || !isOnly || response.req.complete || socket.destroyed) destroySoon();
+      else discardAndClose(socket, response.req, destroySoon);
     });
     socket.on('end', onEnd);
   });

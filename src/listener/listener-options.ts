@@ -64,8 +64,6 @@ export interface RequestOutcome {
 
 export const HANDSHAKE_SECONDS = 5;
 export const KEEP_ALIVE_SECONDS = 65;
-/** For the rest of a request body after its response was sent. */
-export const REQUEST_DRAIN_SECONDS = 5;
 /** A client that reads nothing of a response for this long is disconnected. */
 export const STALLED_RESPONSE_SECONDS = 120;
 export const MAX_FIELDS = 100;

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { DISCARD_MS } from '../http/discarded-body.ts';
 import { EMPTY_PEER_LIST, resolveClientAddress, resolveRequestId } from './client-address.ts';
 import { destroyAfter } from './client-error.ts';
 import type { ConnectionRegistry } from './connection-registry.ts';
@@ -13,12 +14,7 @@ import {
 } from './early-responses.ts';
 import type { ReceiveOptions } from './http1-server.ts';
 import { Http2Request } from './http2-request.ts';
-import {
-  MAX_FIELDS,
-  MAX_URL_LENGTH,
-  type PublicListenerOptions,
-  REQUEST_DRAIN_SECONDS,
-} from './listener-options.ts';
+import { MAX_FIELDS, MAX_URL_LENGTH, type PublicListenerOptions } from './listener-options.ts';
 import { ListenerRequestContext } from './listener-request-context.ts';
 import { destroyConnectionOnAssign } from './node-quirks/http1.ts';
 
@@ -96,7 +92,7 @@ export class RequestReceiver {
     this.#deps.tracker.endRequest(request.socket, response);
     if (!response.writableFinished) destroyConnectionOnAssign(response);
     // The client may still be sending a body that is no longer read.
-    else if (!request.complete) destroyAfter(REQUEST_DRAIN_SECONDS * 1_000, request.socket, request);
+    else if (!request.complete) destroyAfter(DISCARD_MS, request.socket, request);
   }
 }
 

@@ -1,8 +1,11 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import type { Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { matrixSettings } from '../attack/matrix-settings.ts';
-import { rule, startProxyHarness } from '../support/proxy-harness.ts';
-import { connectRawTls, type RawClient } from '../support/raw-client.ts';
-import { startRecordingUpstream } from '../support/recording-upstream.ts';
+import { eventLoopTurns } from '../support/event-loop-turns.ts';
+import { bearer, rule, startProxyHarness } from '../support/proxy-harness.ts';
+import { connectRaw, connectRawTls, type RawClient } from '../support/raw-client.ts';
+import { type RecordingUpstream, startRecordingUpstream } from '../support/recording-upstream.ts';
 import { startGateway } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
 
@@ -12,9 +15,10 @@ import { until } from '../support/until.ts';
  */
 const MEBIBYTE = 1_048_576;
 const MAX_DISCARDED_BYTES = 8 * MEBIBYTE;
-const DISCARD_MS = 2_000;
+const DISCARD_MS = 10_000;
+const PAUSE_MS = 2_000;
 /** More than all buffers between the client and the gateway. */
-const BUFFERED_BYTES = 16 * MEBIBYTE;
+const BUFFERED_BYTES = 64 * MEBIBYTE;
 const PART = Buffer.alloc(65_536, 'x');
 
 const post = (path: string, length: number): string =>
@@ -43,15 +47,20 @@ describe.each(['fast', 'full'] as const)('a refused upload, %s path', (proxyPath
   );
   afterEach(() => void vi.useRealTimers());
 
-  async function openClient(): Promise<RawClient> {
-    const upstream = await startRecordingUpstream();
+  let upstream: RecordingUpstream;
+
+  async function openClient(usesTls = true): Promise<RawClient> {
+    upstream = await startRecordingUpstream();
     const proxy = await startProxyHarness({
       upstream: upstream.url,
-      rules: [rule('/files/**', 'files:read')],
+      rules: [rule('/public/**', 'public'), rule('/files/**', 'files:read')],
+      maxBodyBytes: 16 * MAX_DISCARDED_BYTES,
       proxyPath,
-      tls: true,
+      tls: usesTls,
     });
-    const client = await connectRawTls(proxy.port, proxy.ca.pem);
+    const client = await (usesTls ? connectRawTls(proxy.port, proxy.ca.pem) : connectRaw(proxy.port));
+    // It goes on sending after the gateway has ended its side.
+    client.socket.allowHalfOpen = true;
     onTestFinished(async () => {
       client.destroy();
       await proxy.close();
@@ -65,6 +74,63 @@ describe.each(['fast', 'full'] as const)('a refused upload, %s path', (proxyPath
     await sendAll(client, '/files/1', MAX_DISCARDED_BYTES - MEBIBYTE);
     expect(await read(client)).toMatch(/^HTTP\/1\.1 401 /);
     expect(client.closeKind()).not.toBe('reset');
+  });
+
+  /** A client that has sent a head and got the response, and the other end of its connection. */
+  async function refuseUpload(): Promise<{ client: RawClient; accepted: Socket }> {
+    const sockets: Socket[] = [];
+    const onAccepted = (message: unknown): void => void sockets.push((message as { socket: Socket }).socket);
+    subscribe('net.server.socket', onAccepted);
+    onTestFinished(() => void unsubscribe('net.server.socket', onAccepted));
+    const client = await openClient(false);
+    const accepted = sockets.find(({ remotePort }) => remotePort === client.socket.localPort);
+    if (accepted === undefined) throw new Error('no connection');
+    client.send(post('/files/1', MEBIBYTE));
+    await client.until((text) => text.includes('401'));
+    return { client, accepted };
+  }
+
+  test('a slow client has ten seconds, and may pause for two', async () => {
+    const { client, accepted } = await refuseUpload();
+    const sendParts = async (count: number): Promise<void> => {
+      for (let part = 0; part < count; part += 1) {
+        const { bytesRead } = accepted;
+        client.send('x');
+        await until('the part is read', () => accepted.bytesRead > bytesRead || accepted.destroyed);
+        await eventLoopTurns(2);
+        vi.advanceTimersByTime(PAUSE_MS - 500);
+      }
+    };
+    await sendParts(5);
+    await eventLoopTurns(20);
+    expect(accepted.destroyed).toBe(false);
+    await sendParts(5);
+    expect(accepted.destroyed).toBe(true);
+  });
+
+  test('a client that sends nothing more is disconnected after two seconds', async () => {
+    const { accepted } = await refuseUpload();
+    await until('the connection is closed', () => {
+      vi.advanceTimersByTime(500);
+      return accepted.destroyed;
+    });
+    expect(performance.now()).toBeLessThan(DISCARD_MS);
+  });
+
+  test('a body that is a little too large does not end a later request on its connection', async () => {
+    const client = await openClient();
+    let respond = (): void => {};
+    upstream.respondWith((socket) => {
+      respond = () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone');
+    });
+    await sendAll(client, '/files/1', MAX_DISCARDED_BYTES + 20_000);
+    expect(await read(client)).toMatch(/^HTTP\/1\.1 401 /);
+    client.send('GET /public/1 HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await until('the upstream has the next request', () => upstream.requests.length === 1);
+    vi.advanceTimersByTime(PAUSE_MS + 500);
+    await eventLoopTurns(20);
+    respond();
+    expect(await client.until((text) => text.endsWith('done'))).toMatch(/done$/);
   });
 
   test('of a body that is too large, the rest is not read; the response can be, until the connection is closed', async () => {
@@ -90,6 +156,55 @@ describe.each(['fast', 'full'] as const)('a refused upload, %s path', (proxyPath
       return socket.destroyed;
     });
   });
+});
+
+test('nothing of a pipelined request is discarded and the rest of it forwarded', async () => {
+  const upstream = await startRecordingUpstream();
+  let respond = (): void => {};
+  upstream.respondWith((socket) => {
+    respond = () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone');
+  });
+  let verify = (): void => {};
+  const verified = new Promise<void>((resolve) => {
+    verify = resolve;
+  });
+  const isRead = vi.fn();
+  const proxy = await startProxyHarness({
+    upstream: upstream.url,
+    rules: [rule('/public/**', 'public'), rule('/files/**', 'files:read')],
+    proxyPath: 'full',
+    tls: true,
+    readAccessToken: async () => {
+      isRead();
+      await verified;
+      return bearer();
+    },
+  });
+  const client = await connectRawTls(proxy.port, proxy.ca.pem);
+  client.socket.allowHalfOpen = true;
+  onTestFinished(async () => {
+    client.destroy();
+    await proxy.close();
+    await upstream.close();
+  });
+  client.send('GET /public/1 HTTP/1.1\r\nHost: localhost\r\n\r\n');
+  await until('the upstream has the first request', () => upstream.requests.length === 1);
+  client.send('POST /files/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a\r\n');
+  client.send('Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n');
+  await until('the token of the second one is being verified', () => isRead.mock.calls.length > 0);
+  const drained = proxy.drain(2);
+  await eventLoopTurns(50);
+  respond();
+  expect(await client.until((text) => text.endsWith('done'))).toMatch(/^connection: close\r$/im);
+  await eventLoopTurns(50);
+  client.send('a\r\nFIRST-PART\r\n');
+  await eventLoopTurns(50);
+  verify();
+  await eventLoopTurns(50);
+  client.send('b\r\nSECOND-PART\r\n0\r\n\r\n');
+  await drained;
+  const bodies = upstream.requests.slice(1).map(({ body }) => body);
+  expect([[], ['FIRST-PARTSECOND-PART']]).toContainEqual(bodies);
 });
 
 test.each([

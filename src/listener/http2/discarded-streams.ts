@@ -1,10 +1,8 @@
-import { MAX_DISCARDED_BYTES } from '../../http/discarded-body.ts';
+import { DISCARD_MS, MAX_DISCARDED_BYTES } from '../../http/discarded-body.ts';
 import type { DeadlineEntry, Deadlines } from '../../lib/deadlines.ts';
 
 /** Streams that were reset here: the client may still send frames on them. */
 const MAX_RESET_STREAMS = 256;
-/** How long the rest of a request may take after its response. Unlike in HTTP/1.1, it keeps no connection busy. */
-const ANSWERED_SECONDS = 10;
 /** Bytes that were discarded are added to the window again when it falls below this. */
 const MIN_WINDOW = 32_768;
 
@@ -51,6 +49,7 @@ export class DiscardedStreams implements DeadlineEntry {
 
   /** The stream was reset, or never served. `window`: the bytes of DATA that may still arrive on it. */
   addReset(id: number, window: number): void {
+    this.#remove(id);
     this.#reset.set(id, window);
     if (this.#reset.size <= MAX_RESET_STREAMS) return;
     for (const oldest of this.#reset.keys()) {
@@ -62,7 +61,7 @@ export class DiscardedStreams implements DeadlineEntry {
   /** The response was sent. */
   addAnswered(id: number, window: number): void {
     const { deadlines, maxAnswered } = this.#options;
-    const deadline = deadlines.deadlineIn(ANSWERED_SECONDS);
+    const deadline = deadlines.deadlineIn(DISCARD_MS / 1_000);
     if (this.#answered.size === 0) {
       deadlines.add(this);
       this.deadline = deadline;
@@ -114,7 +113,6 @@ export class DiscardedStreams implements DeadlineEntry {
 
   /** The client has not ended the request within the limits: it is told that the rest is not needed. */
   #stop(id: number, window: number): void {
-    this.#remove(id);
     this.#options.reset(id);
     this.addReset(id, window);
   }

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { DISCARD_MS, MAX_DISCARDED_BYTES } from '../../http/discarded-body.ts';
+import { DISCARD_MS, DISCARD_PAUSE_MS, MAX_DISCARDED_BYTES } from '../../http/discarded-body.ts';
 import type { BufferPool } from '../../lib/buffer-pool.ts';
 import type { DeadlineEntry } from '../../lib/deadlines.ts';
 import { closeWithStatus } from '../../listener/client-error.ts';
@@ -69,6 +69,7 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
   /** Nor is another request awaited after a response that did not say so. */
   #isClosing = false;
   #discarded = 0;
+  #discardsUntil = 0;
   #stopProbe: (() => void) | undefined = undefined;
 
   constructor(context: FastPathContext, intercepted: InterceptedConnection) {
@@ -170,10 +171,7 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
   #read(part: Buffer): void {
     if (this.#state === 'busy' && this.#bodyLeft > 0) return this.#readBody(part);
     if (this.#state === 'lingering') {
-      this.#discarded += part.length;
-      // A reset could overtake the response, so it comes at the deadline.
-      if (this.#discarded > MAX_DISCARDED_BYTES) this.pause();
-      return;
+      return this.#discard(part.length);
     }
     this.#reader.add(part);
     if (this.#state !== 'idle') return this.pause();
@@ -393,9 +391,18 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
   #linger(sendLast: () => void): void {
     this.#state = 'lingering';
     this.#reader.bytes = undefined;
-    this.deadline = performance.now() + DISCARD_MS;
+    const now = performance.now();
+    this.#discardsUntil = now + DISCARD_MS;
+    this.deadline = now + DISCARD_PAUSE_MS;
     sendLast();
     this.#resume();
+  }
+
+  #discard(size: number): void {
+    this.#discarded += size;
+    this.deadline = Math.min(performance.now() + DISCARD_PAUSE_MS, this.#discardsUntil);
+    // The connection is not closed before the client had time to read the response.
+    if (this.#discarded > MAX_DISCARDED_BYTES) this.pause();
   }
 
   /** Returns every byte that was not served, and gives the connection to Node's HTTP server. */

@@ -1,8 +1,9 @@
 import type { ServerResponse } from 'node:http';
+import { discardBody } from '../../http/discarded-body.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { getNetworkKey } from '../body-buffering.ts';
 import { type Downstream, Exchange, type ForwardConfig, type ForwardRequest } from '../exchange.ts';
-import { discardBody, type ProxyRefusal } from '../policy/refusals.ts';
+import type { ProxyRefusal } from '../policy/refusals.ts';
 import type { RequestHead } from '../policy/request-head.ts';
 import { type AllowedRequest, getUpstreamPath } from '../policy/upstream-rewriter.ts';
 import { clientFields } from '../response-fields.ts';

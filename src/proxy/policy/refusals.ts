@@ -1,8 +1,7 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { ServerResponse } from 'node:http';
 import type { TokenFault } from '../../domain/refusal.ts';
 import { formatOAuthScope, formatScope, type Scope } from '../../domain/scope.ts';
-import { DISCARD_MS, MAX_DISCARDED_BYTES } from '../../http/discarded-body.ts';
-import { markEndedBySender } from '../../listener/client-error.ts';
+import { discardBody } from '../../http/discarded-body.ts';
 import type { RootPage } from './root-page.ts';
 
 /** Every reason to refuse a proxied request. The table below has the responses. */
@@ -372,49 +371,10 @@ export function sendEarlyResponse(
     ...((close || isBodyAmbiguous) && { connection: 'close' }),
   });
   const body = request.method === 'HEAD' ? '' : text;
-  // Over HTTP/2 the rest belongs to this request only; the listener discards it.
-  if (request.complete || isBodyAmbiguous || request.httpVersion === '2') {
-    response.end(body);
-    return;
-  }
-  if (close && body !== '') {
-    // Closing while the client still sends would reset the connection and destroy the response: read a little longer.
-    response.write(body);
-    markEndedBySender(response);
-    discardBody(request, () => response.end());
-    return;
-  }
   response.end(body);
+  // The listener discards the rest: before it closes the connection, or of an HTTP/2 stream.
+  if (request.complete || close || isBodyAmbiguous || request.httpVersion === '2') return;
   discardBody(request, (arrived) => {
     if (!arrived) request.destroy();
   });
-}
-
-/**
- * Reads and discards the rest of a body, within a size and a time. `done` gets whether all of it arrived; it is not called
- * when the client closes the connection. After the size it waits for the time, so that the client can read the response.
- */
-export function discardBody(request: IncomingMessage, done: (isComplete: boolean) => void): void {
-  if (request.readableEnded) return done(true);
-  let bytesLeft = MAX_DISCARDED_BYTES;
-  const stop = (): void => {
-    clearTimeout(timer);
-    request.off('data', count).off('end', ended).off('close', stop);
-  };
-  const finish = (isComplete: boolean): void => {
-    stop();
-    done(isComplete);
-  };
-  const ended = (): void => finish(true);
-  const count = (part: Buffer): void => {
-    bytesLeft -= part.length;
-    if (bytesLeft < 0) request.pause();
-  };
-  const timer = setTimeout(() => finish(false), DISCARD_MS);
-  request
-    .on('data', count)
-    .on('end', ended)
-    .on('close', stop)
-    .on('error', () => {});
-  request.resume();
 }

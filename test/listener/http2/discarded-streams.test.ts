@@ -6,6 +6,7 @@ import {
   FRAME,
   type Frame,
   type FrameClient,
+  frame,
   frameClient,
   headersFrame,
   requestFields,
@@ -225,6 +226,19 @@ test('requests that are not ended do not use up the streams of a connection: the
   await client.waitForPong();
   expect(streams.filter((stream) => client.resetCode(stream) === CODE.noError)).toEqual(streams.slice(0, 3));
   await expectServed(client);
+});
+
+test('after the reset of such a stream for an error, nothing more is sent on it', async () => {
+  const client = await openClient();
+  const stream = await refuse(client);
+  client.send(frame(FRAME.priority, 0, stream, Buffer.alloc(4)));
+  await client.until(() => client.resetCode(stream) !== undefined);
+  expect(client.resetCode(stream)).toBe(CODE.frameSizeError);
+  const { length } = client.frames;
+  for (let sent = 0; sent < 4; sent += 1) client.send(dataFrame(stream, 'x'.repeat(16_000)));
+  advance(ANSWERED_SECONDS + TOLERANCE_SECONDS);
+  await expectServed(client);
+  expect(client.frames.slice(length).filter(({ stream: on }) => on === stream)).toEqual([]);
 });
 
 test('a connection that is closed meanwhile leaves nothing behind', async () => {
