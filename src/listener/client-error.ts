@@ -78,13 +78,15 @@ export function discardAndClose(socket: Socket, request: IncomingMessage, close:
   lingering.add(socket);
   request.resume();
   socket.end();
-  // Node discards the body of a request that nobody reads, so its parts cannot be counted.
+  // Node discards a body that no handler reads, so its parts cannot be counted.
   const timer = setInterval(() => {
     const now = performance.now();
     if (socket.bytesRead > bytesRead) readAt = now;
     ({ bytesRead } = socket);
-    if (request.complete || now - startedAt >= DISCARD_MS || now - readAt >= DISCARD_PAUSE_MS) close();
-    else if (bytesRead > limit) socket.pause();
+    if (request.complete || now - startedAt >= DISCARD_MS || now - readAt >= DISCARD_PAUSE_MS) {
+      clearInterval(timer);
+      close();
+    } else if (bytesRead > limit) socket.pause();
   }, DISCARD_CHECK_MS);
   socket.once('close', () => clearInterval(timer));
 }

@@ -27,7 +27,7 @@ export interface DiscardedStreamsOptions {
 /**
  * Streams that have ended here before the client has ended its request. What it still sends on them is discarded.
  *
- * After a complete response, RFC 9113 §8.1 allows to reset the stream at once with NO_ERROR. But curl 7.88 loses the response if the
+ * After a complete response, RFC 9113 §8.1 allows a server to reset the stream at once with NO_ERROR. But curl 7.88 loses the response if the
  * reset arrives while it sends the body, and httpx waits for the window until the connection ends. So they may send the rest, within limits.
  */
 export class DiscardedStreams implements DeadlineEntry {
@@ -111,7 +111,7 @@ export class DiscardedStreams implements DeadlineEntry {
     this.#options.deadlines.remove(this);
   }
 
-  /** The client has not ended the request within the limits: it is told that the rest is not needed. */
+  /** The client has not ended the request within the limits: the stream is reset with NO_ERROR (RFC 9113 §8.1). */
   #stop(id: number, window: number): void {
     this.#options.reset(id);
     this.addReset(id, window);

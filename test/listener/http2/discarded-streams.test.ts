@@ -27,7 +27,7 @@ const ANSWERED_BYTES = 8_388_608;
 /** Deadlines are checked at intervals. */
 const TOLERANCE_SECONDS = 2;
 const MAX_STREAMS = 100;
-/** The window of a request that nobody reads. */
+/** The window of a request whose body is not read. */
 const WINDOW = 65_535;
 
 let upstream: RecordingUpstream;
@@ -163,7 +163,7 @@ test('a client may send 8 MiB after the response', async () => {
   expect(client.resetCode(stream)).toBeUndefined();
 });
 
-test('a client that has sent as much, and not ended its request, is told to stop', async () => {
+test('a client that has sent as much, and not ended its request, gets a reset with NO_ERROR', async () => {
   const client = await openClient();
   const stream = await refuse(client);
   await upload(client, stream, ANSWERED_BYTES - 1);
@@ -201,7 +201,7 @@ test('a client that has used its window before the response may go on', async ()
   expect([client.outcome(stream), client.resetCode(stream)]).toEqual([{ status: 413 }, undefined]);
 });
 
-test(`a client that does not end its request is told to stop after ${ANSWERED_SECONDS} s`, async () => {
+test(`a client that does not end its request gets a reset with NO_ERROR after ${ANSWERED_SECONDS} s`, async () => {
   const client = await openClient();
   const early = await refuse(client);
   advance(ANSWERED_SECONDS - TOLERANCE_SECONDS);
@@ -219,7 +219,7 @@ test(`a client that does not end its request is told to stop after ${ANSWERED_SE
   await expectServed(client);
 });
 
-test('requests that are not ended do not use up the streams of a connection: the oldest is told to stop', async () => {
+test('requests that are not ended do not use up the streams of a connection: the oldest is reset with NO_ERROR', async () => {
   const client = await openClient();
   const streams: number[] = [];
   for (let count = 0; count < MAX_STREAMS + 3; count += 1) streams.push(await refuse(client));
