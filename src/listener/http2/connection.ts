@@ -6,7 +6,7 @@ import { Allowance } from './allowance.ts';
 import { DiscardedStreams } from './discarded-streams.ts';
 import { type FrameHandler, FrameReader, readUInt31 } from './frame-reader.ts';
 import { FrameWriter, type HeaderBlock } from './frame-writer.ts';
-import { HpackDecoder, TABLE_SIZE } from './hpack-decoder.ts';
+import { TABLE_SIZE } from './hpack-decoder.ts';
 import { EMPTY_TABLE_UPDATE } from './hpack-encoder.ts';
 import {
   DEFAULT_WINDOW,
@@ -18,7 +18,8 @@ import {
   MAX_WINDOW,
   Setting,
 } from './protocol.ts';
-import { type FieldLimits, RequestFields } from './request-fields.ts';
+import type { RequestFields } from './request-fields.ts';
+import { SectionDecoder } from './section-decoder.ts';
 import { Http2Stream } from './stream.ts';
 
 export interface Http2ConnectionOptions {
@@ -65,13 +66,6 @@ const MAX_UNREAD_REPLIES = 65_536;
 const MAX_DATA_IN_FLIGHT = 262_144;
 /** Smaller frames on streams that have ended here count as unproductive. */
 const MIN_PRODUCTIVE_DATA = 64;
-/** Header sections are cached as long as the dynamic table does not change, and the connection is not idle. */
-const MAX_CACHED_SECTIONS = 16;
-const MAX_CACHED_SECTION_LENGTH = 1_024;
-/** Decoded: a few bytes can stand for kilobytes of the dynamic table. */
-const MAX_CACHED_SECTION_SIZE = 4_096;
-/** An idle connection keeps no more: clients have one or two sections that they repeat. */
-const MAX_IDLE_CACHE_SIZE = 4_096;
 /** New connections must be opened well before stream ids run out. */
 const LAST_ACCEPTED_STREAM_ID = 0x3fffffff;
 const LINGER_MS = 1_000;
@@ -108,12 +102,8 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   initialSendWindow = DEFAULT_WINDOW;
   sendWindow = DEFAULT_WINDOW;
   readonly #options: Http2ConnectionOptions;
-  readonly #fieldLimits: FieldLimits;
   readonly #maxHeaderBlock: number;
-  readonly #decoder = new HpackDecoder();
-  readonly #sections = new Map<string, RequestFields>();
-  #sectionsVersion = 0;
-  #cachedSize = 0;
+  readonly #decoder: SectionDecoder;
   readonly #streams = new Map<number, Http2Stream>();
   /** Streams with data that the window of the connection, or the socket, does not take; each sends a frame in turn. */
   readonly #blocked = new Set<Http2Stream>();
@@ -152,7 +142,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.#options = options;
     this.deadlines = deadlines;
     // Pseudo-header fields are counted, too; one more field than allowed is decoded, so that it gets a 431.
-    this.#fieldLimits = { size: limits.headers, count: MAX_FIELDS + 4 };
+    this.#decoder = new SectionDecoder({ size: limits.headers, count: MAX_FIELDS + 4 });
     // Twice as much, so that a section that is too large gets a 431.
     this.#maxHeaderBlock = 2 * Math.max(MIN_HEADER_BLOCK_LIMIT, limits.headers);
     this.#resets = new Allowance(limits.streams + RESETS.beyondStreams, RESETS.perSecond);
@@ -519,33 +509,11 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   }
 
   #decode(bytes: Buffer, start: number, end: number): RequestFields | undefined {
-    const decoder = this.#decoder;
-    if (this.#sectionsVersion !== decoder.version) {
-      this.#clearSections();
-      this.#sectionsVersion = decoder.version;
-    }
-    const key = end - start <= MAX_CACHED_SECTION_LENGTH ? bytes.toString('latin1', start, end) : undefined;
-    const known = key === undefined ? undefined : this.#sections.get(key);
-    if (known !== undefined) return known;
-    const fields = new RequestFields(this.#fieldLimits);
-    const outcome = decoder.decode(bytes, start, end, fields);
-    if (outcome === 'complete') {
-      const isCacheable = decoder.version === this.#sectionsVersion && fields.isRequest;
-      if (key !== undefined && isCacheable && fields.size <= MAX_CACHED_SECTION_SIZE) {
-        if (this.#sections.size >= MAX_CACHED_SECTIONS) this.#clearSections();
-        this.#sections.set(key, fields);
-        this.#cachedSize += fields.size;
-      }
-      return fields;
-    }
-    if (outcome === 'malformed') this.#fail(ErrorCode.compressionError);
+    const fields = this.#decoder.decode(bytes, start, end);
+    if (typeof fields !== 'string') return fields;
+    if (fields === 'malformed') this.#fail(ErrorCode.compressionError);
     else this.#closeForAbuse('header fields');
     return undefined;
-  }
-
-  #clearSections(): void {
-    if (this.#sections.size > 0) this.#sections.clear();
-    this.#cachedSize = 0;
   }
 
   #readTrailers(stream: Http2Stream, fields: RequestFields, isEnd: boolean): void {
@@ -592,7 +560,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
       else this.#discarded.addReset(stream.id, MAX_DATA_IN_FLIGHT);
     }
     if (this.#streams.size > 0) return;
-    if (this.#cachedSize > MAX_IDLE_CACHE_SIZE) this.#clearSections();
+    this.#decoder.trimCache();
     this.#setDeadline();
     this.#endIfDrained();
   }
