@@ -4,8 +4,11 @@ import { Flag, FRAME_HEADER_SIZE, FrameType, MAX_FRAME_SIZE } from './protocol.t
 
 /** The most that is written at once. */
 const MAX_WRITE = 65_536;
-/** While a write is being sent, this much is collected for the next one. */
-const HIGH_WATER_MARK = 49_152;
+/**
+ * While a write is being sent, this much is collected for the next ones. More stays with the streams, which then take turns, and is
+ * copied once more: a larger limit saves copies, a smaller one lets short responses overtake long ones.
+ */
+const HIGH_WATER_MARK = 262_144;
 const NO_BYTES = Buffer.alloc(0);
 const outputBuffers = createBufferPool([4_096, 16_384, MAX_WRITE], 0);
 
