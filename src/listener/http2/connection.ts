@@ -271,6 +271,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.deadlines.remove(this);
     this.#closeStreams();
     this.#discarded.clear();
+    this.writer.close();
   };
 
   get isClosed(): boolean {
@@ -319,7 +320,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     if (this.#readEndWaiters.length > 0) this.#reportReadEnd();
     // Once for all window updates: many small frames would cost more than they send.
     if (this.#blocked.size > 0) this.#sendBlocked();
-    if (this.#hasReplied && this.writer.needsDrain && this.writer.unsentBytes > MAX_UNREAD_REPLIES)
+    if (this.#hasReplied && this.writer.hasBacklog && this.writer.unsentBytes > MAX_UNREAD_REPLIES)
       this.#pause();
   }
 
@@ -328,7 +329,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     setImmediate(() => {
       const rest = this.#frames.takeRest();
       this.#guard(() => this.#read(rest));
-      if (!this.writer.needsDrain) this.#resume();
+      if (!this.writer.hasBacklog) this.#resume();
     });
   }
 

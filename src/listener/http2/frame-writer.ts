@@ -4,11 +4,14 @@ import { Flag, FRAME_HEADER_SIZE, FrameType, MAX_FRAME_SIZE } from './protocol.t
 
 /** The most that is written at once. */
 const MAX_WRITE = 65_536;
+/** While a write is being sent, every connection may collect this much for the next one. */
+const LOW_WATER_MARK = 49_152;
 /**
- * While a write is being sent, this much is collected for the next ones. More stays with the streams, which then take turns, and is
- * copied once more: a larger limit saves copies, a smaller one lets short responses overtake long ones.
+ * And this much while all connections together have set aside less than the limit below. More stays with the streams, which then take
+ * turns, and is copied once more: a larger limit saves copies, a smaller one lets short responses overtake long ones.
  */
 const HIGH_WATER_MARK = 262_144;
+const MAX_SET_ASIDE = 8_388_608;
 const NO_BYTES = Buffer.alloc(0);
 const outputBuffers = createBufferPool([4_096, 16_384, MAX_WRITE], 0);
 
@@ -21,6 +24,8 @@ export interface HeaderBlock {
 }
 
 let waiting: FrameWriter[] = [];
+/** Bytes in full buffers of all connections. */
+let setAsideBytes = 0;
 
 function flushAll(): void {
   const writers = waiting;
@@ -52,15 +57,21 @@ export class FrameWriter {
   #dataStreamId = 0;
   #isWaiting = false;
 
-  /** `onDrain`: the client keeps up again, after `needsDrain` was true. */
+  /** `onDrain`: a write was sent after `hasBacklog` was true, and the client keeps up. */
   constructor(socket: Socket, onDrain: () => void) {
     this.#socket = socket;
     this.#onDrain = onDrain;
   }
 
+  /** A write is being sent, and the next one is waiting. */
+  get hasBacklog(): boolean {
+    return this.#sendingBytes > 0 && this.#fullBytes + this.#length >= LOW_WATER_MARK;
+  }
+
   /** The client does not keep up with what was written. */
   get needsDrain(): boolean {
-    return this.#sendingBytes > 0 && this.#fullBytes + this.#length >= HIGH_WATER_MARK;
+    const limit = setAsideBytes < MAX_SET_ASIDE ? HIGH_WATER_MARK : LOW_WATER_MARK;
+    return this.hasBacklog && this.#fullBytes + this.#length >= limit;
   }
 
   /** Bytes that were not given to the kernel. */
@@ -80,19 +91,20 @@ export class FrameWriter {
     const { buffer, length } = next;
     this.#sendingBytes = length;
     this.#socket.write(buffer.bytes.subarray(0, length), (error) => {
-      const neededDrain = this.needsDrain;
+      // Whether it needed a drain: the limit may have changed since.
+      const hadBacklog = this.hasBacklog;
       this.#sendingBytes = 0;
       buffer.release(error);
       // Of a socket that was destroyed meanwhile, a write can still succeed.
       if (!this.#socket.writable) return;
       this.#writeNext();
-      if (neededDrain && !this.needsDrain) this.#onDrain();
+      if (hadBacklog && !this.needsDrain) this.#onDrain();
     });
   }
 
   #takeFull(): CollectedFrames | undefined {
     const first = this.#full.shift();
-    if (first !== undefined) this.#fullBytes -= first.length;
+    if (first !== undefined) this.#countFull(-first.length);
     return first;
   }
 
@@ -110,11 +122,22 @@ export class FrameWriter {
     const collected = this.#takeCollected();
     const rest = this.#full.splice(0);
     if (collected !== undefined) rest.push(collected);
-    this.#fullBytes = 0;
+    this.#countFull(-this.#fullBytes);
     if (this.#socket.writable)
       for (const { buffer, length } of rest)
         this.#socket.write(buffer.bytes.subarray(0, length), buffer.release);
     this.#socket.end();
+  }
+
+  /** The socket is closed. */
+  close(): void {
+    this.#full.length = 0;
+    this.#countFull(-this.#fullBytes);
+  }
+
+  #countFull(change: number): void {
+    this.#fullBytes += change;
+    setAsideBytes += change;
   }
 
   settings(entries: readonly (readonly [id: number, value: number])[]): void {
@@ -237,9 +260,10 @@ export class FrameWriter {
   #setAside(): void {
     if (this.#sendingBytes === 0) return this.#writeNext();
     const collected = this.#takeCollected();
-    if (collected === undefined) return;
+    // Nothing is counted after `close`.
+    if (collected === undefined || this.#socket.destroyed) return;
     this.#full.push(collected);
-    this.#fullBytes += collected.length;
+    this.#countFull(collected.length);
   }
 
   #reserve(size: number): Buffer {
