@@ -24,7 +24,7 @@ export interface HeaderBlock {
 }
 
 let waiting: FrameWriter[] = [];
-/** Bytes in full buffers of all connections. */
+/** Bytes in full buffers of all connections, until they are sent. */
 let setAsideBytes = 0;
 
 function flushAll(): void {
@@ -50,6 +50,8 @@ export class FrameWriter {
   /** Full buffers that wait for the write. */
   readonly #full: CollectedFrames[] = [];
   #fullBytes = 0;
+  /** Of full buffers that `end` has given to the socket. */
+  #endingBytes = 0;
   /** Of the write that is being sent. */
   #sendingBytes = 0;
   /** The position of the last frame if it is DATA that can be extended, and its stream. */
@@ -119,20 +121,35 @@ export class FrameWriter {
 
   /** Writes what was collected, and ends the connection. */
   end(): void {
+    const full = this.#full.splice(0);
+    this.#endingBytes += this.#fullBytes;
+    this.#fullBytes = 0;
     const collected = this.#takeCollected();
-    const rest = this.#full.splice(0);
-    if (collected !== undefined) rest.push(collected);
-    this.#countFull(-this.#fullBytes);
-    if (this.#socket.writable)
-      for (const { buffer, length } of rest)
-        this.#socket.write(buffer.bytes.subarray(0, length), buffer.release);
+    if (this.#socket.writable) {
+      for (const { buffer, length } of full)
+        this.#socket.write(buffer.bytes.subarray(0, length), (error) => {
+          buffer.release(error);
+          this.#countSent(length);
+        });
+      if (collected !== undefined)
+        this.#socket.write(collected.buffer.bytes.subarray(0, collected.length), collected.buffer.release);
+    }
     this.#socket.end();
+  }
+
+  #countSent(length: number): void {
+    // It was closed.
+    if (this.#endingBytes === 0) return;
+    this.#endingBytes -= length;
+    setAsideBytes -= length;
   }
 
   /** The socket is closed. */
   close(): void {
     this.#full.length = 0;
-    this.#countFull(-this.#fullBytes);
+    setAsideBytes -= this.#fullBytes + this.#endingBytes;
+    this.#fullBytes = 0;
+    this.#endingBytes = 0;
   }
 
   #countFull(change: number): void {

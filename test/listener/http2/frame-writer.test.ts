@@ -183,7 +183,7 @@ test('it can stall again, and reports the end of each stall', async () => {
   }
 });
 
-test('connections whose clients do not read set aside a limited amount together, until they are closed', async () => {
+test('connections whose clients do not read set aside a limited amount together, until it is sent or they are closed', async () => {
   const [alone] = await openStalled(1);
   expect(alone?.writer.unsentBytes).toBeGreaterThan(262_144);
   const many = await openStalled(60);
@@ -192,6 +192,14 @@ test('connections whose clients do not read set aside a limited amount together,
   expect(total).toBeLessThan(8_388_608 + 60 * (65_536 + 49_152 + 81_920));
   const [late] = await openStalled(1);
   expect(late?.writer.unsentBytes).toBeLessThan(65_536 + 49_152 + 81_920);
+  for (const { writer } of many) writer.end();
+  // What was given to a socket that is being closed still counts.
+  const [later] = await openStalled(1);
+  expect(later?.writer.unsentBytes).toBeLessThan(65_536 + 49_152 + 81_920);
+  for (const { socket, client } of many.splice(0, 30)) {
+    client.resume();
+    await once(socket, 'close');
+  }
   for (const { socket } of many) socket.destroy();
   await until('they are closed', () => many.every(({ socket }) => socket.closed));
   const [next] = await openStalled(1);
