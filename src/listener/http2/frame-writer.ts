@@ -65,7 +65,7 @@ export class FrameWriter {
     this.#onDrain = onDrain;
   }
 
-  /** A write is being sent, and the next one is waiting. */
+  /** A write is being sent, and enough was collected for the next one. */
   get hasBacklog(): boolean {
     return this.#sendingBytes > 0 && this.#fullBytes + this.#length >= LOW_WATER_MARK;
   }
@@ -73,7 +73,7 @@ export class FrameWriter {
   /** The client does not keep up with what was written. */
   get needsDrain(): boolean {
     const limit = setAsideBytes < MAX_SET_ASIDE ? HIGH_WATER_MARK : LOW_WATER_MARK;
-    return this.hasBacklog && this.#fullBytes + this.#length >= limit;
+    return this.#sendingBytes > 0 && this.#fullBytes + this.#length >= limit;
   }
 
   /** Bytes that were not given to the kernel. */
@@ -93,7 +93,7 @@ export class FrameWriter {
     const { buffer, length } = next;
     this.#sendingBytes = length;
     this.#socket.write(buffer.bytes.subarray(0, length), (error) => {
-      // Whether it needed a drain: the limit may have changed since.
+      // `needsDrain` may have been true, even if all connections together have set aside less by now.
       const hadBacklog = this.hasBacklog;
       this.#sendingBytes = 0;
       buffer.release(error);
@@ -138,7 +138,7 @@ export class FrameWriter {
   }
 
   #countSent(length: number): void {
-    // It was closed.
+    // After `close`, nothing of it is counted.
     if (this.#endingBytes === 0) return;
     this.#endingBytes -= length;
     setAsideBytes -= length;
