@@ -72,6 +72,7 @@ interface AxeViolation {
 
 /** All violations that axe reports, including `best-practice` rules, or only those of `rules`. */
 export async function axeViolations(page: Page, rules?: readonly string[]): Promise<readonly string[]> {
+  await stylesheetsLoaded(page);
   if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(AXE);
   const violations = await page.evaluate(
     async (options) => {
@@ -90,10 +91,15 @@ export async function axeViolations(page: Page, rules?: readonly string[]): Prom
 }
 
 /** Pixels by which the page is wider than the window; 0 if it needs no horizontal scrolling. */
-export const horizontalOverflow = (page: Page): Promise<number> =>
-  page.evaluate(() => {
+export async function horizontalOverflow(page: Page): Promise<number> {
+  await stylesheetsLoaded(page);
+  return page.evaluate(() => {
     const { documentElement: root } = (
       globalThis as unknown as { document: { documentElement: { scrollWidth: number; clientWidth: number } } }
     ).document;
     return root.scrollWidth - root.clientWidth;
   });
+}
+
+/** A click returns as soon as the next page has begun to load. Without its styles, colours and widths differ. */
+const stylesheetsLoaded = (page: Page): Promise<void> => page.waitForLoadState('load');
