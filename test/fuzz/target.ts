@@ -35,10 +35,11 @@ export interface TargetOptions {
   readonly parsers: readonly ThirdPartyParser[];
 }
 
-/** Concurrent connections, and how long one may be silent before it is closed. */
+/** Concurrent connections, and how long one may be silent, after everything was sent, before it is closed. */
 const PLAIN = { connections: 48, quietMs: 150 } as const;
-/** TLS handshakes take longer. */
 const OVER_TLS = { connections: 12, quietMs: 500 } as const;
+/** For the handshake, and for sending. */
+const SEND_MS = 30_000;
 const SETTLE_SECONDS = 30;
 
 export async function startTarget({ tls, parsers }: TargetOptions): Promise<FuzzTarget> {
@@ -107,11 +108,12 @@ function send(socket: Socket, { messages, pieces }: Batch, quietMs: number): Pro
   const bytes = Buffer.concat([...messages, FINAL_REQUEST]);
   const size = Math.ceil(bytes.length / pieces);
   return new Promise((resolve) => {
-    socket.setNoDelay(true).setTimeout(quietMs, () => socket.destroy());
+    socket.setNoDelay(true).setTimeout(SEND_MS, () => socket.destroy());
     socket.on('error', () => {}).on('close', () => resolve());
     socket.resume();
     const write = (at: number): void => {
-      if (socket.destroyed || at >= bytes.length) return;
+      if (socket.destroyed) return;
+      if (at >= bytes.length) return void socket.setTimeout(quietMs);
       socket.write(bytes.subarray(at, at + size), () => setImmediate(write, at + size));
     };
     write(0);

@@ -36,7 +36,7 @@ export interface ChildOptions {
   readonly outputLimit?: number;
 }
 
-const START_SECONDS = 60;
+const START_SECONDS = 120;
 const STOP_SECONDS = 30;
 
 /** Starts a program and waits until it is ready. On failure, the process has exited before this rejects. */
