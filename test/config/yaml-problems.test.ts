@@ -1,6 +1,7 @@
-import { expect, test } from 'vitest';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
 import { formatProblems } from '../../src/config/load.ts';
-import { loadProblems, loadText } from '../support/configuration.ts';
+import { loadProblems, loadText, MINIMAL_CONFIG } from '../support/configuration.ts';
 
 const lines = (...text: readonly string[]): string => `${text.join('\n')}\n`;
 
@@ -205,4 +206,39 @@ test.each([
   const result = loadText(text);
   expect(result.ok).toBe(false);
   if (!result.ok) expect(`${JSON.stringify(result)}${formatProblems(result)}`).not.toContain('hunter2');
+});
+
+describe('text that is not YAML is reported with its line', () => {
+  test.each([
+    ['a broken mapping', 'listen:\n  port: 1\n  host: a: b\n', 3, /put the value in quotes/],
+    ['an unknown tag', 'listen:\n  port: !!js/function 1\n', 2, /in YAML, ! begins a tag/],
+    ['an unknown escape', 'listen:\n  host: "\\q"\n', 2, /not valid YAML: invalid escape/],
+  ] as const)('%s', (_name, text, line, words) => {
+    const [problem] = loadProblems(text);
+    expect(problem?.line).toBe(line);
+    expect(problem?.message).toMatch(words);
+  });
+
+  test('exponential alias expansion is rejected', () => {
+    const levels = Array.from(
+      { length: 12 },
+      (_, level) =>
+        `a${level}: &a${level} [${Array.from({ length: 10 }, () => (level === 0 ? 'x' : `*a${level - 1}`)).join(',')}]`,
+    );
+    // Expanded, these are 10^12 values: a parser that expands them never returns.
+    expect(loadProblems(levels.join('\n'))[0]?.message).toMatch(/more than 100 aliases/);
+  });
+
+  test('nesting depth is limited, and recursive aliases are rejected', () => {
+    expect(loadProblems(`listen: ${'['.repeat(20_000)}`)[0]?.message).toMatch(/not valid YAML/);
+    expect(
+      loadProblems('directories: &d { a: { label: x, users: [ { groups: *d } ] } }').length,
+    ).toBeGreaterThan(0);
+  });
+
+  test('a missing file, a folder and a binary file are reported', () => {
+    const place = loadText(MINIMAL_CONFIG).folder;
+    expect(loadProblems('', { file: join(place, 'nowhere.yaml') })[0]?.message).toMatch(/does not exist/);
+    expect(loadProblems('', { file: place })[0]?.message).toMatch(/is a folder/);
+  });
 });

@@ -51,3 +51,6 @@ export function loadProblems(...[text, options]: Parameters<typeof loadText>): r
 
 /** The smallest configuration that starts: plain HTTP behind a TLS terminator. */
 export const MINIMAL_CONFIG = 'listen: { behindTls: true }\n';
+
+/** The required fields of a user in a directory. */
+export const USER = 'id: "{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}", name: alice';

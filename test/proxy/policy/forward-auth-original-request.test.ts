@@ -1,107 +1,18 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { SettingsInput } from '../../../src/config/schema.ts';
-import { forwardedCertificateHeaders } from '../../support/forwarded-certificate.ts';
-import { beginRequest } from '../../support/https-client.ts';
-import { withBoundApp, withForwardedCertificates, withSettings } from '../../support/reconfigure.ts';
-import {
-  ALICE,
-  type Reply,
-  type SettingsChange,
-  startGateway,
-  type TestGateway,
-} from '../../support/test-gateway.ts';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { ALICE } from '../../support/test-gateway.ts';
+import { CHECK, type Headers, useForwardAuthGateway } from './forward-auth-gateway.ts';
 
-const CHECK = '/authsvc/check';
 /** One public and one protected rule: the status shows which host a request was authorized for. */
 const HOST_ROUTES = [
   { path: '/lobby', host: 'open.example.test', public: true },
   { path: '/lobby', host: 'shut.example.test', requires: 'reports:write' },
 ] as const;
 
-const withGateways: SettingsChange = (settings) => ({
-  ...withBoundApp(settings),
-  trustedProxies: ['127.0.0.1'],
-  routes: [
-    ...(settings.routes ?? []),
-    {
-      path: '/shared/**',
-      methods: ['GET', 'HEAD'],
-      requires: 'files:read',
-      cors: { origins: ['https://app.test'] },
-    },
-  ],
-});
+const setUp = useForwardAuthGateway();
+const { bearer, check, gateways } = setUp;
+const { nginx } = gateways;
 
-let gateway: TestGateway;
-let defaultSettings: SettingsInput;
-let token: string;
-beforeAll(async () => {
-  gateway = await startGateway((settings) => {
-    defaultSettings = withGateways(settings);
-    return defaultSettings;
-  });
-  token = (await gateway.grant({ scope: 'files:read' })).access_token;
-});
-afterAll(() => gateway.close());
-beforeEach(() => {
-  gateway.upstream.requests.length = 0;
-});
-
-type Headers = Readonly<Record<string, string | string[]>>;
-const bearer = (access = token): Headers => ({ authorization: `Bearer ${access}` });
-const check = (
-  headers: Headers,
-  more: { path?: string; method?: string; body?: string } = {},
-): Promise<Reply> => gateway.request({ path: CHECK, ...more, headers });
-
-/** The check request that each gateway sends, according to its documentation. */
-const GATEWAYS = {
-  nginx: (method: string, uri: string, headers: Headers) =>
-    check({
-      ...headers,
-      'x-original-method': method,
-      'x-original-uri': uri,
-      'x-forwarded-host': 'api.example.test',
-      'x-forwarded-proto': 'https',
-    }),
-  'ingress-nginx': (method: string, uri: string, headers: Headers) =>
-    check({ ...headers, 'x-original-method': method, 'x-original-url': `https://localhost:8443${uri}` }),
-  Traefik: (method: string, uri: string, headers: Headers) =>
-    check({
-      ...headers,
-      'x-forwarded-method': method,
-      'x-forwarded-proto': 'https',
-      'x-forwarded-host': 'api.example.test:8443',
-      'x-forwarded-uri': uri,
-      'x-forwarded-for': '192.0.2.7',
-    }),
-  Caddy: (method: string, uri: string, headers: Headers) =>
-    check({
-      ...headers,
-      host: 'api.example.test',
-      'x-forwarded-method': method,
-      'x-forwarded-uri': uri,
-      'x-forwarded-proto': 'http',
-      'x-forwarded-host': 'api.example.test',
-      'x-forwarded-for': '192.0.2.7',
-    }),
-  Envoy: (method: string, uri: string, headers: Headers) =>
-    check(
-      {
-        ...headers,
-        host: 'api.example.test',
-        'content-length': '0',
-        'x-envoy-internal': 'true',
-        'x-forwarded-for': '192.0.2.7',
-        'x-envoy-expected-rq-timeout-ms': '250',
-      },
-      { path: CHECK + uri, method },
-    ),
-} as const;
-
-const nginx = GATEWAYS.nginx;
-
-describe.each(Object.entries(GATEWAYS))('a check request of %s', (_, send) => {
+describe.each(Object.entries(gateways))('a check request of %s', (_, send) => {
   test('a request that a rule allows is 200 with every identity header', async () => {
     const reply = await send('GET', '/files/a?b=c', bearer());
     expect(reply.status).toBe(200);
@@ -218,33 +129,6 @@ describe.each(Object.entries(GATEWAYS))('a check request of %s', (_, send) => {
   });
 });
 
-test('no part of a check request is ever forwarded', async () => {
-  await nginx('GET', '/files/a', bearer());
-  await nginx('GET', '/nowhere', bearer());
-  await check(bearer());
-  expect(gateway.upstream.requests).toEqual([]);
-});
-
-test('path segments are compared case-insensitively, below every service path', async () => {
-  const headers = { ...bearer(), 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
-  expect((await check(headers, { path: '/AuthSvc/CHECK' })).status).toBe(200);
-  expect((await check(headers, { path: '/authsvc/check?from=nginx' })).status).toBe(200);
-  expect((await check(headers, { path: '/authsvc/checked' })).status).toBe(404);
-});
-
-test('any method may be used, and a revoked token is rejected at once', async () => {
-  const { access_token: ownToken } = await gateway.grant({ scope: 'files:read' });
-  const headers = { ...bearer(ownToken), 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/files/a' };
-  for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND'])
-    expect((await check(headers, { method })).status, method).toBe(200);
-  expect((await gateway.request({ path: '/authsvc/Revoke/Token', headers: bearer(ownToken) })).status).toBe(
-    200,
-  );
-  const after = await check(headers);
-  expect(after.status).toBe(401);
-  expect(after.headers['www-authenticate']).toContain('revoked');
-});
-
 test('an unnecessary percent-encoding is refused, since the gateway would forward a path that no rule has matched', async () => {
   expect((await nginx('GET', '/%66iles/a', bearer())).status).toBe(403);
   expect((await nginx('GET', '/files/%c3%a9', bearer())).status).toBe(200);
@@ -358,13 +242,13 @@ describe('the original request', () => {
   });
 
   test('is logged without its query, and so is the reason why it is ambiguous', async () => {
-    const before = gateway.log.length;
+    const before = setUp.gateway.log.length;
     await nginx('GET', '/files/log?secret=1', bearer());
     await check({ ...bearer(), 'x-original-uri': '/files/a' });
     await expect
-      .poll(() => gateway.log.slice(before).filter(({ event }) => event === 'request').length)
+      .poll(() => setUp.gateway.log.slice(before).filter(({ event }) => event === 'request').length)
       .toBe(2);
-    const lines = gateway.log.slice(before);
+    const lines = setUp.gateway.log.slice(before);
     expect(lines.find(({ event }) => event === 'request')).toMatchObject({
       original: 'GET /files/log',
       rule: expect.stringContaining('/files/**'),
@@ -378,92 +262,14 @@ describe('the original request', () => {
   });
 });
 
-test('two Authorization fields or two tokens are 403', async () => {
-  expect(
-    (await nginx('GET', '/health', { authorization: [`Bearer ${token}`, `Bearer ${token}`] })).status,
-  ).toBe(403);
-  expect((await nginx('GET', '/files/a', { authorization: `Bearer ${token}, Bearer ${token}` })).status).toBe(
-    403,
-  );
-});
-
-test('a check request with a malformed head is 403, and its connection is closed', async () => {
-  const reply = await nginx('GET', '/health', { host: ['localhost', 'localhost'] });
-  expect(reply.status).toBe(403);
-  expect(reply.headers.connection).toBe('close');
-});
-
-describe('the body of a check request', () => {
-  const headers = (): Headers => ({ ...bearer(), 'x-original-method': 'GET', 'x-original-uri': '/files/a' });
-
-  test('is not needed for the response, and the connection serves the next check', async () => {
-    for (let attempt = 0; attempt < 3; attempt += 1) {
-      const reply = await check(headers(), { method: 'POST', body: 'x'.repeat(100_000) });
-      expect(reply.status).toBe(200);
-      expect(reply.headers.connection).not.toBe('close');
-      const refused = await check(
-        { ...headers(), authorization: 'Bearer no' },
-        { method: 'POST', body: 'x' },
-      );
-      expect(refused.status).toBe(401);
-    }
-  });
-
-  test('does not delay the response, and an endless body is cut off', async () => {
-    const { sent, reply } = beginRequest({
-      port: gateway.port,
-      ca: gateway.ca.pem,
-      path: CHECK,
-      method: 'POST',
-      headers: { ...headers(), 'content-length': '1000000000' },
-    });
-    const closed = new Promise<void>((resolve) => {
-      sent.on('error', () => resolve()).on('close', () => resolve());
-    });
-    sent.write('the beginning');
-    expect((await reply).status).toBe(200);
-    await closed;
-  });
-
-  test('with Expect: 100-continue does not delay the decision', async () => {
-    const reply = await check(
-      { ...headers(), expect: '100-continue', 'content-length': '5' },
-      { method: 'POST' },
-    ).catch((error: unknown) => error);
-    expect(reply).toMatchObject({ status: 200, headers: { connection: 'close' } });
-  });
-});
-
-test('a peer that is not listed always gets the same 403, and the log names the setting', async () => {
-  await gateway.reload(() => ({ ...defaultSettings, trustedProxies: ['192.0.2.0/24'] }));
-  try {
-    const before = gateway.log.length;
-    const headers = { ...bearer(), 'x-original-method': 'GET', 'x-original-uri': '/health' };
-    for (const path of [CHECK, `${CHECK}/health`, `${CHECK}/../x`, '/AUTHSVC/check']) {
-      const reply = await check(headers, { path });
-      expect(reply.status, path).toBe(403);
-      expect(reply.json['error']).toBe('access_denied');
-    }
-    expect(
-      gateway.log.slice(before).find(({ event }) => event === 'forward_auth_peer_not_trusted'),
-    ).toMatchObject({
-      level: 'warn',
-      peer: '127.0.0.1',
-      setting: 'trustedProxies',
-    });
-  } finally {
-    await gateway.reload(() => defaultSettings);
-  }
-});
-
 describe('where rules require a host', () => {
   beforeAll(() =>
-    gateway.reload(() => ({
-      ...defaultSettings,
-      routes: [...HOST_ROUTES, ...(defaultSettings.routes ?? [])],
+    setUp.gateway.reload(() => ({
+      ...setUp.defaultSettings,
+      routes: [...HOST_ROUTES, ...(setUp.defaultSettings.routes ?? [])],
     })),
   );
-  afterAll(() => gateway.reload(() => defaultSettings));
+  afterAll(() => setUp.gateway.reload(() => setUp.defaultSettings));
 
   const send = (headers: Headers, path = CHECK) =>
     check({ 'x-original-method': 'GET', 'x-original-uri': '/lobby', ...headers }, { path });
@@ -492,84 +298,4 @@ describe('where rules require a host', () => {
     expect((await check({ host: 'open.example.test' }, { path })).status).toBe(200);
     expect((await check({ host: 'shut.example.test' }, { path })).status).toBe(401);
   });
-});
-
-describe('a token bound to a certificate', () => {
-  const ORIGINAL_REQUEST = { 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
-  let bound: Headers;
-  beforeAll(async () => {
-    bound = bearer((await gateway.grant({ clientId: 'bound-app' })).access_token);
-  });
-
-  test('does not work with the certificate of the connection, which is that of the gateway', async () => {
-    const send = (as?: 'alice' | 'bob') =>
-      gateway.request({
-        path: CHECK,
-        headers: { ...bound, ...ORIGINAL_REQUEST },
-        ...(as && { as: gateway.users[as] }),
-      });
-    expect((await send('alice')).status).toBe(401);
-    expect((await send('bob')).status).toBe(401);
-    const none = await send();
-    expect(none.status).toBe(401);
-    expect(none.headers['www-authenticate']).toContain('bound to a certificate');
-  });
-
-  test('works with a certificate header in each supported format, from listed peers only', async () => {
-    const certificateHeaders = forwardedCertificateHeaders(Buffer.from(gateway.users.alice.der));
-    for (const [name, value] of certificateHeaders)
-      expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: value })).status, name).toBe(401);
-    for (const [name, value] of certificateHeaders)
-      await withSettings(gateway, withForwardedCertificates(name.toLowerCase() as 'client-cert'), async () =>
-        expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: value })).status, name).toBe(200),
-      );
-    await withSettings(gateway, withForwardedCertificates(), async () => {
-      const [[name, value] = ['', '']] = certificateHeaders;
-      expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: [value, value] })).status).toBe(403);
-      expect((await check({ ...bound, ...ORIGINAL_REQUEST, Client_Cert: value })).status).toBe(403);
-      expect(
-        (await check({ ...bound, ...ORIGINAL_REQUEST, 'Client.Cert': value, [name]: value })).status,
-      ).toBe(403);
-      // The certificate of the gateway does not identify its client.
-      const reply = await gateway.request({
-        path: CHECK,
-        headers: { ...bound, ...ORIGINAL_REQUEST },
-        as: gateway.users.alice,
-      });
-      expect(reply.status).toBe(401);
-    });
-  });
-});
-
-test('the identity headers have the configured names', async () => {
-  await gateway.reload(() => ({
-    ...defaultSettings,
-    headers: { user: 'Remote-User', clientId: 'Remote-Client', scope: 'Remote-Scope' },
-  }));
-  try {
-    const { headers } = await nginx('GET', '/files/a', bearer());
-    expect(headers).toMatchObject({
-      'remote-user': ALICE,
-      'remote-client': 'report-runner',
-      'remote-scope': 'files:read',
-    });
-    expect(headers['x-forwarded-user']).toBeUndefined();
-    expect((await nginx('GET', '/health', {})).headers).toMatchObject({ 'remote-user': '' });
-  } finally {
-    await gateway.reload(() => defaultSettings);
-  }
-});
-
-test('an internal error is 503 and never 200', async () => {
-  const failing = vi.spyOn(gateway.server.store.revocations, 'isRevoked').mockImplementation(() => {
-    throw new Error('the map is gone');
-  });
-  try {
-    const reply = await nginx('GET', '/files/a', bearer());
-    expect(reply.status).toBe(503);
-    expect(reply.headers['retry-after']).toBe('1');
-    expect(reply.headers['x-forwarded-user']).toBeUndefined();
-  } finally {
-    failing.mockRestore();
-  }
 });
