@@ -101,7 +101,7 @@ Other events are about gatehouse itself. Store events:
 | \`store_error\` | error | Another background operation of the store failed, for example because memory or disk is full. |
 | \`store_record_refused\` | error | A record failed authentication and is treated as absent: \`kind\`, \`record\` and \`reason\`. Once a minute for each record. |
 | \`store_revocations_restored\` | error | Revocations were missing from Redis and were restored from memory: \`count\`. |
-| \`store_records_authenticated\` | info | All grants have a MAC now: \`grants\`. \`store.unauthenticatedRecords\` can be set to \`refuse\` once all replicas run this release. |
+| \`store_records_authenticated\` | info | All grants have a MAC now: \`grants\`. \`store.unauthenticatedRecords: accept\` can be removed once all replicas run this release. |
 | \`store_warning\` | warn | Found at startup and worth checking: \`notice\`. |
 | \`session_tickets_not_shared\` | warn | The secret of TLS session tickets could not be read from the store: only the process that started a session can resume it. \`session_tickets_shared\` (info) is logged when it works again. |
 

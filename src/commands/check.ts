@@ -145,5 +145,5 @@ const listUnchecked = ({ store }: Settings): readonly string[] => [
 
 const explainUnauthenticatedRecords = (store: Settings['store']): string =>
   isNewStore(store)
-    ? `store.unauthenticatedRecords: is accept, which only a store of an earlier release needs; there is no store in ${store.path} yet, so set it to refuse now`
-    : 'store.unauthenticatedRecords: is accept, so records of earlier releases, which have no MAC, are accepted; set it to refuse once every replica runs this release and store_records_authenticated was logged (docs/storage.md)';
+    ? `store.unauthenticatedRecords: is accept, which only a store of an earlier build needs; there is no store in ${store.path} yet, so remove the setting`
+    : 'store.unauthenticatedRecords: is accept, so records of earlier builds, which have no MAC, are accepted; remove the setting once every replica runs this release and store_records_authenticated was logged (docs/storage.md)';
