@@ -86,6 +86,28 @@ test('figures refresh by themselves until they are paused', async () => {
   expect(window.consoleErrors).toEqual([]);
 });
 
+test('a refresh that fails after a click on Pause does not change the displayed state', async () => {
+  const other = await openWindow(browser, DESKTOP);
+  try {
+    await signInWithBrowser(harness, other.page);
+    const paused = Promise.withResolvers<void>();
+    await other.page.route(/\/console\/figures/, async (route) => {
+      await paused.promise;
+      await route.abort();
+    });
+    await other.page.waitForRequest(/\/console\/figures/);
+    await other.page.getByRole('button', { name: 'Pause' }).click();
+    const failed = other.page.waitForEvent('requestfailed');
+    paused.resolve();
+    await failed;
+    // The script has handled the failure before the response to a later request.
+    await other.page.evaluate(() => fetch('/console/console.js').then((response) => response.text()));
+    expect(await other.page.locator('#refresh-state').textContent()).toBe('Paused');
+  } finally {
+    await other.close();
+  }
+});
+
 test('an operator whose token was replaced is asked to sign in again', async () => {
   await signInWithBrowser(harness, page);
   await window.context.clearCookies();
