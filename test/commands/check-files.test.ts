@@ -70,7 +70,7 @@ test('a certificate that expires soon and an expired CRL are warnings', async ()
   expect(code).toBe(0);
   expect(stderr).toMatch(
     new RegExp(
-      `^warning: listen.tls.certificate: ${join(place, 'server.pem')}: expires on .* \\(line 2\\)$`,
+      `^warning: listen.tls.certificate: ${join(place, 'server.pem')} expires on .* \\(line 2\\)$`,
       'm',
     ),
   );
@@ -99,8 +99,8 @@ test('missing and mismatched files are all reported as problems', async () => {
     'upstreams.default.ca=none.pem',
   ]);
   expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
-  expect(stderr).toContain(`${join(place, 'server-key.pem')}: is not the private key of the certificate in`);
-  expect(stderr).toContain(`${join(place, 'ca.pem')}: contains no certificate (line 3)`);
+  expect(stderr).toContain(`${join(place, 'server-key.pem')} is not the private key of the certificate in`);
+  expect(stderr).toContain(`${join(place, 'ca.pem')} contains no certificate (line 3)`);
   expect(stderr).toMatch(/upstreams\.default\.ca +\/.*\/none\.pem does not exist \(from --set\)/);
 });
 
