@@ -104,6 +104,28 @@ test('missing and mismatched files are all reported as problems', async () => {
   expect(stderr).toMatch(/upstreams\.default\.ca +\/.*\/none\.pem does not exist \(from --set\)/);
 });
 
+test('a certificate in place of the key is reported at the key, without advice about its permissions', async () => {
+  const { place, config } = await createInstallation();
+  chmodSync(join(place, 'server.pem'), 0o644);
+  const { code, stderr } = await runCommand(['check', '-c', config, '--set', 'listen.tls.key=server.pem']);
+  expect(code).toBe(78);
+  expect(stderr).toMatch(
+    /^ +listen\.tls\.key +\/.*\/server\.pem contains a certificate, but no private key; name the file with the key \(from --set\)$/m,
+  );
+  expect(stderr).not.toMatch(/listen\.tls\.certificate|chmod/);
+});
+
+test('trusted issuers are not contacted, and a success message does not claim it', async () => {
+  const { config } = await createInstallation();
+  const issuer = ['issuer=https://id.example.test', 'audience=files-api'];
+  const set = issuer.flatMap((text) => ['--set', `trustedIssuers.corp.${text}`]);
+  const { code, stdout } = await runCommand(['check', '-c', config, ...set]);
+  expect({ code, stdout }).toEqual({
+    code: 0,
+    stdout: expect.stringContaining('note: the trusted issuers were not contacted'),
+  });
+});
+
 test('when certificate and key are both missing, both are reported', async () => {
   const { place, config } = await createInstallation();
   rmSync(join(place, 'server.pem'));
