@@ -120,6 +120,7 @@ Other events:
 | \`issuer_unavailable\` | warn | The keys of a trusted issuer cannot be fetched: \`issuer\`, \`error\`. The last keys are used for \`maxStaleness\`; then its tokens get 503. \`issuer_available\` (info) is logged when it works again. |
 | \`introspection_failed\` | warn | The introspection endpoint of a trusted issuer fails: \`issuer\`, \`error\`. Opaque tokens whose state is not cached get 503. \`introspection_recovered\` (info) is logged when it works again. |
 | \`crl_fetch_failed\`, \`ocsp_failed\` | warn | A revocation list cannot be fetched, or an OCSP responder fails: \`url\`, \`error\`; \`ocsp_failed\` also has \`issuer\`. \`crl_fetch_recovered\`, \`ocsp_recovered\` (info) is logged when it works again. |
+| \`certificate_expired\` | error | A certificate that the configuration names has expired or is not valid yet: \`problem\` with setting, file, consequence and remedy. Logged at startup and at each reload, which it does not prevent. |
 | \`certificate_warning\`, \`key_warning\` | warn | A certificate, revocation list or key needs attention soon: \`warning\`. |
 | \`dependency_failed\` | error | A request to the token service failed because of a dependency; the client was asked to retry: \`operation\`, \`error\`, and \`code\`, such as \`store_unavailable\`, \`store_full\` or \`store_record_unreadable\`. |
 | \`authorization_failed\` | error | A proxied request got 503 because a dependency failed: \`request_id\`, \`error\`. |

@@ -136,9 +136,14 @@ function printReport(context: CommandContext, report: Report): void {
 const formatMessage = (kind: string, message: string, columns: number): string =>
   wrapText('', `${kind}: ${message}`, columns, '  ').join('\n');
 
-const listUnchecked = ({ store }: Settings): readonly string[] => [
+const listUnchecked = ({ store, trustedIssuers }: Settings): readonly string[] => [
   ...(store.type === 'redis'
     ? ['Redis was not contacted: gatehouse verifies at startup that it is reachable and suitable']
+    : []),
+  ...(Object.values(trustedIssuers).some(({ jwksFile }) => jwksFile === undefined)
+    ? [
+        'the trusted issuers were not contacted: gatehouse logs issuer_unavailable if their keys cannot be fetched',
+      ]
     : []),
   ...(store.unauthenticatedRecords === 'accept' ? [explainUnauthenticatedRecords(store)] : []),
 ];

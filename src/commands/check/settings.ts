@@ -374,7 +374,7 @@ export const checkPathVariants: Check = (settings) => {
   const byUpstream = Map.groupBy(undeclared, ({ rule }) => rule.upstream);
   const notes = [...byUpstream].map(([name, [first, ...more]]) => {
     const morePairs =
-      more.length === 0 ? '' : ` (${more.length} more such ${more.length === 1 ? 'pair' : 'pairs'})`;
+      more.length === 0 ? '' : ` (and ${more.length} more such ${more.length === 1 ? 'pair' : 'pairs'})`;
     return `upstreams.${name}.paths: requests are rejected if their path differs from ${first?.stricter.name} only in letter case or by a trailing slash, because the less strict ${first?.rule.name} would forward them${morePairs}. If the API treats such paths as different, set letterCase and trailingSlash there to distinct; if it treats them as the same, to same`;
   });
   return { warnings, notes };
