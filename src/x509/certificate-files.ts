@@ -7,7 +7,7 @@ import { readBytes } from './crl-reader.ts';
 import { type Crl, type CrlSet, type CrlSource, createCrlSet } from './crl-set.ts';
 import { TAG } from './der.ts';
 import { parsePem } from './pem.ts';
-import { describeValidity, mergeValidity, readValidity } from './validity.ts';
+import { describeValidity, isValidAt, mergeValidity, readValidity } from './validity.ts';
 
 /** Each problem names its file. */
 export class CertificateFilesError extends ProblemsError {}
@@ -86,13 +86,17 @@ export async function loadCertificateFiles(
   // Removing a file from the configuration is intentional: that is only a warning.
   const lostFiles = lostCrls.filter(({ file }) => paths.crls.includes(file));
   if (lostFiles.length > 0) throw new CertificateFilesError(lostFiles.map(describeLostCrl));
+  // A valid certificate is not replaced by one that clients reject.
+  const kept =
+    server && current?.server && !isValidAt(server, now) && isValidAt(current.server, now)
+      ? current.server
+      : undefined;
   const validity = mergeValidity([
     ...(files && server
       ? [
           describeValidity([server], now, {
             subject: `listen.tls.certificate: ${files.certificate}`,
-            expired: 'clients reject connections: replace it; the new one is used without a restart',
-            early: 'clients reject connections until then: check the clock, or use the previous certificate',
+            ...(kept === undefined ? REJECTED_BY_CLIENTS : PREVIOUS_IN_USE),
           }),
         ]
       : []),
@@ -118,8 +122,18 @@ export async function loadCertificateFiles(
         : `${replacement.file}: the revocation list of ${issuer} is older than the one before it`,
     ),
   ];
-  return { ...(server !== undefined && { server }), issuers, crls, expired: validity.expired, warnings };
+  const used = kept ?? server;
+  return { ...(used !== undefined && { server: used }), issuers, crls, expired: validity.expired, warnings };
 }
+
+const REJECTED_BY_CLIENTS = {
+  expired: 'clients reject connections: replace it; the new one is used without a restart',
+  early: 'clients reject connections until then: check the clock, or use the previous certificate',
+} as const;
+const PREVIOUS_IN_USE = {
+  expired: 'the previous certificate stays in use: replace the file',
+  early: 'the previous certificate stays in use: check the clock, or reload at that time',
+} as const;
 
 interface LostCrl {
   /** Its former file. */

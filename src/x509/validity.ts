@@ -28,6 +28,9 @@ export const readValidity = ({ validFromDate, validToDate }: X509Certificate): V
   notAfter: validToDate.getTime() / 1_000,
 });
 
+export const isValidAt = ({ notBefore, notAfter }: ValidityPeriod, now: Epoch): boolean =>
+  now >= notBefore && now <= notAfter;
+
 /** Messages about the certificates of one file, of which one must be valid: a CA that changes its key has two. */
 export function describeValidity(
   periods: readonly ValidityPeriod[],
@@ -35,7 +38,7 @@ export function describeValidity(
   { subject, expired, early }: ValidityTexts,
 ): ValidityMessages {
   if (periods.length === 0) return { expired: [], warnings: [] };
-  const valid = periods.filter(({ notBefore, notAfter }) => now >= notBefore && now <= notAfter);
+  const valid = periods.filter((period) => isValidAt(period, now));
   if (valid.length > 0)
     return {
       expired: [],

@@ -67,6 +67,35 @@ test('an expired server certificate is reported, and prevents neither the start 
   expect(stderr).toMatch(/^warning: listen\.tls\.certificate: .*server\.pem expired on .*\(line \d+\)$/m);
 });
 
+test('a valid server certificate is not replaced by an expired one, and the rest of the reload is applied', async () => {
+  const folder = await createFolder();
+  const server = await startServe(folder);
+  const connectVerified = () => sendRequest({ port: server.port, path: '/authsvc/x', ca: folder.ca.pem });
+  const change = async (): Promise<void> => {
+    await writeExpiredServer(folder);
+    folder.write('ca.crl', (await createCrl(folder.ca, { revoked: [folder.alice] })).pem);
+    folder.configure((settings) => ({
+      ...settings,
+      certificates: { ...settings.certificates, crls: ['ca.crl'] },
+    }));
+  };
+  await reload(server, change, 'reloaded');
+  await until('the list is applied', async () => (await authorize(server, folder.alice)).status === 401);
+  expect((await connectVerified()).status).toBe(404);
+  expect(findProblems(server).at(-1)).toEqual([
+    'error',
+    expect.stringMatching(
+      /server\.pem expired on .*; the previous certificate stays in use: replace the file/,
+    ),
+  ]);
+  // After a restart there is no previous one.
+  await server.stop();
+  const restarted = await startServe(folder);
+  expect(findProblems(restarted)).toMatchObject([
+    ['error', expect.stringContaining('clients reject connections')],
+  ]);
+});
+
 test('client certificates of an expired or future CA are refused, after a start and after a reload', async () => {
   const folder = await createFolder();
   const expiredCa = await createCa({ name: 'expired', ...EXPIRED });
