@@ -6,7 +6,7 @@ import {
 } from '../src/authsvc/error-tables.ts';
 import type { RefusalOf, RefusalReason, TokenFault } from '../src/domain/refusal.ts';
 import type { Mismatch } from '../src/domain/rule-matcher.ts';
-import { REJECTION_FAULTS } from '../src/domain/token-rejection.ts';
+import { DISCLOSED_FAULTS, REJECTION_FAULTS } from '../src/domain/token-rejection.ts';
 import { describeRefusal, type ErrorTable } from '../src/http/error-table.ts';
 import * as OAUTH from '../src/oauth/error-tables.ts';
 import type { FaultCode } from '../src/ports/fault.ts';
@@ -413,10 +413,13 @@ const proxyCases = (): ProxyRefusal[] =>
     expandTokenFaults(facts).map((known) => ({ reason, ...known }) as ProxyRefusal),
   );
 
+/** Tokens of trusted issuers: the log has the exact reason. */
+const FAULTS_WITH_DETAIL: ReadonlySet<string> = new Set(['not_authentic', ...DISCLOSED_FAULTS]);
+
 const formatLogReason = (refusal: ProxyRefusal): string => {
   const plain = `\`${getLogReason(refusal).replace('*why*', '…')}\``;
-  if (refusal.reason === 'token_invalid' && refusal.fault === 'not_authentic')
-    return `${plain}, \`token_not_authentic: …\``;
+  if (refusal.reason === 'token_invalid' && FAULTS_WITH_DETAIL.has(refusal.fault))
+    return `${plain}, \`token_${refusal.fault}: …\``;
   return refusal.reason === 'no_rule' ? `${plain}, \`no_rule (…)\`` : plain;
 };
 
@@ -593,8 +596,9 @@ export function renderErrors(): string {
     '',
     ...formatMeanings(MISMATCHES, 'in the parentheses'),
     'With `trustedIssuers`, the log has the exact reason for JWTs and introspected tokens, and the configured name of the issuer if it is',
-    'known: `token_not_authentic: wrong_audience (issuer corp)`, `token_not_authentic: claim_mismatch tid (issuer corp)`. Values of the token are not',
-    'logged, and the response is the same for all of them:',
+    'known: `token_not_authentic: unknown_key (issuer corp)`, `token_not_authentic: claim_mismatch tid (issuer corp)`. Values of the token are not',
+    'logged, and the response is the same for all of them, with two exceptions: if the signature is valid and the rule accepts the issuer, the response to a JWT says that it has',
+    'expired or was issued for another API, and the log has `token_expired: expired (issuer corp)` or `token_wrong_audience: wrong_audience (issuer corp)`:',
     '',
     ...formatMeanings(REJECTION_FAULTS, 'after the colon'),
     'The audit event `grant_denied` of a token exchange with the reason `subject_token_invalid` has these in `detail`, and the issuer in `issuer` if it is',

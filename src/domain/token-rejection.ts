@@ -1,4 +1,4 @@
-/** Why a token of another issuer is not accepted. For logs only: the response does not reveal it. */
+/** Why a token of another issuer is not accepted. For logs: the response reveals at most `DISCLOSED_FAULTS`. */
 export const REJECTION_FAULTS = {
   unknown_issuer:
     'Its `iss` is not that of a trusted issuer, or is `publicUrl` although the token is not signed with a current gatehouse key.',
@@ -32,7 +32,12 @@ export interface TokenRejection {
   readonly issuer?: string;
   /** A name from the configuration or a specification, never from the token. */
   readonly claim?: string;
+  /** Its signature was verified with a key of the issuer. */
+  readonly isAuthentic?: true;
 }
+
+/** Reasons that a response may state about an authentic token, where the rule accepts its issuer. */
+export const DISCLOSED_FAULTS = ['expired', 'wrong_audience'] as const satisfies readonly RejectionFault[];
 
 /** In place of a verified token. */
 export interface RejectedToken {
@@ -41,6 +46,11 @@ export interface RejectedToken {
 
 export const reject = (fault: RejectionFault, issuer?: string, claim?: string): RejectedToken => ({
   rejection: { fault, ...(issuer !== undefined && { issuer }), ...(claim !== undefined && { claim }) },
+});
+
+/** Once the signature has been verified. */
+export const rejectAuthentic = (fault: RejectionFault, issuer: string, claim?: string): RejectedToken => ({
+  rejection: { ...reject(fault, issuer, claim).rejection, isAuthentic: true },
 });
 
 /** `claim_mismatch tid`. */

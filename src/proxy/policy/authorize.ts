@@ -4,7 +4,12 @@ import type { Integration } from '../../domain/integration.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import { intersectScopes, type Scope } from '../../domain/scope.ts';
-import { formatRejection, type RejectedToken, reject } from '../../domain/token-rejection.ts';
+import {
+  DISCLOSED_FAULTS,
+  formatRejection,
+  type RejectedToken,
+  reject,
+} from '../../domain/token-rejection.ts';
 import {
   findTokenFault,
   type PresentedCertificate,
@@ -301,9 +306,9 @@ function validateBearer(
   certificate: PresentedCertificate | undefined,
   proofKey: string | undefined,
 ): Caller | InvalidToken {
-  if (bearer === undefined || bearer.rejection !== undefined) return refuseNotAuthentic(bearer);
+  if (bearer === undefined || bearer.rejection !== undefined) return refuseRejected(rule, bearer);
   if (!acceptsIssuer(rule, bearer.issuer))
-    return refuseNotAuthentic(reject('issuer_not_accepted', bearer.issuer ?? OWN_ISSUER));
+    return refuseRejected(rule, reject('issuer_not_accepted', bearer.issuer ?? OWN_ISSUER));
   // The clients of a trusted issuer are registered there.
   const integration = bearer.issuer === undefined ? policy.getIntegration(bearer.clientId) : undefined;
   const fault = findTokenFault(bearer, {
@@ -321,15 +326,20 @@ function validateBearer(
 
 type InvalidToken = Extract<ProxyRefusal, { reason: 'token_invalid' }>;
 
-/** The client does not learn why: it could probe which issuers are trusted. */
-function refuseNotAuthentic(rejected: RejectedToken | undefined): InvalidToken {
+/**
+ * The client does not learn why, so that it cannot probe which issuers are trusted where with forged tokens. Only the holder of
+ * an authentic token learns why it is not valid, and only where a valid one of the same issuer would be accepted.
+ */
+function refuseRejected(rule: AccessRule | undefined, rejected: RejectedToken | undefined): InvalidToken {
   if (rejected === undefined) return { reason: 'token_invalid', fault: 'not_authentic' };
   const { rejection } = rejected;
-  const issuer = rejection.issuer === undefined ? '' : ` (issuer ${rejection.issuer})`;
+  const { issuer, isAuthentic } = rejection;
+  const isDisclosed = isAuthentic === true && acceptsIssuer(rule, issuer);
+  const disclosed = isDisclosed ? DISCLOSED_FAULTS.find((fault) => fault === rejection.fault) : undefined;
   return {
     reason: 'token_invalid',
-    fault: 'not_authentic',
-    detail: `${formatRejection(rejection)}${issuer}`,
+    fault: disclosed ?? 'not_authentic',
+    detail: `${formatRejection(rejection)}${issuer === undefined ? '' : ` (issuer ${issuer})`}`,
   };
 }
 

@@ -1,7 +1,12 @@
 import { hash } from 'node:crypto';
 import { JOSEError } from 'jose/errors';
 import type { Epoch } from '../../domain/epoch.ts';
-import { type RejectedToken, type RejectionFault, reject } from '../../domain/token-rejection.ts';
+import {
+  type RejectedToken,
+  type RejectionFault,
+  reject,
+  rejectAuthentic,
+} from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import type { LogoutRequest } from '../../ports/logout-token-reader.ts';
@@ -279,7 +284,9 @@ export class TrustedIssuer {
       throw error;
     }
     const fault = findClaimFault(claims, rules, now);
-    return fault === undefined ? read(key) : this.#reject(...fault);
+    if (fault === undefined) return read(key);
+    const [reason, claim] = fault;
+    return rejectAuthentic(reason, this.name, claim);
   }
 
   #readClientId(claims: JsonObject): string | undefined {
