@@ -2,8 +2,7 @@
 export const REJECTION_FAULTS = {
   unknown_issuer:
     'Its `iss` is not that of a trusted issuer, or is `publicUrl` although the token is not signed with a current gatehouse key.',
-  issuer_not_accepted:
-    'The route does not list the issuer in `issuers`, or no route matches the request (the log line then has no `rule`).',
+  issuer_not_accepted: 'The route does not list the issuer in `issuers`.',
   algorithm_not_allowed: 'Its `alg` is not in `trustedIssuers.<name>.algorithms`.',
   type_not_accepted: 'Its `typ` is not accepted: see `trustedIssuers.<name>.tokenType`.',
   header_not_accepted: 'Its header has `crit`, or a `kid` that is not text.',

@@ -56,7 +56,6 @@ describe('tokens of trusted issuers', () => {
     choose<[string, Claims, string?]>([
       ['of another issuer', { iss: 'https://other.example.test' }],
       ['of an issuer that the route does not list', {}, '/own/1'],
-      ['on a path without a route', {}, '/none'],
       ['for another API, on a path without a route', { aud: 'billing-api' }, '/none'],
       ['without an audience', { aud: undefined }],
       ['that are expired, on a path without a route', { exp: 1_000 }, '/none'],
@@ -75,6 +74,9 @@ describe('tokens of trusted issuers', () => {
       ['that are expired', { exp: 1_000 }, EXPIRED],
     ]),
   )('%s', (_, claims, expected) => expectRefused(callCorp(claims), expected));
+
+  test('on a path without a route', () =>
+    expectRefused(callCorp({}, '/none'), { ...INVALID_TOKEN, reason: 'no_rule' }));
 
   test.each(
     choose<[string, Claims, Expected]>([

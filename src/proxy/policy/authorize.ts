@@ -119,7 +119,7 @@ export type AccessDecision =
       readonly caller?: Caller;
       /** For the log: the authentic token that is not valid, or not valid here. */
       readonly invalidToken?: VerifiedToken;
-      /** For the log of a 404: rules that almost matched, and why they did not. */
+      /** For the log if no rule matches an authentic token: rules that almost matched, and why they did not. */
       readonly nearMisses?: string;
     };
 
@@ -199,7 +199,7 @@ async function decideWithProof(
   const certificate = await readBoundCertificate(request, bearer);
   const verified = getVerified(bearer);
   const refuse = (refusal: ProxyRefusal): AccessDecision =>
-    refuseOrReport(rule, target, refusal, { invalidToken: verified });
+    refuseToken(policy, request, host, target, rule, bearer, refusal);
   const proofKey = verified?.proofKey;
   // The proof of a token that is not valid is not verified: that costs more.
   const caller = validateBearer(policy, rule, bearer, now, certificate, proofKey);
@@ -266,9 +266,26 @@ function refuseOrReport(
     : { kind: 'refused', refusal, target, ...(rule && { rule }), ...(caller && { caller }), ...noted };
 }
 
+function refuseToken(
+  { rules }: PolicyContext,
+  { method }: AccessRequest,
+  host: string,
+  target: RequestTarget,
+  rule: AccessRule | undefined,
+  bearer: TokenReading,
+  refusal: ProxyRefusal,
+): AccessDecision {
+  const invalidToken = getVerified(bearer);
+  const decision = refuseOrReport(rule, target, refusal, { invalidToken });
+  // The response is that for a token which is not authentic, but the cause is that no rule matches.
+  return rule === undefined && invalidToken?.issuer !== undefined && decision.kind === 'refused'
+    ? { ...decision, nearMisses: describeNearMisses(rules, { method, host, target }) }
+    : decision;
+}
+
 function decide(
   policy: PolicyContext,
-  { method, now }: AccessRequest,
+  request: AccessRequest,
   host: string,
   target: RequestTarget,
   rule: AccessRule | undefined,
@@ -276,8 +293,9 @@ function decide(
   certificate: PresentedCertificate | undefined,
   proofKey?: string,
 ): AccessDecision {
+  const { method, now } = request;
   const caller = validateBearer(policy, rule, bearer, now, certificate, proofKey);
-  if ('reason' in caller) return refuseOrReport(rule, target, caller, { invalidToken: getVerified(bearer) });
+  if ('reason' in caller) return refuseToken(policy, request, host, target, rule, bearer, caller);
   if (rule === undefined)
     return {
       kind: 'refused',

@@ -25,6 +25,8 @@ beforeAll(async () => {
     routes: [
       { path: '/own/**', requires: 'any-token' },
       { path: '/corp/**', requires: 'any-token', issuers: ['own', 'corp'] },
+      { path: '/tree/admin', requires: 'any-token' },
+      { path: '/tree/**', requires: 'any-token', issuers: ['own', 'corp'] },
     ],
   }));
   clients = createDataPathClients(gateway);
@@ -91,4 +93,27 @@ describe.each([...DATA_PATHS, 'forward-auth'] as const)('%s', (dataPath) => {
         });
     },
   );
+
+  test('the log names the cause if no route matches an authentic token', async () => {
+    const token = await issuer.sign();
+    expect(await send('/none', token)).toMatchObject({
+      status: 401,
+      description: NOT_ISSUED_HERE,
+      line: { reason: 'no_rule (none of 4 rules has this path)', client: 'corp/cli' },
+    });
+    const reason = 'no_rule (routes[2] /tree/admin: equivalent_path; routes[3] /tree/**: ambiguous_path)';
+    expect(await send('/tree/Admin', token)).toMatchObject({
+      status: 401,
+      description: NOT_ISSUED_HERE,
+      line: { decision: 'refused', reason, client: 'corp/cli' },
+    });
+    const { access_token: own } = await gateway.grant();
+    const { status, line } = await send('/tree/Admin', own);
+    expect([status, line['reason']]).toEqual([dataPath === 'forward-auth' ? 403 : 404, reason]);
+    // The route matches, and does not list the issuer.
+    expect((await send('/tree/admin', token)).line).toMatchObject({
+      rule: 'routes[2] /tree/admin',
+      reason: 'token_not_authentic: issuer_not_accepted (issuer corp)',
+    });
+  });
 });
