@@ -9,6 +9,8 @@ export const REJECTION_FAULTS = {
   logout_token: 'It is a logout token.',
   id_token: 'It is an ID token, which states who signed in. Send the access token.',
   unknown_key: 'The issuer has no key with its `kid` and `alg`.',
+  no_usable_key:
+    'The issuer publishes no key for `trustedIssuers.<name>.algorithms`: its key set is empty, or has only keys of other types.',
   invalid_signature: 'It is not signed with the key that it names.',
   expired: 'Its `exp` has passed or, for a logout token, its `iat` is more than five minutes ago.',
   not_yet_valid: 'Its `nbf` or, for a logout token, its `iat` is in the future.',
@@ -31,7 +33,7 @@ export interface TokenRejection {
   readonly issuer?: string;
   /** A name from the configuration or a specification, never from the token. */
   readonly claim?: string;
-  /** Its signature was verified with a key of the issuer. */
+  /** Its signature was verified with a key of the issuer, and its registered claims are the reason. */
   readonly isAuthentic?: true;
 }
 

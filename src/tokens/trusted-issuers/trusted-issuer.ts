@@ -61,7 +61,7 @@ export interface TrustedIssuerOptions {
   readonly label: string;
   readonly claims: ClaimMapping;
   readonly scope: ScopeMapping;
-  readonly keys: Pick<IssuerKeys, 'find' | 'has'>;
+  readonly keys: Pick<IssuerKeys, 'find' | 'has' | 'isUsable'>;
   /** Undefined: its logout tokens are not accepted. */
   readonly logout?: LogoutOptions | undefined;
   /** Undefined: its opaque tokens are not accepted. */
@@ -272,9 +272,10 @@ export class TrustedIssuer {
     read: (key: IssuerKey) => T,
   ): Promise<T | RejectedToken> {
     // Both are synchronous as soon as the keys are known.
-    const found = this.#options.keys.find(kid, alg);
+    const { keys } = this.#options;
+    const found = keys.find(kid, alg);
     const key = found instanceof Promise ? await found : found;
-    if (key === undefined) return this.#reject('unknown_key');
+    if (key === undefined) return this.#reject(keys.isUsable ? 'unknown_key' : 'no_usable_key');
     try {
       const imported = key.import(alg);
       const verificationKey = imported instanceof Promise ? await imported : imported;
