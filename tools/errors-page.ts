@@ -420,6 +420,7 @@ const formatLogReason = (refusal: ProxyRefusal): string => {
   const plain = `\`${getLogReason(refusal).replace('*why*', '…')}\``;
   if (refusal.reason === 'token_invalid' && FAULTS_WITH_DETAIL.has(refusal.fault))
     return `${plain}, \`token_${refusal.fault}: …\``;
+  if (refusal.reason === 'unavailable') return `${plain}, \`unavailable: …\``;
   return refusal.reason === 'no_rule' ? `${plain}, \`no_rule (…)\`` : plain;
 };
 
@@ -463,7 +464,7 @@ const FAULTS: { readonly [F in FaultCode]: string } = {
   store_record_unreadable: 'A record in the store cannot be read.',
   directory_unavailable: 'A directory or an OpenID provider cannot be reached.',
   certificate_status_unavailable:
-    'It is not known whether the client certificate is revoked: its revocation list cannot be fetched, or its OCSP responder is unreachable. The log line `dependency_failed` or `authorization_failed` with the same `request_id` names the URL; `ocsp_failed` or `crl_fetch_failed` says why. Let gatehouse reach the URL (name resolution, network policy, proxy), or correct `certificates.crls[].url` or `certificates.issuers[].ocsp.url`. Clients get the temporary error and can retry; their certificates are not the problem.',
+    'It is not known whether the client certificate is revoked: its revocation list cannot be fetched, or its OCSP responder is unreachable. The log line `dependency_failed` with the same `request_id`, or for proxied requests `authorization_failed`, which is logged at most once a minute, names the URL; `ocsp_failed` or `crl_fetch_failed` says why. Let gatehouse reach the URL (name resolution, network policy, proxy), or correct `certificates.crls[].url` or `certificates.issuers[].ocsp.url`. Clients get the temporary error and can retry; their certificates are not the problem.',
   keys_unavailable:
     'A key that is needed is not in `keys.file`, or the keys of a trusted issuer cannot be fetched.',
   introspection_unavailable: 'The introspection endpoint of a trusted issuer is unreachable or fails.',

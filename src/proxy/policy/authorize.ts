@@ -429,6 +429,22 @@ export function noteDecision(notes: RequestNotes, { rule, caller, invalidToken }
   if (profile?.name !== undefined) notes.name = profile.name;
 }
 
+/** The rule of a request that could not be decided, for its log line. */
+export function findRule(
+  { rules, isOwnAuthority }: PolicyContext,
+  { method, url, host }: Pick<AccessRequest, 'method' | 'url' | 'host'>,
+): { readonly rule?: AccessRule } {
+  const reading = parseTarget(url, {
+    method,
+    isServedAuthority: isOwnAuthority,
+    encodedSlash: rules.encodedSlash,
+  });
+  if (reading.kind !== 'target') return {};
+  const { target } = reading;
+  const rule = rules.match({ method, host: target.authority ?? host, target });
+  return rule === undefined ? {} : { rule };
+}
+
 const MAX_NEAR_MISSES = 8;
 
 function describeNearMisses(rules: CompiledRules, request: Parameters<CompiledRules['trace']>[0]): string {

@@ -41,6 +41,8 @@ export class IssuerKeys {
   #fetchedAt = Number.NEGATIVE_INFINITY;
   #attemptedAt = Number.NEGATIVE_INFINITY;
   #failures = 0;
+  /** Of the last fetch, if it failed. */
+  #lastError: Error | undefined;
   #isUsable = true;
   #fetching: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -56,6 +58,7 @@ export class IssuerKeys {
     this.#ids = previous.#ids;
     this.#fetchedAt = previous.#fetchedAt;
     this.#failures = previous.#failures;
+    this.#lastError = previous.#lastError;
     this.#isUsable = previous.#isUsable;
   }
 
@@ -106,7 +109,10 @@ export class IssuerKeys {
   }
 
   #createFault(): Fault {
-    return new Fault('keys_unavailable', `the keys of the issuer ${this.#options.name} cannot be fetched`, {
+    const { name } = this.#options;
+    return new Fault('keys_unavailable', `the keys of the issuer ${name} cannot be fetched`, {
+      issuer: name,
+      cause: this.#lastError,
       retryAfter: Math.max(1, Math.ceil(this.#retryDelay() - (this.#now() - this.#attemptedAt))),
     });
   }
@@ -152,11 +158,13 @@ export class IssuerKeys {
       this.#ids = new Set(keys.map(({ id }) => id));
       this.#fetchedAt = this.#now();
       this.#failures = 0;
+      this.#lastError = undefined;
       onAttempt?.(undefined);
       if (isRecovery) onStateChange?.(undefined);
       this.#updateUsability();
     } catch (error) {
       this.#failures += 1;
+      this.#lastError = error as Error;
       onAttempt?.(error as Error);
       if (this.#failures === 1) onStateChange?.(error as Error);
     }

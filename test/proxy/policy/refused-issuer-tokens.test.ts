@@ -1,11 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createDataPathClients, DATA_PATHS, type DataPathClients } from '../../support/data-paths.ts';
 import { createForeignKey } from '../../support/foreign-issuer.ts';
-import {
-  type ForeignIssuerServer,
-  startForeignIssuer,
-  withTrustedIssuer,
-} from '../../support/foreign-issuer-server.ts';
+import { type ForeignIssuerServer, startForeignIssuer } from '../../support/foreign-issuer-server.ts';
 import { parseJson } from '../../support/https-client.ts';
 import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
 import { until } from '../../support/until.ts';
@@ -15,16 +11,24 @@ const OTHER_API = 'The access token was issued for another API.';
 const NOT_ISSUED_HERE = 'The access token was not issued by this service.';
 
 let issuer: ForeignIssuerServer;
+let unreachable: ForeignIssuerServer;
 let gateway: TestGateway;
 let clients: DataPathClients;
 beforeAll(async () => {
   issuer = await startForeignIssuer();
+  unreachable = await startForeignIssuer();
+  unreachable.isUp = false;
   gateway = await startGateway((settings) => ({
-    ...withTrustedIssuer(issuer)(settings),
+    ...settings,
+    trustedIssuers: {
+      corp: { issuer: issuer.url, audience: 'files-api' },
+      down: { issuer: unreachable.url, audience: 'files-api' },
+    },
     trustedProxies: ['127.0.0.1'],
     routes: [
       { path: '/own/**', requires: 'any-token' },
       { path: '/corp/**', requires: 'any-token', issuers: ['own', 'corp'] },
+      { path: '/down/**', requires: 'any-token', issuers: ['down'] },
       { path: '/tree/admin', requires: 'any-token' },
       { path: '/tree/**', requires: 'any-token', issuers: ['own', 'corp'] },
     ],
@@ -35,6 +39,7 @@ afterAll(async () => {
   clients?.close();
   await gateway?.close();
   issuer?.close();
+  unreachable?.close();
 });
 
 describe.each([...DATA_PATHS, 'forward-auth'] as const)('%s', (dataPath) => {
@@ -99,9 +104,9 @@ describe.each([...DATA_PATHS, 'forward-auth'] as const)('%s', (dataPath) => {
     expect(await send('/none', token)).toMatchObject({
       status: 401,
       description: NOT_ISSUED_HERE,
-      line: { reason: 'no_rule (none of 4 rules has this path)', client: 'corp/cli' },
+      line: { reason: 'no_rule (none of 5 rules has this path)', client: 'corp/cli' },
     });
-    const reason = 'no_rule (routes[2] /tree/admin: equivalent_path; routes[3] /tree/**: ambiguous_path)';
+    const reason = 'no_rule (routes[3] /tree/admin: equivalent_path; routes[4] /tree/**: ambiguous_path)';
     expect(await send('/tree/Admin', token)).toMatchObject({
       status: 401,
       description: NOT_ISSUED_HERE,
@@ -112,8 +117,32 @@ describe.each([...DATA_PATHS, 'forward-auth'] as const)('%s', (dataPath) => {
     expect([status, line['reason']]).toEqual([dataPath === 'forward-auth' ? 403 : 404, reason]);
     // The route matches, and does not list the issuer.
     expect((await send('/tree/admin', token)).line).toMatchObject({
-      rule: 'routes[2] /tree/admin',
+      rule: 'routes[3] /tree/admin',
       reason: 'token_not_authentic: issuer_not_accepted (issuer corp)',
     });
+  });
+
+  test('requests during an outage of the issuer are logged with rule and cause', async () => {
+    for (let count = 0; count < 3; count += 1)
+      expect(await send('/down/1', await unreachable.sign())).toMatchObject({
+        status: 503,
+        line: {
+          decision: 'failed',
+          rule: 'routes[2] /down/**',
+          reason: 'unavailable: keys_unavailable (issuer down)',
+        },
+      });
+    const event = dataPath === 'forward-auth' ? 'forward_auth_failed' : 'authorization_failed';
+    const failures = gateway.log.filter((line) => line.event === event);
+    // At most once a minute, over all data paths.
+    expect(failures.length).toBeLessThan(3);
+    expect(failures[0]).toMatchObject({
+      level: 'error',
+      issuer: 'down',
+      code: 'keys_unavailable',
+      requests: 1,
+      cause: `${unreachable.url}/.well-known/openid-configuration responded with 503`,
+    });
+    expect(failures[0]).not.toHaveProperty('stack');
   });
 });
