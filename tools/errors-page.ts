@@ -430,7 +430,7 @@ const MISMATCHES: { readonly [M in Exclude<Mismatch, 'path'>]: string } = {
   method: 'it is for other methods',
   encoded_slash: 'the path has an encoded slash, which the rule does not allow',
   equivalent_path:
-    'the path differs from that of the rule only in letter case or by a trailing slash, and the rule asks for more',
+    'the path differs from that of the rule only in letter case or by a trailing slash, and the rule asks for more or limits requests more',
   ambiguous_path: 'an upstream may read the path as one that another rule restricts',
 };
 

@@ -101,7 +101,7 @@ Other events are about gatehouse itself. Store events:
 | \`store_error\` | error | Another background operation of the store failed, for example because memory or disk is full. |
 | \`store_record_refused\` | error | A record failed authentication and is treated as absent: \`kind\`, \`record\` and \`reason\`. Once a minute for each record. |
 | \`store_revocations_restored\` | error | Revocations were missing from Redis and were restored from memory: \`count\`. |
-| \`store_records_authenticated\` | info | All grants have a MAC now: \`grants\`. \`store.unauthenticatedRecords\` can be set to \`refuse\` once all replicas run this release. |
+| \`store_records_authenticated\` | info | All grants have a MAC now: \`grants\`. \`store.unauthenticatedRecords: accept\` can be removed once all replicas run this release. |
 | \`store_warning\` | warn | Found at startup and worth checking: \`notice\`. |
 | \`session_tickets_not_shared\` | warn | The secret of TLS session tickets could not be read from the store: only the process that started a session can resume it. \`session_tickets_shared\` (info) is logged when it works again. |
 
@@ -121,6 +121,7 @@ Other events:
 | \`issuer_keys_unusable\` | warn | The key set of a trusted issuer was fetched, but has no key for \`algorithms\`: \`issuer\`, \`algorithms\`. Its tokens are refused with the reason \`token_not_authentic: no_usable_key\`. \`issuer_keys_usable\` (info) is logged when it has one again. |
 | \`introspection_failed\` | warn | The introspection endpoint of a trusted issuer fails: \`issuer\`, \`error\`. Opaque tokens whose state is not cached get 503. \`introspection_recovered\` (info) is logged when it works again. |
 | \`crl_fetch_failed\`, \`ocsp_failed\` | warn | A revocation list cannot be fetched, or an OCSP responder fails: \`url\`, \`error\`; \`ocsp_failed\` also has \`issuer\`. \`crl_fetch_recovered\`, \`ocsp_recovered\` (info) is logged when it works again. |
+| \`certificate_expired\` | error | A certificate that the configuration names has expired or is not valid yet: \`problem\` with setting, file, consequence and remedy. Logged at startup and at each reload, which it does not prevent. |
 | \`certificate_warning\`, \`key_warning\` | warn | A certificate, revocation list or key needs attention soon: \`warning\`. |
 | \`dependency_failed\` | error | A request to the token service failed because of a dependency; the client was asked to retry: \`operation\`, \`error\`, and \`code\`, such as \`store_unavailable\`, \`store_full\` or \`store_record_unreadable\`. |
 | \`authorization_failed\` | error | A proxied request got 503 because a dependency failed: \`request_id\`, \`error\`, \`code\`, \`cause\`, and \`issuer\` if it is a trusted issuer. The first request is logged at once; later ones with the same \`error\` at most once a minute, with their number in \`requests\`. The \`reason\` of each \`request\` line has the code: \`unavailable: keys_unavailable (issuer corp)\`. An internal error is logged each time, with its \`stack\`. |

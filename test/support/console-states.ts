@@ -1,5 +1,6 @@
 import type { Page } from 'playwright-core';
 import { type ConsoleHarness, readGrantId, startConsole } from './console-harness.ts';
+import { waitForNavigation } from './page-states.ts';
 
 /** A console with traffic: grants, refusals of several kinds, revocations. */
 export async function startBusyConsole(): Promise<ConsoleHarness> {
@@ -57,7 +58,8 @@ export async function signInWithBrowser(
   await leaveConsole(page);
   await page.goto(`${harness.url}/console`);
   await page.getByLabel('Admin token').fill(token);
-  await page.getByRole('button', { name: 'Sign in' }).click();
+  // The script of the console runs before `load`.
+  await waitForNavigation(page, () => page.getByRole('button', { name: 'Sign in' }).click());
   await page.getByRole('heading', { name: 'Overview' }).waitFor();
 }
 
@@ -117,7 +119,7 @@ export const CONSOLE_STATES: Readonly<Record<string, ConsoleState>> = {
     heading: /^POST \/reports/,
     async reach(harness, page) {
       await open('/refusals?q=insufficient_scope')(harness, page);
-      await page.locator('.rows a').first().click();
+      await waitForNavigation(page, () => page.locator('.rows a').first().click());
     },
   },
   explain: {
