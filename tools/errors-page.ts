@@ -591,7 +591,7 @@ export function renderErrors(): string {
       return `| ${status} | \`${error}\` | ${description} | ${formatLogReason(refusal)} |`;
     }),
     '',
-    'If no rule matches, a caller with a valid token issued by gatehouse receives 404. Everyone else receives 401, as on every path that is not public, so that the paths of the API cannot be probed.',
+    'If no rule matches, a caller with a valid token issued by gatehouse receives 404. Everyone else receives 401, as on every path that is not public, so that the paths of the API cannot be probed without a token that they accept.',
     'For a valid token issued by gatehouse and for an authentic one of a trusted issuer, the log then has `no_rule (…)`, with similar rules and why they do not match, such as',
     '`no_rule (routes[0] /files/**: method; routes[2] /Files: equivalent_path)`, or that none has this path:',
     '',
