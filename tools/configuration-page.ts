@@ -104,12 +104,12 @@ function formatType(schema: JsonSchema): string {
   const variants = schema.anyOf ?? schema.oneOf;
   if (variants) return variants.map(formatType).join(', or ');
   if (schema.type === 'array') return `list of ${schema.items ? formatType(schema.items) : 'values'}`;
-  return TYPES[schema.type ?? ''] ?? 'text';
+  return TYPES[schema.type ?? ''] ?? 'string';
 }
 
 const TYPES: Readonly<Record<string, string>> = {
   object: 'settings',
-  integer: 'whole number',
+  integer: 'integer',
   boolean: '`true`, `false`',
 };
 

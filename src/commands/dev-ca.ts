@@ -116,7 +116,7 @@ function parseDays(text: string | undefined): number | undefined {
   const days = /^\d{1,4}$/.test(text) ? Number(text) : 0;
   if (days >= 1 && days <= MAX_DAYS) return days;
   throw new UsageError(
-    `gatehouse dev-ca: --days must be a whole number from 1 to ${MAX_DAYS}, not "${text.slice(0, 32)}"`,
+    `gatehouse dev-ca: --days must be an integer from 1 to ${MAX_DAYS}, not "${text.slice(0, 32)}"`,
   );
 }
 

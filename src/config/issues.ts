@@ -10,9 +10,9 @@ import { SCOPE_FORM } from './units.ts';
 type Issue = z.core.$ZodIssue;
 
 const TYPE_NAMES: Readonly<Record<string, string>> = {
-  string: 'text',
+  string: 'a string',
   number: 'a number',
-  int: 'a whole number',
+  int: 'an integer',
   boolean: 'true or false',
   array: 'a list',
   object: 'a group of settings',

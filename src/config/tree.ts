@@ -22,5 +22,5 @@ export function describeType(value: Tree | undefined): string {
   if (value === null) return 'empty';
   if (Array.isArray(value)) return 'a list';
   if (typeof value === 'object') return 'a group of settings';
-  return typeof value === 'string' ? 'text' : typeof value === 'number' ? 'a number' : 'true or false';
+  return typeof value === 'string' ? 'a string' : typeof value === 'number' ? 'a number' : 'true or false';
 }

@@ -17,7 +17,7 @@ export const method = z.string().regex(FORWARDABLE_METHOD, 'must be a method in 
 /** `90d` in the file, seconds in the settings. */
 export const duration = z
   .string()
-  .regex(/^\d{1,9}(?:ms|s|m|h|d)$/, 'must be a whole number followed by ms, s, m, h or d, such as 15m')
+  .regex(/^\d{1,9}(?:ms|s|m|h|d)$/, 'must be an integer followed by ms, s, m, h or d, such as 15m')
   .meta({ title: 'duration', examples: ['30s', '5m', '1h', '90d'] })
   .transform((text) => {
     const unit = /[a-z]+$/.exec(text)?.[0] as keyof typeof SECONDS;

@@ -5,7 +5,7 @@ export const REJECTION_FAULTS = {
   issuer_not_accepted: 'The route does not list the issuer in `issuers`.',
   algorithm_not_allowed: 'Its `alg` is not in `trustedIssuers.<name>.algorithms`.',
   type_not_accepted: 'Its `typ` is not accepted: see `trustedIssuers.<name>.tokenType`.',
-  header_not_accepted: 'Its header has `crit`, or a `kid` that is not text.',
+  header_not_accepted: 'Its header has `crit`, or a `kid` that is not a string.',
   logout_token: 'It is a logout token.',
   id_token: 'It is an ID token, which states who signed in. Send the access token.',
   unknown_key: 'The issuer has no key with its `kid` and `alg`.',

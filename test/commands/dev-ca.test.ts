@@ -389,7 +389,7 @@ test.each([
   [['--client', 'crl'], /--client crl: this name is used/],
   [['--revoke', '../alice'], /--revoke must be/],
   [['--revoke', 'alice', '--client', 'bob'], /--revoke cannot be combined/],
-  [['--days', '0'], /--days must be a whole number from 1 to 3650/],
+  [['--days', '0'], /--days must be an integer from 1 to 3650/],
   [['--days', '3651'], /--days must be/],
   [['--days', '1.5'], /--days must be/],
   [['--host', 'https://a.example.test'], /--host must be a DNS name or an IP address/],

@@ -70,7 +70,9 @@ test('explain names the rule whose path differs only in spelling, and the releva
   expect(stdout).toContain(
     '  routes[1] /**: would match, but an upstream may read the path as one of a stricter rule',
   );
-  expect(stdout).toMatch(/^rejected \(404\): .*set upstreams\.default\.paths$/m);
+  expect(stdout).toMatch(
+    /^rejected \(404; 401 without a valid token issued by gatehouse\): .*set upstreams\.default\.paths$/m,
+  );
   const same = await run(
     'explain',
     file,

@@ -317,7 +317,10 @@ describe('gatehouse explain', () => {
     [['GET', '/files/a', '--scope', 'files:read'], /^forwarded: /m],
     [['GET', '/files/a', '--scope', 'reports:read files:read'], /^forwarded: /m],
     [['GET', '/files/a', '--client', 'report-runner'], /^forwarded: /m],
-    [['POST', '/files/a', '--scope', 'files:read'], /^rejected \(404\): no rule matches/m],
+    [
+      ['POST', '/files/a', '--scope', 'files:read'],
+      /^rejected \(404; 401 without a valid token issued by gatehouse\): no rule matches/m,
+    ],
     [['GET', '/files/../health'], /^rejected \(400\): /m],
   ])('%j', async (args, words) => {
     expect((await explain(...args)).stdout).toMatch(words);

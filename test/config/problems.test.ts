@@ -37,7 +37,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   ['listen: { behindTls: true, port: "x" }', 'listen.port', /must be a number, and is "x"/],
   ['listen: { behindTls: true, port: 65536 }', 'listen.port', /must be at most 65535, and is 65536/],
   ['listen: { behindTls: true, port: -1 }', 'listen.port', /must be at least 0, and is -1/],
-  ['listen: { behindTls: true, port: 1.5 }', 'listen.port', /must be a whole number, and is 1\.5/],
+  ['listen: { behindTls: true, port: 1.5 }', 'listen.port', /must be an integer, and is 1\.5/],
   ['listen: { behindTls: true, port: }', 'listen.port', /is empty; set a value or remove the line/],
   ['listen: { behindTls: yes }', 'listen.behindTls', /must be true or false, and is "yes"/],
   [
@@ -101,7 +101,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [
     `${MINIMAL_CONFIG}tokens: { accessLifetime: 1 hour }`,
     'tokens.accessLifetime',
-    /whole number followed by ms, s, m, h or d.*and is "1 hour"/,
+    /integer followed by ms, s, m, h or d.*and is "1 hour"/,
   ],
   [
     `${MINIMAL_CONFIG}tokens: { accessLifetime: 3600 }`,
@@ -175,7 +175,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [
     `${MINIMAL_CONFIG}directories: { a: { label: x, users: [{ id: 12, name: a }] } }`,
     'directories.a.users[0].id',
-    /must be text, and is 12/,
+    /must be a string, and is 12/,
   ],
   [
     `${MINIMAL_CONFIG}directories: { a: { label: x, users: [{ id: "", name: a }] } }`,
@@ -198,7 +198,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [
     `${MINIMAL_CONFIG}integrations: [{ scope: "files:read" }]`,
     'integrations[0].clientId',
-    /is missing; it must be text/,
+    /is missing; it must be a string/,
   ],
   [
     `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: "Files;;" }]`,
