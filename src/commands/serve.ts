@@ -180,8 +180,8 @@ async function runSupervisor(serveContext: ServeContext, workers: number): Promi
   const { context, loaded, log, metrics, manager } = serveContext;
   const { settings, text } = loaded;
   let lastGood = settings;
-  const getSettings = (appliedText: string | undefined): Settings => {
-    const latest = readConfig(context, appliedText);
+  const getSettings = (text?: string): Settings => {
+    const latest = readConfig(context, text);
     if (latest.ok) lastGood = latest.settings;
     return lastGood;
   };

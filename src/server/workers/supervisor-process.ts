@@ -45,8 +45,8 @@ export interface SupervisorOptions {
   /** The configuration file as read at start, for a worker that finds it invalid. */
   readonly text: string | undefined;
   readonly workers: number;
-  /** The configuration with this content of its file. Undefined: it is in a variable. */
-  readonly getSettings: (text: string | undefined) => Settings;
+  /** The configuration with this content of its file. Undefined: the one on disk, or the last valid one. */
+  readonly getSettings: (text?: string) => Settings;
   readonly log: Logger;
   /** Of this process; workers send their own. */
   readonly metrics: Metrics;
@@ -83,12 +83,14 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   admin.store = store;
   admin.getSettings = getSettings;
   admin.getStatus = async () => mergeStatuses(await pool.findStatuses());
+  // An integration can be revoked as soon as it is on disk, before all workers have loaded it.
+  const getLatestSettings = (): Settings => options.getSettings();
   admin.api = {
     store,
     log,
     now,
-    longestGrant: () => getLongestGrantLifetime(getSettings()),
-    ...createAdminLookups(getSettings),
+    longestGrant: () => getLongestGrantLifetime(getLatestSettings()),
+    ...createAdminLookups(getLatestSettings),
   };
   await ensureKeyFile(settings, store);
   loadKeys(authenticator, settings);
