@@ -2,7 +2,7 @@ import { defineConfig } from 'vitest/config';
 import { skippedFiles } from './set-up/programs.ts';
 
 /** The attack tests on requests and responses, which are run again on the full path. */
-const BOTH_PATHS = [
+export const BOTH_PATHS = [
   'framing',
   'paths',
   'identity',
@@ -12,7 +12,7 @@ const BOTH_PATHS = [
 ].map((name) => `test/attack/${name}.test.ts`);
 
 /** The tests of which `npm test` runs some variants only (test/support/variants.ts). */
-const VARIANTS = [
+export const VARIANTS = [
   'test/attack/buffered-bodies.test.ts',
   'test/attack/dpop-proofs.test.ts',
   'test/attack/half-closed-clients.test.ts',
@@ -23,6 +23,7 @@ const VARIANTS = [
   'test/deploy/chart-runs.test.ts',
   'test/deploy/service-manager.test.ts',
   'test/pages/browser-sign-in.test.ts',
+  'test/pages/keyboard-and-language.test.ts',
   'test/proxy/downstream/slow-clients.test.ts',
   'test/server/graceful-shutdown.test.ts',
 ];

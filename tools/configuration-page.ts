@@ -1,5 +1,6 @@
 import { type AppliesAfter, getAnnotatedSchema, type JsonSchema } from '../src/config/known-settings.ts';
-import { getVariableName, NON_SETTING_VARIABLES } from '../src/config/overrides.ts';
+import { NON_SETTING_VARIABLES } from '../src/config/non-setting-variables.ts';
+import { getVariableName } from '../src/config/overrides.ts';
 
 /** docs/configuration.md, generated from the schema. */
 export function renderReference(): string {

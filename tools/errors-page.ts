@@ -6,7 +6,7 @@ import {
 } from '../src/authsvc/error-tables.ts';
 import type { RefusalOf, RefusalReason, TokenFault } from '../src/domain/refusal.ts';
 import type { Mismatch } from '../src/domain/rule-matcher.ts';
-import { REJECTION_FAULTS } from '../src/domain/token-rejection.ts';
+import { DISCLOSED_FAULTS, REJECTION_FAULTS } from '../src/domain/token-rejection.ts';
 import { describeRefusal, type ErrorTable } from '../src/http/error-table.ts';
 import * as OAUTH from '../src/oauth/error-tables.ts';
 import type { FaultCode } from '../src/ports/fault.ts';
@@ -413,10 +413,14 @@ const proxyCases = (): ProxyRefusal[] =>
     expandTokenFaults(facts).map((known) => ({ reason, ...known }) as ProxyRefusal),
   );
 
+/** Tokens of trusted issuers: the log has the exact reason. */
+const FAULTS_WITH_DETAIL: ReadonlySet<string> = new Set(['not_authentic', ...DISCLOSED_FAULTS]);
+
 const formatLogReason = (refusal: ProxyRefusal): string => {
   const plain = `\`${getLogReason(refusal).replace('*why*', '…')}\``;
-  if (refusal.reason === 'token_invalid' && refusal.fault === 'not_authentic')
-    return `${plain}, \`token_not_authentic: …\``;
+  if (refusal.reason === 'token_invalid' && FAULTS_WITH_DETAIL.has(refusal.fault))
+    return `${plain}, \`token_${refusal.fault}: …\``;
+  if (refusal.reason === 'unavailable') return `${plain}, \`unavailable: …\``;
   return refusal.reason === 'no_rule' ? `${plain}, \`no_rule (…)\`` : plain;
 };
 
@@ -426,7 +430,7 @@ const MISMATCHES: { readonly [M in Exclude<Mismatch, 'path'>]: string } = {
   method: 'it is for other methods',
   encoded_slash: 'the path has an encoded slash, which the rule does not allow',
   equivalent_path:
-    'the path differs from that of the rule only in letter case or by a trailing slash, and the rule asks for more',
+    'the path differs from that of the rule only in letter case or by a trailing slash, and the rule asks for more or limits requests more',
   ambiguous_path: 'an upstream may read the path as one that another rule restricts',
 };
 
@@ -460,7 +464,7 @@ const FAULTS: { readonly [F in FaultCode]: string } = {
   store_record_unreadable: 'A record in the store cannot be read.',
   directory_unavailable: 'A directory or an OpenID provider cannot be reached.',
   certificate_status_unavailable:
-    'It is not known whether the client certificate is revoked: its revocation list cannot be fetched, or its OCSP responder is unreachable. The log line `dependency_failed` or `authorization_failed` with the same `request_id` names the URL; `ocsp_failed` or `crl_fetch_failed` says why. Let gatehouse reach the URL (name resolution, network policy, proxy), or correct `certificates.crls[].url` or `certificates.issuers[].ocsp.url`. Clients get the temporary error and can retry; their certificates are not the problem.',
+    'It is not known whether the client certificate is revoked: its revocation list cannot be fetched, or its OCSP responder is unreachable. The log line `dependency_failed` with the same `request_id`, or for proxied requests `authorization_failed`, which is logged at most once a minute, names the URL; `ocsp_failed` or `crl_fetch_failed` says why. Let gatehouse reach the URL (name resolution, network policy, proxy), or correct `certificates.crls[].url` or `certificates.issuers[].ocsp.url`. Clients get the temporary error and can retry; their certificates are not the problem.',
   keys_unavailable:
     'A key that is needed is not in `keys.file`, or the keys of a trusted issuer cannot be fetched.',
   introspection_unavailable: 'The introspection endpoint of a trusted issuer is unreachable or fails.',
@@ -588,13 +592,14 @@ export function renderErrors(): string {
     }),
     '',
     'If no rule matches, a caller with a valid token issued by gatehouse receives 404. Everyone else receives 401, as on every path that is not public, so that the paths of the API cannot be probed.',
-    'The log then has `no_rule (…)`, with similar rules and why they do not match, such as',
+    'For a valid token issued by gatehouse and for an authentic one of a trusted issuer, the log then has `no_rule (…)`, with similar rules and why they do not match, such as',
     '`no_rule (routes[0] /files/**: method; routes[2] /Files: equivalent_path)`, or that none has this path:',
     '',
     ...formatMeanings(MISMATCHES, 'in the parentheses'),
     'With `trustedIssuers`, the log has the exact reason for JWTs and introspected tokens, and the configured name of the issuer if it is',
-    'known: `token_not_authentic: wrong_audience (issuer corp)`, `token_not_authentic: claim_mismatch tid (issuer corp)`. Values of the token are not',
-    'logged, and the response is the same for all of them:',
+    'known: `token_not_authentic: unknown_key (issuer corp)`, `token_not_authentic: claim_mismatch tid (issuer corp)`. Values of the token are not',
+    'logged, and the response is the same for all of them, with two exceptions: if the signature is valid and the rule accepts the issuer, the response to a JWT says that it has',
+    'expired or was issued for another API, and the log has `token_expired: expired (issuer corp)` or `token_wrong_audience: wrong_audience (issuer corp)`:',
     '',
     ...formatMeanings(REJECTION_FAULTS, 'after the colon'),
     'The audit event `grant_denied` of a token exchange with the reason `subject_token_invalid` has these in `detail`, and the issuer in `issuer` if it is',

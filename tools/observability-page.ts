@@ -101,7 +101,7 @@ Other events are about gatehouse itself. Store events:
 | \`store_error\` | error | Another background operation of the store failed, for example because memory or disk is full. |
 | \`store_record_refused\` | error | A record failed authentication and is treated as absent: \`kind\`, \`record\` and \`reason\`. Once a minute for each record. |
 | \`store_revocations_restored\` | error | Revocations were missing from Redis and were restored from memory: \`count\`. |
-| \`store_records_authenticated\` | info | All grants have a MAC now: \`grants\`. \`store.unauthenticatedRecords\` can be set to \`refuse\` once all replicas run this release. |
+| \`store_records_authenticated\` | info | All grants have a MAC now: \`grants\`. \`store.unauthenticatedRecords: accept\` can be removed once all replicas run this release. |
 | \`store_warning\` | warn | Found at startup and worth checking: \`notice\`. |
 | \`session_tickets_not_shared\` | warn | The secret of TLS session tickets could not be read from the store: only the process that started a session can resume it. \`session_tickets_shared\` (info) is logged when it works again. |
 
@@ -118,11 +118,13 @@ Other events:
 | \`setting_deprecated\` | warn | A setting is given under its former name, which the next release will not accept: \`setting\`, \`note\` with the current name, and \`from\` if it is not in the file. Logged at startup and at each reload. |
 | \`keys_reload_failed\` | error | The supervisor could not read a changed key file that its workers have applied: \`error\`. It continues with the old keys. |
 | \`issuer_unavailable\` | warn | The keys of a trusted issuer cannot be fetched: \`issuer\`, \`error\`. The last keys are used for \`maxStaleness\`; then its tokens get 503. \`issuer_available\` (info) is logged when it works again. |
+| \`issuer_keys_unusable\` | warn | The key set of a trusted issuer was fetched, but has no key for \`algorithms\`: \`issuer\`, \`algorithms\`. Its tokens are refused with the reason \`token_not_authentic: no_usable_key\`. \`issuer_keys_usable\` (info) is logged when it has one again. |
 | \`introspection_failed\` | warn | The introspection endpoint of a trusted issuer fails: \`issuer\`, \`error\`. Opaque tokens whose state is not cached get 503. \`introspection_recovered\` (info) is logged when it works again. |
 | \`crl_fetch_failed\`, \`ocsp_failed\` | warn | A revocation list cannot be fetched, or an OCSP responder fails: \`url\`, \`error\`; \`ocsp_failed\` also has \`issuer\`. \`crl_fetch_recovered\`, \`ocsp_recovered\` (info) is logged when it works again. |
+| \`certificate_expired\` | error | A certificate that the configuration names has expired or is not valid yet: \`problem\` with setting, file, consequence and remedy. Logged at startup and at each reload, which it does not prevent. |
 | \`certificate_warning\`, \`key_warning\` | warn | A certificate, revocation list or key needs attention soon: \`warning\`. |
 | \`dependency_failed\` | error | A request to the token service failed because of a dependency; the client was asked to retry: \`operation\`, \`error\`, and \`code\`, such as \`store_unavailable\`, \`store_full\` or \`store_record_unreadable\`. |
-| \`authorization_failed\` | error | A proxied request got 503 because a dependency failed: \`request_id\`, \`error\`. |
+| \`authorization_failed\` | error | A proxied request got 503 because a dependency failed: \`request_id\`, \`error\`, \`code\`, \`cause\`, and \`issuer\` if it is a trusted issuer. The first request is logged at once; later ones with the same \`error\` at most once a minute, with their number in \`requests\`. The \`reason\` of each \`request\` line has the code: \`unavailable: keys_unavailable (issuer corp)\`. An internal error is logged each time, with its \`stack\`. |
 | \`upstream_failed\`, \`upstream_aborted\` | warn | An upstream gave no response, or an incomplete one: \`upstream\`, \`error\`. |
 | \`target_ejected\`, \`target_restored\` | warn | A target of an upstream receives no requests for a while, and receives them again: \`target\`, \`reason\`. |
 | \`host_not_listed\` | warn | A request named a host that is neither that of \`publicUrl\` nor of a route nor in \`hosts.allowed\`: \`host\`, \`peer\`, and in \`decision\` whether it was accepted or refused. Once for each host, for at most 256 hosts, with a limited rate. |
@@ -140,7 +142,7 @@ Other events:
 | \`stream_ended\` | info | A response or WebSocket was ended because its token has expired or was revoked: \`rule\`, \`grant\`, \`reason\`. |
 | \`stream_check_failed\` | error | Running streams could not be checked for revoked tokens; the check is repeated: \`error\`. |
 | \`forward_auth_peer_not_trusted\` | warn | A peer that is not in \`trustedProxies\` used forward-auth, and was refused: \`peer\`. |
-| \`forward_auth_ambiguous\`, \`forward_auth_failed\` | warn, error | The headers of a proxy describe no single request: \`detail\`; a dependency failed during the check: \`error\`. |
+| \`forward_auth_ambiguous\`, \`forward_auth_failed\` | warn, error | The headers of a proxy describe no single request: \`detail\`; a dependency failed during the check: as \`authorization_failed\`. |
 | \`groups_truncated\` | warn | A user is in more groups than are read; the others are ignored: \`directory\` or \`provider\`, \`groups\`. |
 | \`authorization_request_refused\` | warn | A request to the authorization endpoint was refused: \`reason\`, \`client\`, \`redirect_uri\` without its query, and \`detail\`, \`excess\` or \`target\`. Compare them with the integration. |
 | \`client_document_refused\` | warn | The metadata document of a client that is not registered was refused: \`client\`, \`reason\`. |

@@ -136,14 +136,19 @@ function printReport(context: CommandContext, report: Report): void {
 const formatMessage = (kind: string, message: string, columns: number): string =>
   wrapText('', `${kind}: ${message}`, columns, '  ').join('\n');
 
-const listUnchecked = ({ store }: Settings): readonly string[] => [
+const listUnchecked = ({ store, trustedIssuers }: Settings): readonly string[] => [
   ...(store.type === 'redis'
     ? ['Redis was not contacted: gatehouse verifies at startup that it is reachable and suitable']
+    : []),
+  ...(Object.values(trustedIssuers).some(({ jwksFile }) => jwksFile === undefined)
+    ? [
+        'the trusted issuers were not contacted: gatehouse logs issuer_unavailable if their keys cannot be fetched',
+      ]
     : []),
   ...(store.unauthenticatedRecords === 'accept' ? [explainUnauthenticatedRecords(store)] : []),
 ];
 
 const explainUnauthenticatedRecords = (store: Settings['store']): string =>
   isNewStore(store)
-    ? `store.unauthenticatedRecords: is accept, which only a store of an earlier release needs; there is no store in ${store.path} yet, so set it to refuse now`
-    : 'store.unauthenticatedRecords: is accept, so records of earlier releases, which have no MAC, are accepted; set it to refuse once every replica runs this release and store_records_authenticated was logged (docs/storage.md)';
+    ? `store.unauthenticatedRecords: is accept, which only a store of an earlier build needs; there is no store in ${store.path} yet, so remove the setting`
+    : 'store.unauthenticatedRecords: is accept, so records of earlier builds, which have no MAC, are accepted; remove the setting once every replica runs this release and store_records_authenticated was logged (docs/storage.md)';

@@ -1,6 +1,6 @@
 import type { CommandContext } from './command.ts';
 
-/** Prints a table; the first row is the header. */
+/** Prints a table; all rows have as many cells as the first, which usually is the header. */
 export function printColumns({ stdout }: CommandContext, rows: readonly (readonly string[])[]): void {
   const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
   for (const row of rows) {

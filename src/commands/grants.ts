@@ -158,10 +158,13 @@ const ACTIONS: Readonly<Record<keyof typeof SUBCOMMANDS, Action>> = {
     if (id === undefined || ids.length > 1) throw new UsageError('gatehouse grants show: takes one grant id');
     const grant = await requestJson(target, 'GET', `/grants/${encodeURIComponent(id)}`);
     if (context.json) return writeJson(context, grant);
-    for (const [name, value] of Object.entries(grant))
-      context.stdout(
-        `${printable(name).padEnd(16)} ${TIME_FIELDS.has(name) ? formatTime(value) : printable(value)}\n`,
-      );
+    printColumns(
+      context,
+      Object.entries(grant).map(([name, value]) => [
+        printable(name),
+        TIME_FIELDS.has(name) ? formatTime(value) : printable(value),
+      ]),
+    );
   },
   async revoke(context, target, ids) {
     const tokenId = context.option('token-id');

@@ -32,7 +32,7 @@ export const command: Command = {
   },
   positionals: { min: 0, max: 1, complete: ['file'] },
   notes: [
-    'FILE is gatehouse.yaml by default. An existing file is never overwritten. The file has mode 0600.',
+    'FILE is gatehouse.yaml by default. An existing file is never overwritten. The file has mode 0600: for the systemd service, install it with mode 0640 and group gatehouse.',
     'Questions are asked only if standard input is a terminal; an option answers its question.',
     'It then prints the next steps.',
   ],
@@ -190,6 +190,17 @@ interface Step {
   readonly command: string;
 }
 
+/** The systemd unit runs as the user `gatehouse`, which cannot read a file of root with mode 0600. */
+export const listPermissionSteps = (path: string, userId = process.geteuid?.()): readonly Step[] =>
+  userId === 0 && path.startsWith('/etc/')
+    ? [
+        {
+          text: 'For the systemd service, make it readable by the group gatehouse, and likewise the certificates and keys that it names',
+          command: `chgrp gatehouse ${quoteForShell(path)} && chmod 0640 ${quoteForShell(path)}`,
+        },
+      ]
+    : [];
+
 /** Commands for the current folder. */
 function listNextSteps(context: CommandContext, answers: Answers, file: string): readonly Step[] {
   const folder = dirname(resolve(context.cwd, file));
@@ -241,6 +252,7 @@ function listNextSteps(context: CommandContext, answers: Answers, file: string):
           },
         ]
       : []),
+    ...listPermissionSteps(resolve(context.cwd, file)),
     { text: 'Check it', command: `gatehouse check --config ${config}` },
     { text: 'Run it', command: `gatehouse serve --config ${config}` },
     {

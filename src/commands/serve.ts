@@ -15,7 +15,7 @@ import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT } from './comma
 import { getLogFormat, isInteractive } from './log-format.ts';
 import { getRuntime, selfCheck } from './self-check.ts';
 import { createServiceManager, type ServiceManager } from './service-manager.ts';
-import { loadCommandSettings, readConfig } from './settings.ts';
+import { createDescriber, loadCommandSettings, readConfig } from './settings.ts';
 import { reportStartFailure } from './start-failure.ts';
 import { DRAIN_SIGNAL, onStopSignal, type StopSignal } from './stop-signals.ts';
 
@@ -115,8 +115,9 @@ async function serve(context: CommandContext, firstConfig: FirstConfig): Promise
     return await ended.promise;
   } catch (error) {
     if (!(error instanceof StartError)) throw error;
-    if (!cluster.isWorker) return reportStartFailure(context, error.problems);
-    sendToSupervisor({ kind: 'start_failed', problems: error.problems });
+    const problems = createDescriber(context, loaded)(error.problems);
+    if (!cluster.isWorker) return reportStartFailure(context, problems);
+    sendToSupervisor({ kind: 'start_failed', problems });
     return EXIT.configuration;
   } finally {
     sink.flush();
@@ -133,13 +134,23 @@ async function openReloadingGateway(
   const { onApplied, ...gatewayOptions } = options;
   let monitor: EventLoopMonitor | undefined;
   const eventLoop = { isOverloaded: () => monitor?.isOverloaded() === true };
-  const opening = openGateway({ settings, rejectedProblems, log, metrics, eventLoop, ...gatewayOptions });
+  const describe = createDescriber(context, loaded);
+  const opening = openGateway({
+    settings,
+    rejectedProblems,
+    log,
+    metrics,
+    eventLoop,
+    describe,
+    ...gatewayOptions,
+  });
   const reloader = new Reloader({
     load: () => readConfig(context),
     gateway: opening,
     settings,
     files,
     log,
+    createDescriber: (next) => createDescriber(context, next),
     ...(onApplied && { onApplied }),
   });
   const gateway = await opening;

@@ -1,4 +1,5 @@
 import {
+  formatProblem,
   formatProblems,
   type Inspection,
   type InvalidConfig,
@@ -7,6 +8,7 @@ import {
   type LoadOptions,
   loadSettings,
 } from '../config/load.ts';
+import type { DescribeMessages } from '../server/gateway.ts';
 import { type CommandContext, EXIT, ExitError, writeJson } from './command.ts';
 import { getProblemStyle } from './style.ts';
 
@@ -17,6 +19,21 @@ export const readConfig = (context: CommandContext, text?: string): LoadedConfig
 /** As `readConfig`, for reporting more problems with it. */
 export const inspectConfig = (context: CommandContext): Inspection =>
   inspectSettings(createLoadOptions(context));
+
+/**
+ * Adds setting and line to messages about files. The text is parsed again, since positions are seldom needed and take
+ * memory.
+ */
+export const createDescriber =
+  (context: CommandContext, { text }: LoadedConfig): DescribeMessages =>
+  (messages) => {
+    if (messages.length === 0) return [];
+    const { locate } = inspectSettings({
+      ...createLoadOptions(context),
+      ...(text !== undefined && { text }),
+    });
+    return messages.map((message) => formatProblem(locate(message)));
+  };
 
 function createLoadOptions({ option, options, env, cwd }: CommandContext): LoadOptions {
   const file = option('config');

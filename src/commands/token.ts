@@ -1,5 +1,6 @@
 import type { Client } from '../client/client.ts';
 import { SERVICE_ACCOUNT_TOKEN_FILE } from '../client/service-account-token.ts';
+import type { NonSettingVariable } from '../config/non-setting-variables.ts';
 import { type Command, type CommandContext, EXIT, UsageError, writeJson } from './command.ts';
 import { PROFILE_OPTION, withProfile, withServiceAccount } from './profile.ts';
 import { parseWebUrl } from './web-url.ts';
@@ -78,7 +79,7 @@ export const command: Command = {
 };
 
 function readServiceAccountOptions(context: CommandContext) {
-  const read = (option: string, variable: string): string | undefined =>
+  const read = (option: string, variable: NonSettingVariable): string | undefined =>
     context.option(option) ?? (context.env[variable] || undefined);
   const [url, clientId, scope] = [
     read('url', 'GATEHOUSE_URL'),

@@ -35,6 +35,8 @@ export interface Draft {
   readonly spellings: Map<string, { current: boolean; former?: Pick<Finding, 'path' | 'from'> }>;
   /** Paths whose value has already been reported: problems of the schema with them would be repetitions. */
   readonly invalidPaths: SettingPath[];
+  /** Sections that are most likely given under an unknown name: what depends on them would be reported as well. */
+  readonly misspelledSections: Set<string>;
   /** Values before variables were substituted: messages quote these, since a variable may hold a secret. */
   readonly templates: Map<string, { readonly value: string; readonly template: string }>;
   /** By path: the variable or flag that set it. */
@@ -50,6 +52,7 @@ export const createDraft = (): Draft => ({
   deprecations: [],
   spellings: new Map(),
   invalidPaths: [],
+  misspelledSections: new Set(),
   templates: new Map(),
   origins: new Map(),
 });
@@ -98,6 +101,11 @@ export function dropUnknownSettings(
       if (child === undefined) {
         draft.findings.push({ path: [...at, name], message: describeUnknownName(name, known) });
         draft.invalidPaths.push([...at, name]);
+        const closest = at.length === 0 ? findClosestName(name, listNames(known)) : undefined;
+        if (closest !== undefined && !Object.hasOwn(node, closest)) {
+          draft.misspelledSections.add(closest);
+          draft.invalidPaths.push([closest]);
+        }
         continue;
       }
       const { replacedBy = name } = child;

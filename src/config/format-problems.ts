@@ -69,9 +69,12 @@ function formatExcerpt(
   ];
 }
 
-/** In one line. */
-export const formatProblem = (problem: ConfigProblem): string =>
-  `${problem.path === '' ? '' : `${problem.path}: `}${problem.message}${formatSource(problem)}`;
+/** In one line. A message from a worker process already ends with its source. */
+export function formatProblem(problem: ConfigProblem): string {
+  const source = formatSource(problem);
+  const message = problem.message.endsWith(source) ? problem.message : `${problem.message}${source}`;
+  return problem.path === '' ? message : `${problem.path}: ${message}`;
+}
 
 function formatSource({ line, from }: Pick<ConfigProblem, 'line' | 'from'>): string {
   const source = [from && `from ${from}`, line !== undefined && `line ${line}`].filter(Boolean).join(', ');

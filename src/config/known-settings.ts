@@ -26,6 +26,8 @@ export interface KnownSetting {
   readonly titles: ReadonlySet<string>;
   /** For messages: `a duration such as 30s`. */
   readonly expected: string | undefined;
+  /** The only values, if there is a list of them. */
+  readonly values: readonly string[];
   readonly properties: ReadonlyMap<string, KnownSetting>;
   /** Elements of a list. */
   readonly items: KnownSetting | undefined;
@@ -133,6 +135,7 @@ function readSchema(json: JsonSchema, inherited?: AppliesAfter): KnownSetting {
     expected: title && formatExpected(title, examples?.[0]),
     titles: new Set([...(title ? [title] : []), ...variants.flatMap((variant) => [...variant.titles])]),
     types: new Set([...(type ? [type] : []), ...variants.flatMap((variant) => [...variant.types])]),
+    values: (json.enum ?? []).map(String),
     properties: new Map([...variants.flatMap((variant) => [...variant.properties]), ...properties]),
     items,
     entries,

@@ -1,4 +1,5 @@
 import { dirname, resolve } from 'node:path';
+import { z } from 'zod';
 import { readFileBytes } from '../lib/read-file.ts';
 import type { Logger } from '../observability/logger.ts';
 import { collectProblems, createDescriber, locateMessage } from './describe-finding.ts';
@@ -162,8 +163,14 @@ export function inspectSettings(options: LoadOptions): Inspection {
   }
   if (parsed.success) return inspect(fail([], secretFiles), () => parsed.data);
 
-  const { valid, unchecked } = parseValidSections(sections, draft.tree);
-  const findings = [...convertIssues(draft, parsed.error.issues)];
+  const { misspelledSections } = draft;
+  const { valid, unchecked } = parseValidSections(sections, draft.tree, misspelledSections);
+  // Without the cross-checks, which run below.
+  const { issues } =
+    misspelledSections.size === 0
+      ? parsed.error
+      : (z.strictObject(sections).safeParse(draft.tree, PARSE_OPTIONS).error ?? { issues: [] });
+  const findings = [...convertIssues(draft, issues)];
   for (const rule of CROSS_CHECKS) rule.run(valid, (path, message) => findings.push({ path, message }));
   draft.findings.push(...findings.filter((finding) => !isAlreadyReported(draft, finding)));
   return inspect(fail(unchecked, secretFiles), () => parseUsableSettings(sections, draft.tree));

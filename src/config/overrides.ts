@@ -16,20 +16,11 @@ import {
   listSettingPaths,
   settingAt,
 } from './known-settings.ts';
+import { NON_SETTING_VARIABLES } from './non-setting-variables.ts';
 import { comparePaths, formatPath, parsePath, type SettingPath } from './setting-path.ts';
 import { describeType, getAt, isObject, type Tree, type TreeList, type TreeObject } from './tree.ts';
 
 const PREFIX = 'GATEHOUSE_';
-
-/** Environment variables with our prefix that are not settings, and what they mean. */
-export const NON_SETTING_VARIABLES: Readonly<Record<string, string>> = {
-  GATEHOUSE_CONFIG: 'the configuration file, if there is no `--config`',
-  GATEHOUSE_CONFIG_YAML: 'the whole configuration, instead of a file',
-  GATEHOUSE_HOME: 'the folder in which `gatehouse login` stores tokens (default: `~/.config/gatehouse`)',
-  GATEHOUSE_PROFILE:
-    'the profile that `gatehouse token` and similar commands use, if there is no `--profile`',
-  GATEHOUSE_TRACE: '`1` prints internal errors with their stack trace',
-};
 
 interface ResolvedSetting {
   /** With current names. */

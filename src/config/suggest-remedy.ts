@@ -1,4 +1,5 @@
 import { parseScope } from '../domain/scope.ts';
+import { findClosestName } from '../lib/closest-name.ts';
 import { type KnownSetting, listAllNames, type ValueType } from './known-settings.ts';
 import { isObject, type Tree } from './tree.ts';
 
@@ -27,8 +28,7 @@ function suggestForText(setting: KnownSetting, text: string): string | undefined
     return undefined;
   }
   if (isOnly(setting, 'number')) return /^\d+$/.test(text) ? 'write it without quotes' : undefined;
-  if (isOnly(setting, 'array'))
-    return `write a list: [${text.length > MAX_QUOTED ? 'a, b' : splitValues(text).join(', ')}]`;
+  if (isOnly(setting, 'array')) return suggestList(setting.items?.values ?? [], text);
   if (isOnly(setting, 'object')) {
     const name = /^([A-Za-z][\w-]*):\S/.exec(text)?.[1];
     return name !== undefined && listAllNames().has(name)
@@ -36,6 +36,15 @@ function suggestForText(setting: KnownSetting, text: string): string | undefined
       : 'write its settings in the lines below, indented, each as `name: value`';
   }
   return undefined;
+}
+
+function suggestList(allowed: readonly string[], text: string): string {
+  const words = text.length > MAX_QUOTED ? ['a', 'b'] : splitValues(text);
+  if (allowed.length === 0) return `write a list: [${words.join(', ')}]`;
+  const values = words.map((word) => (allowed.includes(word) ? word : findClosestName(word, allowed)));
+  return values.includes(undefined)
+    ? `write a list with some of these: ${allowed.join(', ')}`
+    : `write a list: [${values.join(', ')}]`;
 }
 
 function suggestForList(setting: KnownSetting): string | undefined {

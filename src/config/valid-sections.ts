@@ -11,6 +11,8 @@ import { isObject, type Tree, type TreeObject } from './tree.ts';
 export function parseValidSections(
   sections: SettingsSections,
   tree: TreeObject,
+  /** Sections whose content is not known. */
+  unknown: ReadonlySet<string>,
 ): { readonly valid: Partial<ParsedSections>; readonly unchecked: readonly string[] } {
   const unchecked: string[] = [];
   const valid: Record<string, unknown> = {};
@@ -27,6 +29,10 @@ export function parseValidSections(
   };
 
   for (const [name, section] of Object.entries(sections)) {
+    if (unknown.has(name)) {
+      if (crossChecked.has(name)) unchecked.push(name);
+      continue;
+    }
     const input = tree[name];
     const inner = section.unwrap();
     if (inner instanceof z.ZodArray && Array.isArray(input))

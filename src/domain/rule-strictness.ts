@@ -1,9 +1,13 @@
 import { type AccessRule, getAcceptedAudiences, getAcceptedIssuers, OWN_ISSUER } from './access-rule.ts';
+import type { RouteLimit } from './route-limit.ts';
 import { covers } from './scope.ts';
 
 /** Whether `other` allows everything that `rule` allows. Path, host and method are not compared. */
 export function isAtLeastAsStrict(rule: AccessRule, other: AccessRule): boolean {
   if (rule.websocket === true && other.websocket !== true) return false;
+  const limits = getEnforcedLimits(rule);
+  if (!getEnforcedLimits(other).every((limit) => limits.some((own) => isAtLeastAsLow(own, limit))))
+    return false;
   if (allowsAll(other)) return true;
   if (allowsAll(rule)) return false;
   if (other.requirement.kind === 'scope') {
@@ -28,3 +32,12 @@ function acceptsAudiencesOf(rule: AccessRule, other: AccessRule): boolean {
 
 const allowsAll = ({ requirement, reportOnly }: AccessRule): boolean =>
   requirement.kind === 'public' || reportOnly === true;
+
+const getEnforcedLimits = ({ limits = [], reportOnly }: AccessRule): readonly RouteLimit[] =>
+  reportOnly === true ? [] : limits;
+
+/** A limit for the whole route also limits each of its callers. */
+const isAtLeastAsLow = ({ per, rate }: RouteLimit, other: RouteLimit): boolean =>
+  (per === other.per || per === 'route') &&
+  rate.perSecond <= other.rate.perSecond &&
+  rate.burst <= other.rate.burst;

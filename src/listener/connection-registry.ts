@@ -19,7 +19,8 @@ interface ProxySource {
   readonly address: string | undefined;
 }
 
-const getEndpointsKey = (socket: Socket): string =>
+/** Both ends of a connection: the same for a TLS socket and the TCP socket below it. */
+export const getEndpointsKey = (socket: Socket): string =>
   `${socket.remoteAddress}|${socket.remotePort}|${socket.localAddress}`;
 
 export class ConnectionRegistry {

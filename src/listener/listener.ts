@@ -35,6 +35,7 @@ import {
   type TlsContextOptions,
 } from './listener-options.ts';
 import { createNodeHttp2Server } from './node-http2-server.ts';
+import { respondToPlainHttp } from './plain-http-response.ts';
 import { RequestReceiver } from './request-receiver.ts';
 import { deriveSessionIdContext, deriveTicketKeys, TICKET_SECONDS } from './session-tickets.ts';
 
@@ -211,6 +212,7 @@ export class PublicListener {
     });
     this.#tlsServers.set(server, certificateRequested);
     server.on('connection', (socket: Socket) => this.#track(socket));
+    respondToPlainHttp(server);
     server.on('tlsClientError', (error: NodeJS.ErrnoException, socket: TLSSocket) => {
       onRejected?.('handshake');
       log.debug('tls_handshake_failed', { code: error.code ?? error.message, peer: socket.remoteAddress });

@@ -1,3 +1,4 @@
+import { Fault } from '../ports/fault.ts';
 import type { AuditEvent } from './audit-events.ts';
 import { redactValue } from './redact-fields.ts';
 
@@ -209,13 +210,23 @@ export function createStdoutSink(
   };
 }
 
+/** A failed connection to several addresses is an `AggregateError` without a message. */
+const describeCause = (cause: Error & { readonly code?: unknown }): string =>
+  cause.message === '' && typeof cause.code === 'string' ? cause.code : cause.message;
+
 export function errorFields(error: unknown): LogFields {
   if (!(error instanceof Error)) return { error: String(error) };
   const { code } = error as { code?: unknown };
-  return {
+  const fields = {
     error: error.message,
     ...(typeof code === 'string' && { code }),
-    ...(error.cause instanceof Error && { cause: error.cause.message }),
+    ...(error.cause instanceof Error && { cause: describeCause(error.cause) }),
+  };
+  // Where the failure of a dependency was noticed does not matter.
+  if (error instanceof Fault)
+    return error.issuer === undefined ? fields : { ...fields, issuer: error.issuer };
+  return {
+    ...fields,
     stack: error.stack
       ?.split('\n')
       .slice(1, 6)

@@ -1,3 +1,6 @@
+import { Fault } from '../ports/fault.ts';
+import { errorFields, type Logger } from './logger.ts';
+
 const MAX_REPORTED = 256;
 const BURST = 10;
 const REFILL_MS = 10_000;
@@ -37,5 +40,33 @@ export function throttleReports<A extends readonly unknown[]>(report: (count: nu
     reportedAt = now;
     report(unreported, ...rest);
     unreported = 0;
+  };
+}
+
+const MAX_FAULTS = 64;
+
+/**
+ * Logs requests that failed because of a dependency: the first for each failure at once, later ones at most once a minute with
+ * their number. Other errors are logged each time, with their stack.
+ */
+export function createFailureReporter(
+  log: Pick<Logger, 'error'>,
+  event: string,
+): (requestId: string, error: unknown) => void {
+  const report = (requestId: string, error: unknown, requests?: number): void =>
+    log.error(event, { request_id: requestId, requests, ...errorFields(error) });
+  const createThrottled = () =>
+    throttleReports((requests, requestId: string, fault: Fault) => report(requestId, fault, requests));
+  const byFault = new Map<string, ReturnType<typeof createThrottled>>();
+  const reportOthers = createThrottled();
+  return (requestId, error) => {
+    if (!(error instanceof Fault)) return report(requestId, error);
+    const key = `${error.code} ${error.message}`;
+    let reportFault = byFault.get(key);
+    if (reportFault === undefined) {
+      reportFault = byFault.size < MAX_FAULTS ? createThrottled() : reportOthers;
+      if (reportFault !== reportOthers) byFault.set(key, reportFault);
+    }
+    reportFault(1, requestId, error);
   };
 }

@@ -5,16 +5,19 @@
 export class Fault extends Error {
   readonly code: FaultCode;
   readonly retryAfter: number;
+  /** The configured name of the trusted issuer that failed. */
+  readonly issuer: string | undefined;
 
   constructor(
     code: FaultCode,
     message: string,
-    options: { readonly cause?: unknown; readonly retryAfter?: number } = {},
+    options: { readonly cause?: unknown; readonly retryAfter?: number; readonly issuer?: string } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = 'Fault';
     this.code = code;
     this.retryAfter = options.retryAfter ?? 1;
+    this.issuer = options.issuer;
   }
 }
 

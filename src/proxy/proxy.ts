@@ -5,8 +5,8 @@ import type { RequestTarget } from '../domain/request-target.ts';
 import { type CompiledRules, compileRules } from '../domain/rule-matcher.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { errorFields, type Logger } from '../observability/logger.ts';
-import { Fault } from '../ports/fault.ts';
+import type { Logger } from '../observability/logger.ts';
+import { createFailureReporter } from '../observability/report-limiter.ts';
 import type { ProofVerifier } from '../ports/proof-verifier.ts';
 import type {
   CertificateContext,
@@ -20,6 +20,7 @@ import {
   type AccessDecision,
   authorize,
   type Caller,
+  findRule,
   noteDecision,
   type PolicyContext,
 } from './policy/authorize.ts';
@@ -36,6 +37,7 @@ import {
   getLogDecision,
   getLogReason,
   type ProxyRefusal,
+  refuseUndecided,
   SUPPORTED_METHODS,
   sendEarlyResponse,
   sendRefusal,
@@ -104,10 +106,12 @@ export class ReverseProxy {
   readonly resourceMetadata: ResourceMetadata | undefined;
   readonly #deps: ProxyDeps;
   readonly #forwarder: Forwarder;
+  readonly #reportFailure: ReturnType<typeof createFailureReporter>;
 
   constructor(deps: ProxyDeps) {
     const rules = compileRules(deps.rules);
     this.#deps = deps;
+    this.#reportFailure = createFailureReporter(deps.log, 'authorization_failed');
     this.policy = createPolicy(deps, rules);
     this.acceptsHost = createHostCheck(deps, rules);
     this.resourceMetadata = createResourceMetadata(deps, rules);
@@ -159,11 +163,15 @@ export class ReverseProxy {
     if (fastPath.isCertificateAmbiguous(context)) return this.#reject(context, AMBIGUOUS_CERTIFICATE);
     const preflight = readPreflight(policy, request, head);
     if (preflight !== undefined) return this.#respondToPreflight(context, preflight);
+    const { method = '', url = '' } = request;
+    const { host } = head;
+    const onError = (error: unknown): void =>
+      this.#onInternalError(context, error, findRule(policy, { method, url, host }));
     try {
       const decision = authorize(fastPath.policy, {
-        method: request.method ?? '',
-        url: request.url ?? '',
-        host: head.host,
+        method,
+        url,
+        host,
         credentials: readCredentials(head.authorization),
         certificate: () => fastPath.getCertificate(context),
         proof: () => readPresentedProof(context, this.#deps.isTrustedPeer),
@@ -171,12 +179,9 @@ export class ReverseProxy {
         now: this.#deps.now(),
       });
       if (!(decision instanceof Promise)) return this.#proceed(context, head, decision);
-      return decision.then(
-        (settled) => this.#proceed(context, head, settled),
-        (error: unknown) => this.#onInternalError(context, error),
-      );
+      return decision.then((settled) => this.#proceed(context, head, settled), onError);
     } catch (error) {
-      return this.#onInternalError(context, error);
+      return onError(error);
     }
   }
 
@@ -224,10 +229,10 @@ export class ReverseProxy {
     });
   }
 
-  #onInternalError(context: RequestContext, error: unknown): void {
-    this.#deps.log.error('authorization_failed', { request_id: context.id, ...errorFields(error) });
-    const retryAfter = error instanceof Fault ? error.retryAfter : 1;
-    this.#reject(context, { reason: 'unavailable', retryAfter });
+  #onInternalError(context: RequestContext, error: unknown, matched: RefusedRequest): void {
+    this.#reportFailure(context.id, error);
+    noteDecision(context.notes, matched);
+    this.#reject(context, refuseUndecided(error), matched);
   }
 }
 

@@ -56,7 +56,11 @@ export interface GatewayOptions {
   readonly rejectedProblems?: readonly string[] | undefined;
   /** Milliseconds for one Redis command. */
   readonly commandTimeout?: number | undefined;
+  readonly describe?: DescribeMessages | undefined;
 }
+
+/** Adds setting and line to messages that begin with a setting or a file. */
+export type DescribeMessages = (messages: readonly string[]) => readonly string[];
 
 /** How long before the end of the pre-stop time connections without requests are closed. */
 const IDLE_CLOSE_SECONDS = 1;
@@ -136,7 +140,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   });
   resources.defer(() => listener.close());
   if (role === 'standalone') await admin.open();
-  logWarnings(active.config, log);
+  logWarnings(active.config, log, options.describe);
   log.audit('service_started');
   return new Gateway({
     foundation,
@@ -347,7 +351,7 @@ export class Gateway {
    * Applies new settings and returns the changed ones that need a restart. Throws a `StartError`, and keeps the old settings,
    * when the new ones cannot be used.
    */
-  async reload(next: Settings): Promise<readonly string[]> {
+  async reload(next: Settings, describe?: DescribeMessages): Promise<readonly string[]> {
     const { foundation, processState, active, ticketSecrets, reloads } = this.#parts;
     const { settings: startSettings, authenticator, admin } = foundation;
     const previous = active.config;
@@ -365,6 +369,7 @@ export class Gateway {
     reloads.apply();
     const pendingRestart = findRestartChanges(startSettings, next);
     logReload(foundation, previous, config, pendingRestart);
+    logWarnings(config, foundation.log, describe);
     return pendingRestart;
   }
 
@@ -461,7 +466,6 @@ function logReload(
     log.warn('public_url_changed', {
       note: 'publicUrl is the issuer of tokens: tokens issued under the old one are rejected; clients obtain new ones with a refresh',
     });
-  logWarnings(config, log);
   const sections = listChangedSections(previous.settings, config.settings);
   // A file that the configuration names may have changed instead.
   if (sections.length > 0) log.audit('configuration_changed', { sections });
@@ -480,8 +484,15 @@ function listChangedSections(previous: Settings, next: Settings): string[] {
   );
 }
 
-function logWarnings({ files, keyWarnings }: RuntimeConfig, log: Logger): void {
-  for (const warning of files.warnings) log.warn('certificate_warning', { warning });
+function logWarnings(
+  { files, tlsFileValidity, keyWarnings }: RuntimeConfig,
+  log: Logger,
+  describe: DescribeMessages = (messages) => messages,
+): void {
+  for (const problem of describe([...files.expired, ...tlsFileValidity.expired]))
+    log.error('certificate_expired', { problem });
+  for (const warning of describe([...files.warnings, ...tlsFileValidity.warnings]))
+    log.warn('certificate_warning', { warning });
   for (const warning of keyWarnings) log.warn('key_warning', { warning });
 }
 

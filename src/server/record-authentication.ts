@@ -19,7 +19,7 @@ const NOTES: Readonly<Record<RecordRefusalReason, string>> = {
   mac_wrong:
     'this record was modified outside of gatehouse and is treated as absent; find out who can write to the store',
   mac_missing:
-    'this record has no MAC and is treated as absent (store.unauthenticatedRecords: refuse); an earlier release wrote it, or it was added outside of gatehouse',
+    'this record has no MAC and is treated as absent (store.unauthenticatedRecords: refuse); an earlier build wrote it (set accept for the upgrade), or it was added outside of gatehouse',
 };
 
 export interface RecordAuthenticationOptions {

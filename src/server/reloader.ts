@@ -6,7 +6,7 @@ import { FileWatch } from '../lib/watch-files.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { listAdminTlsFiles } from './admin-endpoint.ts';
-import type { Gateway } from './gateway.ts';
+import type { DescribeMessages, Gateway } from './gateway.ts';
 
 export interface ReloaderOptions {
   readonly load: () => LoadedConfig | InvalidConfig;
@@ -16,6 +16,7 @@ export interface ReloaderOptions {
   readonly settings: Settings;
   readonly files: readonly string[];
   readonly log: Logger;
+  readonly createDescriber?: (loaded: LoadedConfig) => DescribeMessages;
   /** `pendingRestart`: changed settings that need a restart. */
   readonly onApplied?: (loaded: LoadedConfig, pendingRestart: readonly string[]) => void;
 }
@@ -80,7 +81,7 @@ export class Reloader {
   }
 
   async #reloadOnce(cause: string): Promise<void> {
-    const { load, gateway, log, onApplied } = this.#options;
+    const { load, gateway, log, createDescriber, onApplied } = this.#options;
     clearTimeout(this.#retryTimer);
     let loaded: ReturnType<typeof load>;
     try {
@@ -94,14 +95,16 @@ export class Reloader {
     // Even if it cannot be used: a missing file may appear next.
     this.#watchedFiles = listWatchedFiles(loaded.settings, loaded.files);
     this.#watcher.update(this.#watchedFiles);
+    const describe = createDescriber?.(loaded);
     try {
-      const pendingRestart = await (await gateway).reload(loaded.settings);
+      const pendingRestart = await (await gateway).reload(loaded.settings, describe);
       this.#failures = 0;
       log.info('reloaded', { cause, ...(pendingRestart.length > 0 && { restart_needed: pendingRestart }) });
       logDeprecations(loaded, log);
       onApplied?.(loaded, pendingRestart);
     } catch (error) {
-      if (error instanceof StartError) return this.#reject(cause, error.problems);
+      if (error instanceof StartError)
+        return this.#reject(cause, describe?.(error.problems) ?? error.problems);
       log.error('reload_failed', {
         cause,
         ...errorFields(error),

@@ -47,7 +47,7 @@ export function rewriteGrants({ store, log, countAccepted, retryMs = RETRY_MS }:
     if (!signal.aborted)
       log.info('store_records_authenticated', {
         grants,
-        note: 'every grant has a MAC now; once all replicas run this version, set store.unauthenticatedRecords to refuse',
+        note: 'every grant has a MAC now; once all replicas run this version, remove store.unauthenticatedRecords',
       });
     return true;
   };

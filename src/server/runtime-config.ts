@@ -35,6 +35,7 @@ import {
   loadCertificateFiles,
 } from '../x509/certificate-files.ts';
 import { createCertificateValidator } from '../x509/certificate-validator.ts';
+import type { ValidityMessages } from '../x509/validity.ts';
 import {
   buildGrantPolicy,
   buildIntegrations,
@@ -53,12 +54,15 @@ import { getPagesOrigin } from './pages-origin.ts';
 import type { ProcessState, RateLimiters } from './process-state.ts';
 import { ServicePaths } from './service-paths.ts';
 import { createServiceRouter } from './service-router.ts';
+import { checkTlsFileValidity } from './tls-file-validity.ts';
 import { openTrustedIssuers } from './trusted-issuers.ts';
 
 /** Everything built from one configuration. A request uses the same one from beginning to end. */
 export interface RuntimeConfig {
   readonly settings: Settings;
   readonly files: CertificateFiles;
+  /** Of the admin listener and of outgoing connections. */
+  readonly tlsFileValidity: ValidityMessages;
   readonly keyWarnings: readonly string[];
   readonly keyring: Keyring;
   /** The key ids, sorted. */
@@ -178,6 +182,7 @@ export async function buildRuntimeConfig(
   return {
     settings,
     files,
+    tlsFileValidity: checkTlsFileValidity(settings, now()),
     keyWarnings: listKeyWarnings(settings, keyFile),
     keyring,
     keyIds: [...keyring.fingerprints.keys()].toSorted().join(' '),

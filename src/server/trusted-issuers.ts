@@ -8,6 +8,7 @@ import { StartError } from '../lib/start-error.ts';
 import { boundText, type IssuerState, type IssuerStatus } from '../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
+import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm } from '../tokens/signature.ts';
 import { createScopeMapping } from '../tokens/trusted-issuers/claim-mapping.ts';
 import { fetchKeys } from '../tokens/trusted-issuers/fetch-keys.ts';
 import { TokenIntrospection } from '../tokens/trusted-issuers/introspection.ts';
@@ -25,6 +26,8 @@ interface KeySource
     'issuer' | 'jwksUri' | 'refreshInterval' | 'cooldown' | 'maxStaleness' | 'timeout' | 'bearerTokenFile'
   > {
   readonly name: string;
+  /** Omitted: all that are supported. */
+  readonly algorithms?: readonly SignatureAlgorithm[];
   readonly keySet: string | undefined;
   readonly ca: string | undefined;
   readonly certificate: string | undefined;
@@ -133,6 +136,7 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
             readBearerToken: () => readFileSync(bearerTokenFile, 'utf8').trim(),
           }),
         }),
+      algorithms: source.algorithms,
       refreshInterval: source.refreshInterval,
       cooldown: source.cooldown,
       maxStaleness: fixedKeys === undefined ? source.maxStaleness : Number.POSITIVE_INFINITY,
@@ -143,6 +147,15 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
       onStateChange: (error) => {
         if (error === undefined) this.log.info('issuer_available', { issuer: name });
         else this.log.warn('issuer_unavailable', { issuer: name, ...errorFields(error), stack: undefined });
+      },
+      onUsabilityChange: (isUsable) => {
+        if (isUsable) this.log.info('issuer_keys_usable', { issuer: name });
+        else
+          this.log.warn('issuer_keys_unusable', {
+            issuer: name,
+            algorithms: source.algorithms ?? SIGNATURE_ALGORITHMS,
+            note: 'its key set has no key for these algorithms: everything that it signs is refused',
+          });
       },
     };
     const keys = new IssuerKeys(options, previous);
@@ -236,12 +249,14 @@ function openIntrospection(
 
 /** Throws a `StartError` if a file cannot be read. */
 export function readKeySource(name: string, settings: IssuerSettings): KeySource {
-  const { issuer, jwksUri, refreshInterval, cooldown, maxStaleness, timeout, bearerTokenFile } = settings;
+  const { issuer, jwksUri, refreshInterval, cooldown, maxStaleness, timeout, bearerTokenFile, algorithms } =
+    settings;
   const read = (setting: 'jwksFile' | 'ca' | 'certificate' | 'key'): string | undefined =>
     readSettingFile(`trustedIssuers.${name}.${setting}`, settings[setting]);
   return {
     name,
     issuer,
+    algorithms,
     refreshInterval,
     cooldown,
     maxStaleness,

@@ -7,6 +7,7 @@ import { readBytes } from './crl-reader.ts';
 import { type Crl, type CrlSet, type CrlSource, createCrlSet } from './crl-set.ts';
 import { TAG } from './der.ts';
 import { parsePem } from './pem.ts';
+import { describeValidity, isValidAt, mergeValidity, readValidity } from './validity.ts';
 
 /** Each problem names its file. */
 export class CertificateFilesError extends ProblemsError {}
@@ -15,6 +16,7 @@ interface ServerCertificate {
   /** The chain, PEM. */
   readonly certificate: string;
   readonly key: string;
+  readonly notBefore: Epoch;
   readonly notAfter: Epoch;
 }
 
@@ -22,6 +24,8 @@ export interface CertificateFiles {
   readonly server?: ServerCertificate;
   readonly issuers: readonly ApprovedIssuer[];
   readonly crls: CrlSet;
+  /** Certificates that have expired or are not valid yet. They prevent neither a start nor a reload, which may bring a revocation. */
+  readonly expired: readonly string[];
   readonly warnings: readonly string[];
 }
 
@@ -40,8 +44,6 @@ interface CertificateFilesContext {
   readonly openCrlSources?: (issuers: readonly ApprovedIssuer[]) => readonly CrlSource[];
 }
 
-const EXPIRY_WARNING_SECONDS = 30 * 86_400;
-
 /** Reports all problems in one `CertificateFilesError`. */
 export async function loadCertificateFiles(
   paths: CertificateFilePaths,
@@ -54,7 +56,7 @@ export async function loadCertificateFiles(
       return work();
     } catch (error) {
       if (error instanceof CertificateFilesError) problems.push(...error.problems);
-      else problems.push(`${file}: ${(error as Error).message}`);
+      else problems.push(`${file} ${(error as Error).message}`);
       return undefined;
     }
   };
@@ -66,10 +68,12 @@ export async function loadCertificateFiles(
   const server =
     files === undefined || chain === undefined || key === undefined
       ? undefined
-      : attempt(files.certificate, () => loadServerCertificate(files, chain, key, now));
-  const issuers = paths.issuers.flatMap(
-    (issuer) => attempt(issuer.file, () => loadIssuers(issuer, now)) ?? [],
-  );
+      : attempt(files.certificate, () => loadServerCertificate(files, chain, key));
+  const loadedIssuers = paths.issuers.map((issuer) => ({
+    file: issuer.file,
+    certificates: attempt(issuer.file, () => loadIssuers(issuer)) ?? [],
+  }));
+  const issuers = loadedIssuers.flatMap(({ certificates }) => certificates);
   problems.push(...findConflictingIssuers(issuers));
   const { lists, problems: unusable } = await crlFiles.load(paths.crls, issuers);
   problems.push(...unusable);
@@ -82,18 +86,35 @@ export async function loadCertificateFiles(
   // Removing a file from the configuration is intentional: that is only a warning.
   const lostFiles = lostCrls.filter(({ file }) => paths.crls.includes(file));
   if (lostFiles.length > 0) throw new CertificateFilesError(lostFiles.map(describeLostCrl));
-  const expiries = [
-    ...(files && server ? [{ file: files.certificate, notAfter: server.notAfter }] : []),
-    ...paths.issuers.flatMap(({ name, file }) =>
-      issuers
-        .filter((issuer) => issuer.name === name)
-        .map(({ facts }) => ({ file, notAfter: facts.notAfter })),
+  // A valid certificate is not replaced by one that clients reject.
+  const kept =
+    server && current?.server && !isValidAt(server, now) && isValidAt(current.server, now)
+      ? current.server
+      : undefined;
+  const validity = mergeValidity([
+    ...(files && server
+      ? [
+          describeValidity([server], now, {
+            subject: `listen.tls.certificate: ${files.certificate}`,
+            ...(kept === undefined ? REJECTED_BY_CLIENTS : PREVIOUS_IN_USE),
+          }),
+        ]
+      : []),
+    ...loadedIssuers.map(({ file, certificates }) =>
+      describeValidity(
+        certificates.map(({ facts }) => facts),
+        now,
+        {
+          subject: file,
+          expired:
+            'client certificates of this CA are refused: add its new certificate, or remove the issuer',
+          early: 'client certificates of this CA are refused until then: check the clock',
+        },
+      ),
     ),
-  ];
+  ]);
   const warnings = [
-    ...expiries
-      .filter(({ notAfter }) => notAfter - now < EXPIRY_WARNING_SECONDS)
-      .map(({ file, notAfter }) => `${file}: expires on ${formatTime(notAfter)}`),
+    ...validity.warnings,
     ...crls.getWarnings(now),
     ...lostCrls.map(({ issuer, replacement }) =>
       replacement === undefined
@@ -101,8 +122,18 @@ export async function loadCertificateFiles(
         : `${replacement.file}: the revocation list of ${issuer} is older than the one before it`,
     ),
   ];
-  return { ...(server !== undefined && { server }), issuers, crls, warnings };
+  const used = kept ?? server;
+  return { ...(used !== undefined && { server: used }), issuers, crls, expired: validity.expired, warnings };
 }
+
+const REJECTED_BY_CLIENTS = {
+  expired: 'clients reject connections: replace it; the new one is used without a restart',
+  early: 'clients reject connections until then: check the clock, or use the previous certificate',
+} as const;
+const PREVIOUS_IN_USE = {
+  expired: 'the previous certificate stays in use: replace the file',
+  early: 'the previous certificate stays in use: check the clock, or reload at that time',
+} as const;
 
 interface LostCrl {
   /** Its former file. */
@@ -160,14 +191,11 @@ const isSameRule = (one: NameRule, other: NameRule): boolean =>
   one.trustDomain === other.trustDomain &&
   one.dnsDomain === other.dnsDomain;
 
-const formatTime = (time: Epoch): string => new Date(time * 1_000).toISOString();
-
-/** Checks that certificate and key match and are valid now. */
+/** Checks that certificate and key match. */
 function loadServerCertificate(
   files: { readonly certificate: string; readonly key: string },
   chain: string,
   keyText: string,
-  now: Epoch,
 ): ServerCertificate {
   const [leaf] = parseCertificates(Buffer.from(chain));
   let key: KeyObject;
@@ -175,34 +203,27 @@ function loadServerCertificate(
     key = createPrivateKey(keyText);
   } catch {
     // Without the message of OpenSSL, which may quote the key.
-    throw new CertificateFilesError([`${files.key}: is not an unencrypted private key in PEM`]);
+    const holdsCertificate =
+      keyText.includes('-----BEGIN CERTIFICATE-----') && !keyText.includes('PRIVATE KEY');
+    const problem = holdsCertificate
+      ? 'contains a certificate, but no private key; name the file with the key'
+      : 'is not an unencrypted private key in PEM';
+    throw new CertificateFilesError([`listen.tls.key: ${files.key} ${problem}`]);
   }
   if (!leaf.checkPrivateKey(key))
     throw new CertificateFilesError([
-      `${files.key}: is not the private key of the certificate in ${files.certificate}`,
+      `listen.tls.key: ${files.key} is not the private key of the certificate in ${files.certificate}`,
     ]);
-  const notAfter = leaf.validToDate.getTime() / 1_000;
-  if (now > notAfter) throw new Error(`expired on ${leaf.validToDate.toISOString()}`);
-  if (now < leaf.validFromDate.getTime() / 1_000)
-    throw new Error(`is not valid before ${leaf.validFromDate.toISOString()}`);
-  return { certificate: chain, key: keyText, notAfter };
+  return { certificate: chain, key: keyText, ...readValidity(leaf) };
 }
 
 /** A file may contain several issuers (a CA that is replacing its key), which share its name. */
-function loadIssuers(
-  { file, ...settings }: CertificateFilePaths['issuers'][number],
-  now: Epoch,
-): ApprovedIssuer[] {
-  const certificates = parseCertificates(readBytes(file));
-  const approved = certificates.map((certificate) => approveIssuer({ ...settings, certificate }));
-  // An expired issuer may be kept beside its successor, but not alone.
-  if (approved.every(({ facts }) => now > facts.notAfter))
-    throw new Error(`expired on ${formatTime(approved[0]?.facts.notAfter ?? 0)}`);
-  return approved;
+function loadIssuers({ file, ...settings }: CertificateFilePaths['issuers'][number]): ApprovedIssuer[] {
+  return parseCertificates(readBytes(file)).map((certificate) => approveIssuer({ ...settings, certificate }));
 }
 
 /** At least one certificate. Throws an `Error` whose message completes "<file> ...". */
-function parseCertificates(bytes: Buffer): [X509Certificate, ...X509Certificate[]] {
+export function parseCertificates(bytes: Buffer): [X509Certificate, ...X509Certificate[]] {
   const ders =
     bytes[0] === TAG.sequence
       ? [bytes]

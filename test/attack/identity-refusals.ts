@@ -36,6 +36,7 @@ export interface Expected {
 export const INVALID_TOKEN = { status: 401, error: 'invalid_token' };
 export const NOT_AUTHENTIC = { ...INVALID_TOKEN, reason: 'token_not_authentic' };
 export const REVOKED = { ...INVALID_TOKEN, reason: 'token_revoked' };
+export const EXPIRED = { ...INVALID_TOKEN, reason: 'token_expired' };
 export const WRONG_AUDIENCE = { ...INVALID_TOKEN, reason: 'token_wrong_audience' };
 export const INSUFFICIENT_SCOPE = { status: 403, error: 'insufficient_scope' };
 export const INVALID_PROOF = { status: 401, error: 'invalid_dpop_proof' };

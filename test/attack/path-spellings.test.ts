@@ -32,6 +32,14 @@ const withPaths =
     upstreams: { default: { url: attack.upstream.url, paths: { letterCase, trailingSlash } } },
   });
 
+const withLimitedSearch: SettingsChange = (settings) => ({
+  ...settings,
+  routes: [
+    { path: '/search', public: true, rate: '1/h' },
+    { path: '/**', public: true },
+  ],
+});
+
 async function sendOverHttp1(path: string, token: string | null): Promise<number> {
   attack.upstream.reset();
   return (await attack.request({ line: `GET ${path} HTTP/1.1`, token })).status;
@@ -68,6 +76,16 @@ describe.each([
       expect([path, await send(path, null)]).toEqual([path, 200]);
     await attack.expectHealthy();
   });
+
+  test('P16, P17: another spelling does not avoid a limit on the requests of a rule', () =>
+    withSettings(attack.gateway, withLimitedSearch, async () => {
+      expect([await send('/search', null), await send('/search', null)]).toEqual([200, 429]);
+      for (const path of ['/Search', '/search/', '/SEARCH/', '/search;x', '/%53earch']) {
+        expect([path, await send(path, attack.token)]).toEqual([path, 404]);
+        expect(attack.upstream.bytes()).toBe('');
+      }
+      expect(await send('/searches/', null)).toBe(200);
+    }));
 
   test('P16, P17: another spelling matches the rule if the upstream is configured to ignore the difference', () =>
     withSettings(attack.gateway, withPaths('same'), async () => {

@@ -11,6 +11,7 @@ import {
   type CreateRequest,
   call,
   choose,
+  EXPIRED,
   type Expected,
   INSUFFICIENT_SCOPE,
   INVALID_TOKEN,
@@ -55,10 +56,9 @@ describe('tokens of trusted issuers', () => {
     choose<[string, Claims, string?]>([
       ['of another issuer', { iss: 'https://other.example.test' }],
       ['of an issuer that the route does not list', {}, '/own/1'],
-      ['on a path without a route', {}, '/none'],
-      ['for another API', { aud: 'billing-api' }],
+      ['for another API, on a path without a route', { aud: 'billing-api' }, '/none'],
       ['without an audience', { aud: undefined }],
-      ['that are expired', { exp: 1_000 }],
+      ['that are expired, on a path without a route', { exp: 1_000 }, '/none'],
       ['without an expiry', { exp: undefined }],
       ['without a time of issue', { iat: undefined }],
       ['that are not valid yet', { nbf: 9_999_999_999 }],
@@ -67,6 +67,16 @@ describe('tokens of trusted issuers', () => {
       ['bound in an unknown way', { cnf: { kid: 'x' } }],
     ]),
   )('%s', (_, claims, path) => expectRefused(callCorp(claims, path), NOT_AUTHENTIC));
+
+  test.each(
+    choose<[string, Claims, Expected]>([
+      ['for another API', { aud: 'billing-api' }, WRONG_AUDIENCE],
+      ['that are expired', { exp: 1_000 }, EXPIRED],
+    ]),
+  )('%s', (_, claims, expected) => expectRefused(callCorp(claims), expected));
+
+  test('on a path without a route', () =>
+    expectRefused(callCorp({}, '/none'), { ...INVALID_TOKEN, reason: 'no_rule' }));
 
   test.each(
     choose<[string, Claims, Expected]>([

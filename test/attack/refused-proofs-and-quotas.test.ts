@@ -7,11 +7,11 @@ import type { CertificateName } from './identity-gateway.ts';
 import {
   call,
   choose,
+  EXPIRED,
   type Expected,
   INVALID_CLIENT,
   INVALID_PROOF,
   INVALID_TOKEN,
-  NOT_AUTHENTIC,
   ORIGIN,
   refusal,
   requestToken,
@@ -150,7 +150,7 @@ describe('quotas', () => {
     }
   });
   test('a refused token does not get 429, and takes nothing', async () => {
-    await expectRefused(callCorp({ exp: 1_000, sub: 'unlimited' }, '/limited/1'), NOT_AUTHENTIC);
+    await expectRefused(callCorp({ exp: 1_000, sub: 'unlimited' }, '/limited/1'), EXPIRED);
     expect(
       await setUp.clients.send('HTTP/2, fast path', await callCorp({ sub: 'unlimited' }, '/limited/1')()),
     ).toMatchObject({

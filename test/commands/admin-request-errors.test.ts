@@ -192,7 +192,7 @@ test('control characters in a response are escaped, and an invalid time is shown
   const url = await startServer((_request, response) => void response.end(JSON.stringify(body)));
   const by = ['--url', url.href, '--token-file', 'token'];
   const shown = await runAdminCommand(['grants', 'show', 'a'.repeat(22), ...by]);
-  expect(shown).toMatchObject({ code: 0, stdout: expect.stringMatching(/^until {12}never$/m) });
+  expect(shown).toMatchObject({ code: 0, stdout: expect.stringMatching(/^until +never$/m) });
   const ended = await runAdminCommand(['grants', 'revoke', '--client', 'c', '--yes', ...by]);
   expect(ended).toMatchObject({
     code: 0,

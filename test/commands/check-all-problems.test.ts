@@ -99,11 +99,11 @@ directories: { staff: { label: local, derive: true } }
   expect(problems.map(({ path, line, message }) => [path, line, message.replaceAll(folder, '')])).toEqual([
     ['certificates.issuers[0].identityFrom', 7, expect.stringContaining('must be commonName')],
     ['listen.port', 2, expect.stringContaining('must be')],
-    ['listen.tls.key', 3, '/server-key.pem: is not the private key of the certificate in /server.pem'],
+    ['listen.tls.key', 3, '/server-key.pem is not the private key of the certificate in /server.pem'],
     [
       expect.stringMatching(/^certificates\.issuers\[[01]\]/),
       expect.any(Number),
-      '/ca.pem: contains no certificate',
+      '/ca.pem contains no certificate',
     ],
   ]);
 });

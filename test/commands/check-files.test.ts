@@ -37,8 +37,7 @@ async function createInstallation(
 
 test('valid certificates and CRLs produce no messages', async () => {
   const { config } = await createInstallation();
-  const strict = ['--set', 'store.unauthenticatedRecords=refuse'];
-  expect(await runCommand(['check', '-c', config, ...strict])).toEqual({
+  expect(await runCommand(['check', '-c', config])).toEqual({
     code: 0,
     stdout: `${config}: valid\n`,
     stderr: '',
@@ -51,7 +50,6 @@ test('Redis is not contacted, and a success message does not claim it was', asyn
   const redis = [
     'store.type=redis',
     'store.url=redis://127.0.0.1:1',
-    'store.unauthenticatedRecords=refuse',
     `keys.file=${join(place, 'keys.json')}`,
   ];
   const args = ['check', '-c', config, ...redis.flatMap((text) => ['--set', text])];
@@ -70,7 +68,7 @@ test('a certificate that expires soon and an expired CRL are warnings', async ()
   expect(code).toBe(0);
   expect(stderr).toMatch(
     new RegExp(
-      `^warning: listen.tls.certificate: ${join(place, 'server.pem')}: expires on .* \\(line 2\\)$`,
+      `^warning: listen.tls.certificate: ${join(place, 'server.pem')} expires on .* \\(line 2\\)$`,
       'm',
     ),
   );
@@ -99,9 +97,31 @@ test('missing and mismatched files are all reported as problems', async () => {
     'upstreams.default.ca=none.pem',
   ]);
   expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
-  expect(stderr).toContain(`${join(place, 'server-key.pem')}: is not the private key of the certificate in`);
-  expect(stderr).toContain(`${join(place, 'ca.pem')}: contains no certificate (line 3)`);
+  expect(stderr).toContain(`${join(place, 'server-key.pem')} is not the private key of the certificate in`);
+  expect(stderr).toContain(`${join(place, 'ca.pem')} contains no certificate (line 3)`);
   expect(stderr).toMatch(/upstreams\.default\.ca +\/.*\/none\.pem does not exist \(from --set\)/);
+});
+
+test('a certificate in place of the key is reported at the key, without advice about its permissions', async () => {
+  const { place, config } = await createInstallation();
+  chmodSync(join(place, 'server.pem'), 0o644);
+  const { code, stderr } = await runCommand(['check', '-c', config, '--set', 'listen.tls.key=server.pem']);
+  expect(code).toBe(78);
+  expect(stderr).toMatch(
+    /^ +listen\.tls\.key +\/.*\/server\.pem contains a certificate, but no private key; name the file with the key \(from --set\)$/m,
+  );
+  expect(stderr).not.toMatch(/listen\.tls\.certificate|chmod/);
+});
+
+test('trusted issuers are not contacted, and a success message does not claim it', async () => {
+  const { config } = await createInstallation();
+  const issuer = ['issuer=https://id.example.test', 'audience=files-api'];
+  const set = issuer.flatMap((text) => ['--set', `trustedIssuers.corp.${text}`]);
+  const { code, stdout } = await runCommand(['check', '-c', config, ...set]);
+  expect({ code, stdout }).toEqual({
+    code: 0,
+    stdout: expect.stringContaining('note: the trusted issuers were not contacted'),
+  });
 });
 
 test('when certificate and key are both missing, both are reported', async () => {

@@ -104,7 +104,6 @@ const writeConfiguration = (cwd: string, settings = ''): void =>
 listen: { tls: { certificate: pki/server.pem, key: pki/server-key.pem } }
 certificates: { issuers: [pki/ca.pem], directory: machines${settings} }
 directories: { machines: { label: machine, derive: true } }
-store: { unauthenticatedRecords: refuse }
 integrations:
   - { clientId: by-device, scope: f, grants: [device], access: [{ directory: machines }] }
   - { clientId: nightly-export, scope: f, grants: [certificate], access: [{ directory: machines }] }

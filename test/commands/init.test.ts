@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
+import { listPermissionSteps } from '../../src/commands/init.ts';
 import { run } from '../../src/commands/run.ts';
 import { loadSettings } from '../../src/config/load.ts';
 import { runCommand } from '../support/command-in-process.ts';
@@ -360,3 +361,12 @@ test.runIf(existsSync(SCRIPT))(
     expect(readdirSync(cwd)).toEqual(['gatehouse.yaml']);
   },
 );
+
+test('root is told how the systemd service can read a file in /etc', () => {
+  const path = '/etc/gatehouse/gatehouse.yaml';
+  expect(listPermissionSteps(path, 0).map(({ command }) => command)).toEqual([
+    `chgrp gatehouse ${path} && chmod 0640 ${path}`,
+  ]);
+  expect(listPermissionSteps(path, 1_000)).toEqual([]);
+  expect(listPermissionSteps('/home/a/gatehouse.yaml', 0)).toEqual([]);
+});

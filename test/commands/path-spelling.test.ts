@@ -31,6 +31,13 @@ test('check reports which requests are rejected because of their spelling', asyn
   expect(stdout).toContain(
     'note: upstreams.default.paths: requests are rejected if their path differs from routes[0] /admin/** only in letter case or by a trailing slash, because the less strict routes[1] /** would forward them.',
   );
+  const one = writeConfiguration(
+    CONFIGURATION.replace(
+      '  - { path: /**',
+      '  - { path: /audit/**, requires: admin:manage }\n  - { path: /**',
+    ),
+  );
+  expect((await run('check', one)).stdout).toContain(' (and 1 more such pair).');
   const distinct = setArgs(
     'upstreams.default.paths.letterCase=distinct',
     'upstreams.default.paths.trailingSlash=distinct',

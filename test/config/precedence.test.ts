@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { loadSettings } from '../../src/config/load.ts';
 import { loadProblems, loadValid, MINIMAL_CONFIG, SAMPLE, testFolder } from '../support/configuration.ts';
@@ -54,6 +56,18 @@ describe('the environment', () => {
     expect(loadProblems(MINIMAL_CONFIG, { env: { GATEHOUSE_HOMES: 'x' } })).toMatchObject([
       { message: expect.stringContaining('did you mean GATEHOUSE_HOME?') },
     ]);
+  });
+
+  test('may contain every variable that a command reads or mentions', () => {
+    const commands = join(import.meta.dirname, '../../src/commands');
+    const sources = readdirSync(commands)
+      .filter((name) => name.endsWith('.ts'))
+      .map((name) => readFileSync(join(commands, name), 'utf8'));
+    const names = new Set(sources.join('\n').match(/\bGATEHOUSE_[A-Z_]+/g));
+    const others = [...names].filter((name) => !name.includes('__') && name !== 'GATEHOUSE_CONFIG');
+    expect(others).toEqual(expect.arrayContaining(['GATEHOUSE_URL', 'GATEHOUSE_TOKEN_FILE']));
+    const env = Object.fromEntries(others.map((name) => [name, 'x']));
+    expect(loadValid(MINIMAL_CONFIG, { env }).listen.port).toBe(8443);
   });
 
   test('sets a group whose name contains a dash', () => {

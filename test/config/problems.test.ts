@@ -332,6 +332,11 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     /needs either public: true, or requires/,
   ],
   [
+    `${MINIMAL_CONFIG}upstreams: { default: { url: http://x } }\nroutes: [{ path: /a, public: true, requires: any-token }]`,
+    'routes[0]',
+    /^has both public and requires; remove/,
+  ],
+  [
     `${MINIMAL_CONFIG}upstreams: { default: { url: http://x } }\nroutes: [{ path: a, public: true }]`,
     'routes[0].path',
     /a path starts with \//,

@@ -23,6 +23,17 @@ test.each([
   [withRoute('public: true, methods: GET'), 'routes[0].methods', 'write a list: [GET]'],
   [withRoute('public: true, methods: "GET, HEAD"'), 'routes[0].methods', 'write a list: [GET, HEAD]'],
   [
+    withIntegration('scope: f, grants: "device, certificate"'),
+    'integrations[0].grants',
+    'write a list: [device, certificate]',
+  ],
+  [withIntegration('scope: f, grants: devise'), 'integrations[0].grants', 'write a list: [device]'],
+  [
+    withIntegration('scope: f, grants: client_credentials'),
+    'integrations[0].grants',
+    'write a list with some of these: certificate, device,',
+  ],
+  [
     `${MINIMAL_CONFIG}directories: { a: { label: a, users: [{ name: 12 }] } }`,
     'directories.a.users[0].name',
     'put it in quotes: "12"',

@@ -100,7 +100,7 @@ describe('on the command line', () => {
       ['OPTIONS', '/pages/1'],
       [
         '  a CORS preflight for GET, POST is answered by gatehouse, without a token',
-        'rejected (404): no rule matches',
+        'rejected (404; 401 without a valid token issued by gatehouse): no rule matches',
       ],
     ],
     [

@@ -45,6 +45,29 @@ routes: [{ path: /a, requires: f, clients: [c] }]
   expect(paths).toEqual(['directories.staff.label', 'integrations[0].clientId', 'upstreams.default.url']);
 });
 
+test('settings that depend on a misspelled section are not reported', () => {
+  const result = loadText(`
+lisen: { behindTls: true }
+upstream: { default: { url: "http://a" } }
+integration: [{ clientId: a, scope: f }]
+routes:
+  - { path: /a, requires: f, clients: [a] }
+  - { path: /b, public: true, requires: f }
+`);
+  expect(result.ok ? [] : result.problems.map(({ path }) => path)).toEqual([
+    'integration',
+    'lisen',
+    'routes[1]',
+    'upstream',
+  ]);
+  expect(result).toMatchObject({ unchecked: expect.arrayContaining(['upstreams', 'integrations']) });
+  // The section itself exists: an upstream is missing in any case.
+  const both = loadProblems(
+    `${MINIMAL_CONFIG}upstream: {}\nupstreams: {}\nroutes: [{ path: /a, requires: f }]\n`,
+  );
+  expect(both.map(({ path }) => path)).toEqual(['routes[0].upstream', 'upstream']);
+});
+
 test('indexes are sorted as numbers', () => {
   const routes = Array.from(
     { length: 12 },

@@ -9,6 +9,7 @@ import { signInWithBrowser } from '../support/console-states.ts';
 import { createCa, type IssuedCertificate, issue, issueServer } from '../support/pki.ts';
 import { listenTcp } from '../support/tcp-server.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';
+import { until } from '../support/until.ts';
 
 /** The console in a real browser: over TLS with a client certificate, and next to a hostile page on the same host. */
 let browser: Browser;
@@ -120,7 +121,10 @@ test('a page on another port of the host can neither read, frame nor submit the 
       await (await popup).evaluate(() => (globalThis as unknown as { opener: unknown }).opener),
     ).toBeNull();
     await page.goto(`http://127.0.0.1:${port}/frame`);
-    for (const frame of page.frames()) expect(await frame.content()).not.toContain('Sign out');
+    const frame = await until('the frame has been blocked', () =>
+      page.frames().find((candidate) => candidate.url().startsWith('chrome-error:')),
+    );
+    expect(await frame.locator('body').textContent()).not.toContain('Sign out');
     await page.goto(`http://127.0.0.1:${port}/form`);
     await page.getByRole('heading', { name: 'Form not accepted' }).waitFor();
     await page.goto(`${url}/console`);

@@ -219,7 +219,7 @@ test('a request is explained with the configuration in use, also after a reload'
   expect(await explain({ method: 'POST', path: '/reports/1', scope: 'files:read' })).toContain(
     'rejected (403)',
   );
-  expect(await explain({ method: 'GET', path: '/added' })).toContain('rejected (404)');
+  expect(await explain({ method: 'GET', path: '/added' })).toContain('rejected (404;');
   await gateway.reload((settings) => ({
     ...settings,
     routes: [...(settings.routes ?? []), { path: '/added', public: true }],

@@ -2,6 +2,7 @@ import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { type AccessRule, parsePattern } from '../../src/domain/access-rule.ts';
 import { foldCase, type PathComparison } from '../../src/domain/path-comparison.ts';
+import type { LimitKey } from '../../src/domain/route-limit.ts';
 import { compileRules, type MatchInput } from '../../src/domain/rule-matcher.ts';
 import { covers } from '../../src/domain/scope.ts';
 import { rule } from '../support/proxy-harness.ts';
@@ -113,6 +114,32 @@ describe('a path that is another spelling of a stricter rule', () => {
   test('is also rejected by a report-only rule, which itself is not stricter than any other', () => {
     expect(findRule([rule('/a', 'a:b'), rule('/**', 'a:b', { reportOnly: true })], '/A')).toBeUndefined();
     expect(findRule([rule('/a', 'a:b', { reportOnly: true }), rule('/**', 'public')], '/A')).toBe('/**');
+  });
+
+  test('is rejected if the stricter rule limits requests, and the other does not limit them as much', () => {
+    const limits = (...rates: readonly (readonly [LimitKey, number])[]) => ({
+      limits: rates.map(([per, perSecond]) => ({
+        name: per,
+        per,
+        rate: { perSecond, burst: perSecond },
+        quota: perSecond,
+        window: 1,
+      })),
+    });
+    const ten = limits(['identity', 10]);
+    const find = (strict: Parameters<typeof rule>[2], weak: Parameters<typeof rule>[2]) =>
+      findRule([rule('/search', 'a:b', strict), rule('/**', 'a:b', weak)], '/Search');
+    for (const weak of [{}, limits(['identity', 11]), limits(['client', 10]), limits(['address', 1])])
+      expect(find(ten, weak)).toBeUndefined();
+    expect(find(ten, { ...ten, reportOnly: true })).toBeUndefined();
+    for (const weak of [ten, limits(['identity', 9]), limits(['client', 11], ['route', 10])])
+      expect(find(ten, weak)).toBe('/**');
+    expect(find(limits(['identity', 10], ['route', 50]), ten)).toBeUndefined();
+    expect(find({ ...ten, reportOnly: true }, {})).toBe('/**');
+    const open = [rule('/search', 'public', limits(['address', 5])), rule('/**', 'public')];
+    expect(findRule(open, '/search/')).toBeUndefined();
+    expect(findRule(open, '/search')).toBe('/search');
+    expect(findRule(open, '/other/')).toBe('/**');
   });
 
   test('is rejected if the stricter rule does not allow WebSockets', () => {

@@ -186,3 +186,37 @@ describe('the server certificate', () => {
     expect((await call(listener.port)).status).toBe(200);
   });
 });
+
+describe.each([
+  ['TLS', {}],
+  ['TLS with parsed ClientHello', { ask: ['strict.example.test'] }],
+] as const)('plain HTTP on a listener with %s', (_, options) => {
+  test('gets a response that says what to do, and the connection is closed', async () => {
+    const rejected: string[] = [];
+    const requests: string[] = [];
+    const { port } = await listen({
+      ...options,
+      onRejected: (kind) => void rejected.push(kind),
+      onRequest: ({ request }) => void requests.push(request.url ?? ''),
+    });
+    for (const line of ['GET / HTTP/1.1', 'POST /authsvc/Authorize/Token HTTP/1.1', 'HEAD /x HTTP/1.1']) {
+      const socket = await connectPlain(port);
+      socket.write(`${line}\r\nHost: localhost\r\n\r\n`);
+      const response = await readUntil(socket);
+      expect(response).toMatch(
+        /^HTTP\/1\.1 400 Bad Request\r\n.*\r\n\r\nThis port expects TLS: use https:\/\/ in the URL\.\n$/s,
+      );
+    }
+    expect([rejected, requests]).toEqual([['handshake', 'handshake', 'handshake'], []]);
+  });
+
+  test('other bytes get no response', async () => {
+    const { port } = await listen(options);
+    for (const bytes of ['SSH-2.0-OpenSSH_9.6\r\n', '\0\0\0\0\0\0\0\0\0\0\0', 'GETTING STARTED\r\n\r\n']) {
+      const socket = await connectPlain(port);
+      socket.write(bytes);
+      expect(await readUntil(socket)).not.toContain('HTTP');
+    }
+    expect((await call(port)).status).toBe(200);
+  });
+});

@@ -3,7 +3,7 @@ import { createServer as createHttpsServer } from 'node:https';
 import type { Browser, Page } from 'playwright-core';
 import { openChromium, openWindow } from '../support/chromium.ts';
 import { type ClientGateway, startClientGateway } from '../support/client-gateway.ts';
-import { clickButton } from '../support/page-states.ts';
+import { clickButton, waitForNavigation } from '../support/page-states.ts';
 import { issueServer } from '../support/pki.ts';
 import { listenTcp } from '../support/tcp-server.ts';
 import { PASSWORD } from '../support/test-gateway.ts';
@@ -93,10 +93,8 @@ export async function startMcpGateway(serverPort: number): Promise<McpGateway> {
       }),
     revokeInBrowser: () =>
       withPage(`${at.url}/authsvc/device/grants`, async (page) => {
-        await page
-          .getByRole('link', { name: /^Revoke access for/ })
-          .first()
-          .click();
+        const link = page.getByRole('link', { name: /^Revoke access for/ }).first();
+        await waitForNavigation(page, () => link.click());
         const clickedAt = performance.now();
         await clickButton(page, 'Revoke');
         await page.getByText('was revoked').waitFor();

@@ -221,7 +221,6 @@ export async function openAndClick(page: Page, own: string): Promise<string> {
     scope.opened = scope.open(url);
   }, `${own}${BASE}/review`);
   const popup = await popupOpened;
-  await popup.waitForLoadState('load');
   expect(await getHeading(popup)).toBe('Approve this request?');
   const tryClick = (): Promise<string> =>
     page.evaluate(() => {
@@ -237,30 +236,36 @@ export async function openAndClick(page: Page, own: string): Promise<string> {
         return 'blocked';
       }
     });
-  // The opener's process is notified later than the popup that they no longer share a browsing context group.
-  const outcome = await until('the opener has lost access to the popup', async () => {
+  // The opener's process is notified later than the popup that they no longer share a browsing context group. Until then,
+  // it may still access the empty document that the popup had first.
+  const outcome = await until('the opener has clicked or lost access to the popup', async () => {
     const attempt = await tryClick();
-    return attempt !== 'blocked' && attempt;
+    return (attempt === 'clicked' || attempt === 'severed') && attempt;
   });
-  if (outcome === 'clicked') await popup.waitForEvent('load');
+  if (outcome === 'clicked') await popup.getByRole('heading', { name: 'Approved' }).waitFor();
   await popup.close();
   return outcome;
 }
 
-/** Registers a service worker for the entire origin, which then handles every navigation. */
+/** Registers a service worker for the entire origin, which then handles every navigation and the requests of this page. */
 export const registerWorker = (page: Page): Promise<string> =>
   page.evaluate(async () => {
     const { navigator } = globalThis as unknown as {
       navigator: {
         serviceWorker: {
-          readonly ready: Promise<unknown>;
+          readonly controller: unknown;
+          addEventListener(name: 'controllerchange', listener: () => void): void;
           register(url: string, options: { scope: string }): Promise<unknown>;
         };
       };
     };
     try {
-      await navigator.serviceWorker.register('/app/worker.js', { scope: '/' });
-      await navigator.serviceWorker.ready;
+      const { serviceWorker } = navigator;
+      const controlled = new Promise<void>((resolve) =>
+        serviceWorker.addEventListener('controllerchange', resolve),
+      );
+      await serviceWorker.register('/app/worker.js', { scope: '/' });
+      if (serviceWorker.controller === null) await controlled;
       return 'registered';
     } catch (error) {
       return String(error);

@@ -81,10 +81,14 @@ test('D11 D16 opening, reloading, prefetching and going back decide nothing', as
   await page.reload();
   await page.goBack();
   await page.goForward();
-  const url = (path: string): string => `${pages.url}${BASE}${path}?user_code=${pending.user_code}`;
+  const url = (path: string, by = 'link'): string =>
+    `${pages.url}${BASE}${path}?user_code=${pending.user_code}&by=${by}`;
   for (const path of ['', '/review', '/approve', '/deny', '/done']) await page.goto(url(path));
   const paths = ['', '/review', '/approve', '/deny'];
-  served = paths.map((path) => `<img src="${url(path)}"><link rel="prefetch" href="${url(path)}">`).join('');
+  // Each has a URL of its own: a browser may answer one request with the response to another.
+  served = paths
+    .map((path) => `<img src="${url(path, 'img')}"><link rel="prefetch" href="${url(path, 'prefetch')}">`)
+    .join('');
   pages.gateway.clearLog();
   await page.goto(attackerUrl('localhost'));
   // The browser hides blocked requests, so the gateway's log is used.

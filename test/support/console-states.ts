@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { type ConsoleHarness, readGrantId, startConsole } from './console-harness.ts';
 import { createForeignKey, formatKeySet } from './foreign-issuer.ts';
+import { waitForNavigation } from './page-states.ts';
 import { until } from './until.ts';
 
 /** A console with traffic: grants, refusals of several kinds, revocations. */
@@ -65,7 +66,8 @@ export async function signInWithBrowser(
   await leaveConsole(page);
   await page.goto(`${harness.url}/console`);
   await page.getByLabel('Admin token').fill(token);
-  await page.getByRole('button', { name: 'Sign in' }).click();
+  // The script of the console runs before `load`.
+  await waitForNavigation(page, () => page.getByRole('button', { name: 'Sign in' }).click());
   await page.getByRole('heading', { name: 'Overview' }).waitFor();
 }
 
@@ -154,7 +156,7 @@ export const CONSOLE_STATES: Readonly<Record<string, ConsoleState>> = {
     heading: /^POST \/reports/,
     async reach(harness, page) {
       await open('/refusals?q=insufficient_scope')(harness, page);
-      await page.locator('.rows a').first().click();
+      await waitForNavigation(page, () => page.locator('.rows a').first().click());
     },
   },
   explain: {

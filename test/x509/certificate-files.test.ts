@@ -26,6 +26,7 @@ beforeAll(async () => {
   const server = await issueServer(ca, { notAfter: daysFromNow(90) });
   const expiring = await issueServer(ca, { notAfter: daysFromNow(10) });
   const expired = await issueServer(ca, { notBefore: daysFromNow(-9), notAfter: daysFromNow(-1) });
+  const early = await issueServer(ca, { notBefore: daysFromNow(1) });
   const alice = await issue(ca);
   paths = writePki(folder, {
     'ca.pem': ca.pem,
@@ -40,6 +41,9 @@ beforeAll(async () => {
     'soon-key.pem': expiring.keyPem,
     'over.pem': expired.pem,
     'over-key.pem': expired.keyPem,
+    'early.pem': early.pem,
+    'early-key.pem': early.keyPem,
+    'early-ca.pem': (await createCa({ notBefore: daysFromNow(1) })).pem,
     'alice.pem': alice.pem,
     'good.crl': (await createCrl(ca)).pem,
     'forged.crl': (await createCrl(ca, { signedBy: await generateKeys() })).der,
@@ -91,33 +95,51 @@ test('all problems are reported together, each with its file', async () => {
       crls: ['forged.crl'],
     }),
   ).toEqual([
-    `${getPath('soon-key.pem')}: is not the private key of the certificate in ${getPath('server.pem')}`,
-    `${getPath('alice.pem')}: is not a CA certificate (basic constraints)`,
-    `${getPath('nowhere.pem')}: does not exist`,
-    `${getPath('empty.pem')}: contains no certificate`,
+    `listen.tls.key: ${getPath('soon-key.pem')} is not the private key of the certificate in ${getPath('server.pem')}`,
+    `${getPath('alice.pem')} is not a CA certificate (basic constraints)`,
+    `${getPath('nowhere.pem')} does not exist`,
+    `${getPath('empty.pem')} contains no certificate`,
     `${getPath('forged.crl')}: is not signed by any of the approved issuers (certificates.issuers)`,
   ]);
 });
 
-test('an expired certificate is rejected, and an invalid key file is reported without its content', async () => {
-  expect(await loadProblems({ server: ['over.pem', 'over-key.pem'] })).toEqual([
-    expect.stringMatching(/over\.pem: expired on /),
-  ]);
+test('an invalid key file is reported at its setting, without its content', async () => {
   expect(await loadProblems({ server: ['server.pem', 'server.pem'] })).toEqual([
-    `${getPath('server.pem')}: is not an unencrypted private key in PEM`,
+    `listen.tls.key: ${getPath('server.pem')} contains a certificate, but no private key; name the file with the key`,
   ]);
-  expect(await loadProblems({ issuers: ['ended.pem'] })).toEqual([
-    expect.stringMatching(/ended\.pem: expired on /),
+  expect(await loadProblems({ server: ['server.pem', 'empty.pem'] })).toEqual([
+    `listen.tls.key: ${getPath('empty.pem')} is not an unencrypted private key in PEM`,
+  ]);
+});
+
+test('certificates that have expired or are not valid yet are loaded, and reported with the consequence', async () => {
+  const expired = await load({ server: ['over.pem', 'over-key.pem'], issuers: ['ca.pem', 'ended.pem'] });
+  expect(expired.server?.certificate).toContain('BEGIN CERTIFICATE');
+  expect(expired.issuers.map(({ name }) => name)).toEqual(['ca.pem', 'ended.pem']);
+  expect(expired.warnings).toEqual([]);
+  expect(expired.expired).toEqual([
+    expect.stringMatching(
+      /^listen\.tls\.certificate: .*over\.pem expired on \d{4}-.*Z; clients reject connections/,
+    ),
+    expect.stringMatching(/ended\.pem expired on .*; client certificates of this CA are refused/),
+  ]);
+  const early = await load({ server: ['early.pem', 'early-key.pem'], issuers: ['early-ca.pem'] });
+  expect(early.expired).toEqual([
+    expect.stringMatching(/early\.pem is not valid before .*; clients reject connections until then/),
+    expect.stringMatching(/early-ca\.pem is not valid before .*; client certificates of this CA are refused/),
   ]);
 });
 
 test('one file may hold an expired issuer and its successor', async () => {
-  expect((await load({ issuers: ['both.pem'] })).issuers).toHaveLength(2);
+  const { issuers, expired, warnings } = await load({ issuers: ['both.pem'] });
+  expect(issuers).toHaveLength(2);
+  expect(expired).toEqual([]);
+  expect(warnings).toEqual([expect.stringMatching(/both\.pem also contains a certificate that expired on/)]);
 });
 
 test('a certificate that expires within 30 days and an expired CRL cause warnings', async () => {
   expect((await load({ server: ['soon.pem', 'soon-key.pem'], crls: ['stale.crl'] })).warnings).toEqual([
-    expect.stringMatching(/soon\.pem: expires on /),
+    expect.stringMatching(/soon\.pem expires on /),
     expect.stringMatching(/stale\.crl: the revocation list of ca\.pem expired on /),
   ]);
 });
@@ -130,7 +152,7 @@ test('an issuer with name constraints is rejected, whether or not the extension 
     const written = writePki(folder, { 'limited.pem': limited.pem });
     paths = { ...paths, ...written };
     expect(await loadProblems({ issuers: ['limited.pem'] })).toEqual([
-      `${getPath('limited.pem')}: has name constraints, which are not supported`,
+      `${getPath('limited.pem')} has name constraints, which are not supported`,
     ]);
   }
 });

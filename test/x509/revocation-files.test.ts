@@ -141,7 +141,7 @@ describe('an incomplete CRL file is refused', () => {
     const file = folder.write('issuers.pem', (ca.pem + other.pem).slice(0, -60));
     const issuer = { name: 'both', file, directory: 'staff', identityFrom: 'commonName' } as const;
     await expect(loadCertificateFiles({ issuers: [issuer], crls: [] }, nowSeconds())).rejects.toThrow(
-      /issuers\.pem: is truncated or damaged/,
+      /issuers\.pem is truncated or damaged/,
     );
   });
 });

@@ -1,4 +1,4 @@
-import { existsSync, statSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import type { FileSetting } from '../../config/load.ts';
 import type { Settings } from '../../config/schema.ts';
 import { formatPath } from '../../config/setting-path.ts';
@@ -14,6 +14,7 @@ import {
 } from '../../server/admin-token.ts';
 import { listCertificateFiles } from '../../server/build-from-settings.ts';
 import { compareWithStore, listKeyWarnings } from '../../server/keys.ts';
+import { checkTlsFileValidity } from '../../server/tls-file-validity.ts';
 import { readKeySource } from '../../server/trusted-issuers.ts';
 import { resolveStoreFiles } from '../../stores/embedded/folder.ts';
 import { type EmbeddedStore, openEmbeddedStore } from '../../stores/embedded/store.ts';
@@ -46,8 +47,8 @@ export function findMissingFiles(
 
 export const checkCertificates: Check = async (settings, now) => {
   try {
-    const { warnings } = await loadCertificateFiles(listCertificateFiles(settings), now);
-    return { warnings };
+    const { expired, warnings } = await loadCertificateFiles(listCertificateFiles(settings), now);
+    return { warnings: [...expired, ...warnings] };
   } catch (error) {
     if (error instanceof CertificateFilesError) return { problems: error.problems };
     throw error;
@@ -137,12 +138,13 @@ export function isNewStore({ type, path }: Settings['store']): boolean {
 }
 
 /** Files of the admin listener, upstreams, revocation, pages, directories, identity providers and trusted issuers. */
-export const checkFiles: Check = (settings) => {
+export const checkFiles: Check = (settings, now) => {
   const { admin, upstreams, pages, directories, signIn, trustedIssuers, certificates } = settings;
   const adminTokens = [
     checkAdminToken('admin.tokenFile', admin.tokenFile),
     checkAdminToken('admin.readOnlyTokenFile', admin.readOnlyTokenFile),
   ];
+  const validity = checkTlsFileValidity(settings, now);
   return {
     problems: [
       ...adminTokens.flatMap(({ problems = [] }) => problems),
@@ -167,6 +169,8 @@ export const checkFiles: Check = (settings) => {
       ),
     ],
     warnings: [
+      ...validity.expired,
+      ...validity.warnings,
       ...adminTokens.flatMap(({ warnings = [] }) => warnings),
       ...(admin.tls === undefined ? [] : checkKeyFileMode('admin.tls.key', admin.tls.key)),
     ],
@@ -191,9 +195,18 @@ function checkAdminToken(setting: AdminTokenSetting, file: string | undefined): 
 }
 
 export const checkKeyFileMode = (setting: string, file: string): string[] =>
-  existsSync(file) && isReadableByOthers(file)
+  existsSync(file) && isReadableByOthers(file) && holdsPrivateKey(file)
     ? [`${setting}: ${file} can be read by other users; run chmod 600`]
     : [];
+
+/** A certificate that is named by mistake may be readable. A pipe is not read. */
+function holdsPrivateKey(file: string): boolean {
+  try {
+    return !statSync(file).isFile() || readFileSync(file, 'latin1').includes('PRIVATE KEY');
+  } catch {
+    return false;
+  }
+}
 
 function catchProblem(use: () => unknown): string[] {
   try {

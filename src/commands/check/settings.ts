@@ -228,11 +228,14 @@ function listUnlistedMethods(rule: AccessRule, rules: readonly AccessRule[]): st
   );
 }
 
-/** Not if both require something that the other does not. WebSocket handshakes are GET requests, and not compared. */
+/**
+ * Not if both require something that the other does not. WebSocket handshakes are GET requests, and limits are often meant for some
+ * methods only: neither is compared.
+ */
 function isLessStrict(other: AccessRule, rule: AccessRule): boolean {
   const [one, two] = [
-    { ...other, websocket: false },
-    { ...rule, websocket: false },
+    { ...other, websocket: false, limits: [] },
+    { ...rule, websocket: false, limits: [] },
   ];
   return isAtLeastAsStrict(two, one) && !isAtLeastAsStrict(one, two);
 }
@@ -370,7 +373,8 @@ export const checkPathVariants: Check = (settings) => {
   );
   const byUpstream = Map.groupBy(undeclared, ({ rule }) => rule.upstream);
   const notes = [...byUpstream].map(([name, [first, ...more]]) => {
-    const morePairs = more.length === 0 ? '' : ` (and ${more.length} more such pairs)`;
+    const morePairs =
+      more.length === 0 ? '' : ` (and ${more.length} more such ${more.length === 1 ? 'pair' : 'pairs'})`;
     return `upstreams.${name}.paths: requests are rejected if their path differs from ${first?.stricter.name} only in letter case or by a trailing slash, because the less strict ${first?.rule.name} would forward them${morePairs}. If the API treats such paths as different, set letterCase and trailingSlash there to distinct; if it treats them as the same, to same`;
   });
   return { warnings, notes };

@@ -28,7 +28,6 @@ admin:                                   # probes: /livez, /readyz
 
 store:
   path: data                             # grants and revocations; survives restarts
-  unauthenticatedRecords: refuse         # accept: for a store of an earlier version
 keys:
   file: data/keys.json                   # created on the first start; keep a copy in a safe place
 

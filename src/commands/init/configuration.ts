@@ -74,15 +74,10 @@ function renderListeners(answers: Answers): string {
 }
 
 function renderStore(answers: Answers): string {
-  const unauthenticatedRecords = line(
-    '  unauthenticatedRecords: refuse',
-    'accept: only for a store that an earlier version has written',
-  );
   if (answers['store'] === 'embedded')
     return (
       'store:\n  type: embedded\n' +
       line('  path: data', 'back it up: `gatehouse backup`') +
-      unauthenticatedRecords +
       'keys:\n' +
       line('  file: data/keys.json', 'created on the first start; keep a copy in a safe place')
     );
@@ -90,7 +85,6 @@ function renderStore(answers: Answers): string {
   return (
     `store:\n  type: redis\n  url: ${getYaml(answers, 'redis-url')}\n` +
     (passwordFile === '-' ? '' : `  passwordFile: ${quoteForYaml(passwordFile)}\n`) +
-    unauthenticatedRecords +
     'keys:\n' +
     line('  file: data/keys.json', 'the same on every replica; keep a copy in a safe place')
   );

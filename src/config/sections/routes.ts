@@ -91,8 +91,13 @@ export const routeRules = [
   crossCheck(['routes'], ({ routes }, report) => {
     routes.forEach((route, index) => {
       if (!route) return;
-      if ((route.public === undefined) === (route.requires === undefined))
+      if (route.public === undefined && route.requires === undefined)
         report(['routes', index], 'needs either public: true, or requires: <scope> or any-token');
+      if (route.public !== undefined && route.requires !== undefined)
+        report(
+          ['routes', index],
+          'has both public and requires; remove public if a token is required, otherwise requires',
+        );
       if (route.public && route.clients)
         report(['routes', index, 'clients'], 'has no effect on a public route; remove it');
       if (route.public && route.audience)

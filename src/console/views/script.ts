@@ -55,7 +55,7 @@ export const SCRIPT = `'use strict';
       replaceFigures(text);
       say('Refreshed every 5 seconds');
     } catch {
-      say('Not refreshed: gatehouse is unreachable');
+      if (!isPaused) say('Not refreshed: gatehouse is unreachable');
     }
     schedule();
   }

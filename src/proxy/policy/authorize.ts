@@ -4,7 +4,12 @@ import type { Integration } from '../../domain/integration.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import { intersectScopes, type Scope } from '../../domain/scope.ts';
-import { formatRejection, type RejectedToken, reject } from '../../domain/token-rejection.ts';
+import {
+  DISCLOSED_FAULTS,
+  formatRejection,
+  type RejectedToken,
+  reject,
+} from '../../domain/token-rejection.ts';
 import {
   findTokenFault,
   type PresentedCertificate,
@@ -114,7 +119,7 @@ export type AccessDecision =
       readonly caller?: Caller;
       /** For the log: the authentic token that is not valid, or not valid here. */
       readonly invalidToken?: VerifiedToken;
-      /** For the log of a 404: rules that almost matched, and why they did not. */
+      /** For the log if no rule matches an authentic token: rules that almost matched, and why they did not. */
       readonly nearMisses?: string;
     };
 
@@ -194,7 +199,7 @@ async function decideWithProof(
   const certificate = await readBoundCertificate(request, bearer);
   const verified = getVerified(bearer);
   const refuse = (refusal: ProxyRefusal): AccessDecision =>
-    refuseOrReport(rule, target, refusal, { invalidToken: verified });
+    refuseToken(policy, request, host, target, rule, bearer, refusal);
   const proofKey = verified?.proofKey;
   // The proof of a token that is not valid is not verified: that costs more.
   const caller = validateBearer(policy, rule, bearer, now, certificate, proofKey);
@@ -261,9 +266,26 @@ function refuseOrReport(
     : { kind: 'refused', refusal, target, ...(rule && { rule }), ...(caller && { caller }), ...noted };
 }
 
+function refuseToken(
+  { rules }: PolicyContext,
+  { method }: AccessRequest,
+  host: string,
+  target: RequestTarget,
+  rule: AccessRule | undefined,
+  bearer: TokenReading,
+  refusal: ProxyRefusal,
+): AccessDecision {
+  const invalidToken = getVerified(bearer);
+  const decision = refuseOrReport(rule, target, refusal, { invalidToken });
+  // The response is that for a token which is not authentic, but the cause is that no rule matches.
+  return rule === undefined && invalidToken?.issuer !== undefined && decision.kind === 'refused'
+    ? { ...decision, nearMisses: describeNearMisses(rules, { method, host, target }) }
+    : decision;
+}
+
 function decide(
   policy: PolicyContext,
-  { method, now }: AccessRequest,
+  request: AccessRequest,
   host: string,
   target: RequestTarget,
   rule: AccessRule | undefined,
@@ -271,8 +293,9 @@ function decide(
   certificate: PresentedCertificate | undefined,
   proofKey?: string,
 ): AccessDecision {
+  const { method, now } = request;
   const caller = validateBearer(policy, rule, bearer, now, certificate, proofKey);
-  if ('reason' in caller) return refuseOrReport(rule, target, caller, { invalidToken: getVerified(bearer) });
+  if ('reason' in caller) return refuseToken(policy, request, host, target, rule, bearer, caller);
   if (rule === undefined)
     return {
       kind: 'refused',
@@ -301,9 +324,9 @@ function validateBearer(
   certificate: PresentedCertificate | undefined,
   proofKey: string | undefined,
 ): Caller | InvalidToken {
-  if (bearer === undefined || bearer.rejection !== undefined) return refuseNotAuthentic(bearer);
+  if (bearer === undefined || bearer.rejection !== undefined) return refuseRejected(rule, bearer);
   if (!acceptsIssuer(rule, bearer.issuer))
-    return refuseNotAuthentic(reject('issuer_not_accepted', bearer.issuer ?? OWN_ISSUER));
+    return refuseRejected(rule, reject('issuer_not_accepted', bearer.issuer ?? OWN_ISSUER));
   // The clients of a trusted issuer are registered there.
   const integration = bearer.issuer === undefined ? policy.getIntegration(bearer.clientId) : undefined;
   const fault = findTokenFault(bearer, {
@@ -321,15 +344,20 @@ function validateBearer(
 
 type InvalidToken = Extract<ProxyRefusal, { reason: 'token_invalid' }>;
 
-/** The client does not learn why: it could probe which issuers are trusted. */
-function refuseNotAuthentic(rejected: RejectedToken | undefined): InvalidToken {
+/**
+ * The client does not learn why, so that it cannot probe which issuers are trusted where with forged tokens. Only the holder of
+ * an authentic token learns why it is not valid, and only where a valid one of the same issuer would be accepted.
+ */
+function refuseRejected(rule: AccessRule | undefined, rejected: RejectedToken | undefined): InvalidToken {
   if (rejected === undefined) return { reason: 'token_invalid', fault: 'not_authentic' };
   const { rejection } = rejected;
-  const issuer = rejection.issuer === undefined ? '' : ` (issuer ${rejection.issuer})`;
+  const { issuer, isAuthentic } = rejection;
+  const isDisclosed = isAuthentic === true && acceptsIssuer(rule, issuer);
+  const disclosed = isDisclosed ? DISCLOSED_FAULTS.find((fault) => fault === rejection.fault) : undefined;
   return {
     reason: 'token_invalid',
-    fault: 'not_authentic',
-    detail: `${formatRejection(rejection)}${issuer}`,
+    fault: disclosed ?? 'not_authentic',
+    detail: `${formatRejection(rejection)}${issuer === undefined ? '' : ` (issuer ${issuer})`}`,
   };
 }
 
@@ -399,6 +427,22 @@ export function noteDecision(notes: RequestNotes, { rule, caller, invalidToken }
   const { profile } = bearer;
   notes.identity = bearer.identity;
   if (profile?.name !== undefined) notes.name = profile.name;
+}
+
+/** The rule of a request that could not be decided, for its log line. */
+export function findRule(
+  { rules, isOwnAuthority }: PolicyContext,
+  { method, url, host }: Pick<AccessRequest, 'method' | 'url' | 'host'>,
+): { readonly rule?: AccessRule } {
+  const reading = parseTarget(url, {
+    method,
+    isServedAuthority: isOwnAuthority,
+    encodedSlash: rules.encodedSlash,
+  });
+  if (reading.kind !== 'target') return {};
+  const { target } = reading;
+  const rule = rules.match({ method, host: target.authority ?? host, target });
+  return rule === undefined ? {} : { rule };
 }
 
 const MAX_NEAR_MISSES = 8;

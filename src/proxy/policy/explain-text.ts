@@ -36,7 +36,7 @@ export const VERDICT_TEXTS = {
   allowed: 'forwarded',
   token_required: 'requires a token (401 without one)',
   forbidden: 'rejected (403)',
-  no_rule: 'rejected (404)',
+  no_rule: 'rejected (404; 401 without a valid token issued by gatehouse)',
 } as const satisfies Record<Verdict, string>;
 
 const formatAccepted = ({ issuer, url, audiences, routeAudiences }: AcceptedTokens): string =>

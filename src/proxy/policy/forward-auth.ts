@@ -2,12 +2,13 @@ import type { Epoch } from '../../domain/epoch.ts';
 import type { PresentedCertificate } from '../../domain/verified-token.ts';
 import { getHeaderValues } from '../../http/raw-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { errorFields, type Logger } from '../../observability/logger.ts';
-import { Fault } from '../../ports/fault.ts';
+import type { Logger } from '../../observability/logger.ts';
+import { createFailureReporter } from '../../observability/report-limiter.ts';
 import {
   type AccessDecision,
   authorize,
   type Caller,
+  findRule,
   noteDecision,
   type PolicyContext,
 } from './authorize.ts';
@@ -22,6 +23,7 @@ import {
   getLogDecision,
   getLogReason,
   type ProxyRefusal,
+  refuseUndecided,
   sendEarlyResponse,
   sendRefusal,
 } from './refusals.ts';
@@ -60,8 +62,11 @@ interface ForwardAuthDeps {
 export class ForwardAuth {
   readonly #deps: ForwardAuthDeps;
 
+  readonly #reportFailure: ReturnType<typeof createFailureReporter>;
+
   constructor(deps: ForwardAuthDeps) {
     this.#deps = deps;
+    this.#reportFailure = createFailureReporter(deps.log, 'forward_auth_failed');
   }
 
   /** `pathSuffix`: what follows `/check` in the request target, unchanged. */
@@ -104,7 +109,7 @@ export class ForwardAuth {
     original: OriginalRequest,
     authorization: readonly string[],
   ): Promise<void> {
-    const { policy, log, now } = this.#deps;
+    const { policy, now } = this.#deps;
     const { method, url, host = '' } = original;
     const { rawHeaders } = context.request;
     const preflight = readPreflight(policy, { method, url, rawHeaders }, { host, authorization });
@@ -123,9 +128,11 @@ export class ForwardAuth {
       });
       this.#respond(context, original, decision);
     } catch (error) {
-      log.error('forward_auth_failed', { request_id: context.id, ...errorFields(error) });
-      const retryAfter = error instanceof Fault ? error.retryAfter : 1;
-      this.#reject(context, { reason: 'unavailable', retryAfter });
+      this.#reportFailure(context.id, error);
+      noteDecision(context.notes, findRule(policy, { method, url, host }));
+      // The other gateway chooses the upstream.
+      delete context.notes.upstream;
+      this.#reject(context, refuseUndecided(error));
     }
   }
 

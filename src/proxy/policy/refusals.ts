@@ -2,6 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { TokenFault } from '../../domain/refusal.ts';
 import { formatOAuthScope, formatScope, type Scope } from '../../domain/scope.ts';
 import { discardBody } from '../../http/discarded-body.ts';
+import { Fault } from '../../ports/fault.ts';
 import type { RootPage } from './root-page.ts';
 
 /** Every reason to refuse a proxied request. The table below has the responses. */
@@ -45,13 +46,25 @@ export type ProxyRefusal =
       readonly policy: string;
       readonly state: string;
     }
-  | { readonly reason: 'unavailable'; readonly retryAfter: number };
+  /** `detail`: for the log only. */
+  | { readonly reason: 'unavailable'; readonly retryAfter: number; readonly detail?: string };
 
 /** A front proxy sent the certificate header twice, or under a similar name. */
 export const AMBIGUOUS_CERTIFICATE = {
   reason: 'malformed',
   detail: 'it is ambiguous which client certificate is forwarded',
 } as const satisfies ProxyRefusal;
+
+/** The request cannot be decided, because of a dependency or an internal error. */
+export function refuseUndecided(error: unknown): ProxyRefusal {
+  if (!(error instanceof Fault)) return { reason: 'unavailable', retryAfter: 1 };
+  const { code, issuer, retryAfter } = error;
+  return {
+    reason: 'unavailable',
+    retryAfter,
+    detail: `${code}${issuer === undefined ? '' : ` (issuer ${issuer})`}`,
+  };
+}
 
 interface ErrorResponse {
   readonly status: number;
@@ -233,6 +246,8 @@ export function getLogReason(refusal: ProxyRefusal): string {
     return `token_${refusal.fault}${refusal.detail === undefined ? '' : `: ${refusal.detail}`}`;
   if (refusal.reason === 'insufficient_scope') return `insufficient_scope: ${formatScope(refusal.scope)}`;
   if (refusal.reason === 'rate_limited') return `rate_limited: ${refusal.limit}`;
+  if (refusal.reason === 'unavailable' && refusal.detail !== undefined)
+    return `unavailable: ${refusal.detail}`;
   if (refusal.reason === 'proof_invalid') return `proof_invalid: ${refusal.detail}`;
   return refusal.reason === 'malformed' ? `malformed: ${refusal.detail}` : refusal.reason;
 }

@@ -1,6 +1,7 @@
 import { IDENTITY_ENCODING, readResponseText } from '../../http/read-response.ts';
 import type { HttpClient } from '../../lib/http-client.ts';
-import { isJsonObject, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
+import { printable } from '../../lib/printable.ts';
+import { isJsonObject, type Json, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
 import { type IssuerKey, parseKeySet } from './key-set.ts';
 
 const MAX_BYTES = 512 * 1_024;
@@ -39,11 +40,19 @@ async function discoverKeySetUri(options: FetchKeysOptions): Promise<string> {
   if (response.status !== 200) throw new Error(`${openId} responded with ${response.status}`);
   const metadata = parseMetadata(response.text);
   // OpenID Connect Discovery 1.0 §4.3, RFC 8414 §3.3: otherwise another issuer could provide the keys.
-  if (metadata['issuer'] !== issuer) throw new Error(`the metadata of ${issuer} names another issuer`);
+  if (metadata['issuer'] !== issuer) throw new Error(describeOtherIssuer(issuer, metadata['issuer']));
   const uri = metadata['jwks_uri'];
   if (typeof uri !== 'string' || !isAllowedKeySetUri(uri, issuer))
     throw new Error(`the metadata of ${issuer} has no usable jwks_uri`);
   return uri;
+}
+
+const MAX_SHOWN_ISSUER = 200;
+
+function describeOtherIssuer(issuer: string, found: Json | undefined): string {
+  if (typeof found !== 'string') return `the metadata of ${issuer} names no issuer`;
+  const shown = printable(found.length > MAX_SHOWN_ISSUER ? `${found.slice(0, MAX_SHOWN_ISSUER)}…` : found);
+  return `the metadata of ${issuer} names another issuer, ${shown}: the setting "issuer" must equal it exactly, including a trailing slash`;
 }
 
 function listMetadataUrls(issuer: string): readonly [openId: string, oauth: string] {

@@ -67,6 +67,8 @@ export class TokenIntrospection {
   readonly #failed = createBoundedCache<string, number>(MAX_FAILED);
   readonly #inFlight = new Map<string, Promise<Reading>>();
   #isFailing = false;
+  /** The message of the last failure. The error itself could contain the request. */
+  #lastError = '';
 
   constructor(options: IntrospectionOptions) {
     this.#options = options;
@@ -133,6 +135,7 @@ export class TokenIntrospection {
       throw new Fault(
         'overloaded',
         `too many tokens from ${this.#options.name} are being introspected at once`,
+        { issuer: this.#options.name },
       );
     const key = flattenString(token);
     const introspect = (): Promise<Reading> => this.#introspect(key, digest, now, mapClaims);
@@ -149,7 +152,10 @@ export class TokenIntrospection {
     const key = getRateLimitKey(address);
     const retryAfter = (await guesses?.take(key)) ?? 0;
     if (retryAfter > 0)
-      throw new Fault('overloaded', `too many unknown tokens from ${name} from one address`, { retryAfter });
+      throw new Fault('overloaded', `too many unknown tokens from ${name} from one address`, {
+        retryAfter,
+        issuer: name,
+      });
     const reading = await introspect();
     if (reading.rejection === undefined) await guesses?.refund(key);
     return reading;
@@ -179,15 +185,18 @@ export class TokenIntrospection {
     } catch (error) {
       if (!this.#isFailing) onStateChange?.(error as Error);
       this.#isFailing = true;
+      this.#lastError = (error as Error).message;
       this.#failed.set(digest, performance.now() + FAILURE_MS);
       throw this.#createFault();
     }
   }
 
-  /** Without the cause: it could contain the request. */
   #createFault(): Fault {
     const { name } = this.#options;
-    return new Fault('introspection_unavailable', `tokens from the issuer ${name} cannot be introspected`);
+    return new Fault('introspection_unavailable', `tokens from the issuer ${name} cannot be introspected`, {
+      issuer: name,
+      cause: new Error(this.#lastError),
+    });
   }
 }
 

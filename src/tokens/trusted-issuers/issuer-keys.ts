@@ -1,5 +1,5 @@
 import { Fault } from '../../ports/fault.ts';
-import type { SignatureAlgorithm } from '../signature.ts';
+import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm } from '../signature.ts';
 import type { IssuerKey } from './key-set.ts';
 
 export interface IssuerKeysOptions {
@@ -7,6 +7,8 @@ export interface IssuerKeysOptions {
   readonly name: string;
   /** Fetches the current keys; rejects with an `Error` whose message is fit for a log. */
   readonly fetch: () => Promise<readonly IssuerKey[]>;
+  /** With which tokens may be signed. Omitted: all that are supported. */
+  readonly algorithms?: readonly SignatureAlgorithm[] | undefined;
   /** Seconds between regular fetches. */
   readonly refreshInterval: number;
   /** Seconds after a fetch in which an unknown key causes no other one. */
@@ -17,6 +19,8 @@ export interface IssuerKeysOptions {
   readonly onAttempt?: (error: Error | undefined) => void;
   /** Called when fetching begins to fail (with the error) and when it works again (without). */
   readonly onStateChange?: (error: Error | undefined) => void;
+  /** Called when no fetched key can be used with `algorithms`, and when one can be used again. */
+  readonly onUsabilityChange?: (isUsable: boolean) => void;
   /** Monotonic seconds. */
   readonly now?: () => number;
 }
@@ -37,6 +41,9 @@ export class IssuerKeys {
   #fetchedAt = Number.NEGATIVE_INFINITY;
   #attemptedAt = Number.NEGATIVE_INFINITY;
   #failures = 0;
+  /** Of the last fetch, if it failed. */
+  #lastError: Error | undefined;
+  #isUsable = true;
   #fetching: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
@@ -51,6 +58,8 @@ export class IssuerKeys {
     this.#ids = previous.#ids;
     this.#fetchedAt = previous.#fetchedAt;
     this.#failures = previous.#failures;
+    this.#lastError = previous.#lastError;
+    this.#isUsable = previous.#isUsable;
   }
 
   /** Fetches the keys for the first time; resolves when that has succeeded or failed. */
@@ -66,6 +75,11 @@ export class IssuerKeys {
   /** Seconds since the keys were fetched; undefined before the first time. */
   get age(): number | undefined {
     return this.#fetchedAt === Number.NEGATIVE_INFINITY ? undefined : this.#now() - this.#fetchedAt;
+  }
+
+  /** False if the issuer was reachable, but publishes no key that can verify its tokens. */
+  get isUsable(): boolean {
+    return this.#isUsable;
   }
 
   /** Does the issuer still publish the key that verified a token? Throws a `Fault` if the keys are too old to tell. */
@@ -95,7 +109,10 @@ export class IssuerKeys {
   }
 
   #createFault(): Fault {
-    return new Fault('keys_unavailable', `the keys of the issuer ${this.#options.name} cannot be fetched`, {
+    const { name } = this.#options;
+    return new Fault('keys_unavailable', `the keys of the issuer ${name} cannot be fetched`, {
+      issuer: name,
+      cause: this.#lastError,
       retryAfter: Math.max(1, Math.ceil(this.#retryDelay() - (this.#now() - this.#attemptedAt))),
     });
   }
@@ -141,13 +158,24 @@ export class IssuerKeys {
       this.#ids = new Set(keys.map(({ id }) => id));
       this.#fetchedAt = this.#now();
       this.#failures = 0;
+      this.#lastError = undefined;
       onAttempt?.(undefined);
       if (isRecovery) onStateChange?.(undefined);
+      this.#updateUsability();
     } catch (error) {
       this.#failures += 1;
+      this.#lastError = error as Error;
       onAttempt?.(error as Error);
       if (this.#failures === 1) onStateChange?.(error as Error);
     }
+  }
+
+  #updateUsability(): void {
+    const { algorithms = SIGNATURE_ALGORITHMS, onUsabilityChange } = this.#options;
+    const isUsable = this.#keys.some((key) => algorithms.some((alg) => key.matches(undefined, alg)));
+    if (isUsable === this.#isUsable) return;
+    this.#isUsable = isUsable;
+    onUsabilityChange?.(isUsable);
   }
 
   #schedule(): void {

@@ -1,7 +1,12 @@
 import { hash } from 'node:crypto';
 import { JOSEError } from 'jose/errors';
 import type { Epoch } from '../../domain/epoch.ts';
-import { type RejectedToken, type RejectionFault, reject } from '../../domain/token-rejection.ts';
+import {
+  type RejectedToken,
+  type RejectionFault,
+  reject,
+  rejectAuthentic,
+} from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import type { LogoutRequest } from '../../ports/logout-token-reader.ts';
@@ -56,7 +61,7 @@ export interface TrustedIssuerOptions {
   readonly label: string;
   readonly claims: ClaimMapping;
   readonly scope: ScopeMapping;
-  readonly keys: Pick<IssuerKeys, 'find' | 'has'>;
+  readonly keys: Pick<IssuerKeys, 'find' | 'has' | 'isUsable'>;
   /** Undefined: its logout tokens are not accepted. */
   readonly logout?: LogoutOptions | undefined;
   /** Undefined: its opaque tokens are not accepted. */
@@ -267,9 +272,10 @@ export class TrustedIssuer {
     read: (key: IssuerKey) => T,
   ): Promise<T | RejectedToken> {
     // Both are synchronous as soon as the keys are known.
-    const found = this.#options.keys.find(kid, alg);
+    const { keys } = this.#options;
+    const found = keys.find(kid, alg);
     const key = found instanceof Promise ? await found : found;
-    if (key === undefined) return this.#reject('unknown_key');
+    if (key === undefined) return this.#reject(keys.isUsable ? 'unknown_key' : 'no_usable_key');
     try {
       const imported = key.import(alg);
       const verificationKey = imported instanceof Promise ? await imported : imported;
@@ -279,7 +285,9 @@ export class TrustedIssuer {
       throw error;
     }
     const fault = findClaimFault(claims, rules, now);
-    return fault === undefined ? read(key) : this.#reject(...fault);
+    if (fault === undefined) return read(key);
+    const [reason, claim] = fault;
+    return rejectAuthentic(reason, this.name, claim);
   }
 
   #readClientId(claims: JsonObject): string | undefined {

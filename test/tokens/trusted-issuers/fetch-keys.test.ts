@@ -173,6 +173,24 @@ test.each([
   await expect(fetch()).rejects.toThrow(problem);
 });
 
+test.each([
+  [
+    'a trailing slash',
+    (url: string) => `${url}/realms/corp/`,
+    (url: string) => `issuer, ${url}/realms/corp/: the setting`,
+  ],
+  ['a control character', () => 'a\u001b[2Jb', () => 'issuer, a\\u{1b}[2Jb: the setting'],
+  ['a long name', () => 'x'.repeat(10_000), () => `issuer, ${'x'.repeat(200)}…: the setting`],
+  ['no name', () => 7, () => 'names no issuer'],
+])('the error names the issuer that was found in the metadata: %s', async (_, createName, describe) => {
+  const { fetch, origin } = await startIssuer((url) =>
+    respondJson({
+      '/realms/corp/.well-known/openid-configuration': { issuer: createName(url), jwks_uri: `${url}/certs` },
+    }),
+  );
+  await expect(fetch()).rejects.toThrow(describe(origin));
+});
+
 test.each<[string, RequestListener, RegExp]>([
   ['a redirect', (_request, response) => response.writeHead(302, { location: '/other' }).end(), /302/],
   ['an error', (_request, response) => response.writeHead(500).end(), /500/],

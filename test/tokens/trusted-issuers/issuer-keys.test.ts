@@ -160,3 +160,25 @@ test('two keys with the same id are refused', async () => {
   expect(await keys.find('k2', 'ES256')).toBeDefined();
   expect(await keys.find('k1', 'ES256')).toBeUndefined();
 });
+
+test.each([
+  ['none', [], undefined],
+  ['only keys for other algorithms', [first], ['RS256', 'EdDSA'] as const],
+])(
+  'an issuer that publishes %s is reported once, and again when it publishes a usable key',
+  async (_, published, algorithms) => {
+    const reports: boolean[] = [];
+    const rsa = await createForeignKey('RS256', 'r1');
+    const { issuer, keys } = await startKeys({
+      algorithms,
+      onUsabilityChange: (isUsable) => reports.push(isUsable),
+      cooldown: 0,
+    });
+    issuer.published = [...published];
+    for (let count = 0; count < 3; count += 1) expect(await keys.find('unknown', 'ES256')).toBeUndefined();
+    expect([keys.isUsable, reports]).toEqual([false, [false]]);
+    issuer.published = [first, rsa];
+    expect(await keys.find('r1', 'RS256')).toBeDefined();
+    expect([keys.isUsable, reports]).toEqual([true, [false, true]]);
+  },
+);

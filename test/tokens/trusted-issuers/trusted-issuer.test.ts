@@ -423,10 +423,20 @@ describe('the reason for the log', () => {
   const explain = async (token: string, issuer = createIssuer()): Promise<unknown> =>
     (await readFrom(new TrustedIssuers([issuer]), token))?.rejection;
 
+  test.each([
+    ['wrong_audience', { aud: ['other-api'] }],
+    ['expired', { exp: NOW - 1 }],
+    ['not_yet_valid', { nbf: NOW + 60 }],
+  ])('is %s, and that the token is authentic', async (fault, claims) => {
+    const attacker = await createForeignKey('ES256', 'k1');
+    expect(await explain(await sign(claims))).toEqual({ fault, issuer: 'corp', isAuthentic: true });
+    expect(await explain(await signForeign(attacker, { ...CLAIMS, ...claims }))).toEqual({
+      fault: 'invalid_signature',
+      issuer: 'corp',
+    });
+  });
+
   test.each<[string, Readonly<Record<string, unknown>>, Readonly<Record<string, unknown>>]>([
-    ['wrong_audience', { aud: ['other-api'] }, {}],
-    ['expired', { exp: NOW - 1 }, {}],
-    ['not_yet_valid', { nbf: NOW + 60 }, {}],
     ['unknown_key', {}, { kid: 'k9' }],
     ['type_not_accepted', {}, { typ: 'secevent+jwt' }],
     ['id_token', { at_hash: 'x' }, {}],
@@ -447,7 +457,7 @@ describe('the reason for the log', () => {
       [{ tid: 'ours', sub: undefined }, 'sub'],
       [{ tid: 'ours', aud: undefined }, 'aud'],
     ] as const)
-      expect(await explain(await sign(claims), issuer)).toEqual({
+      expect(await explain(await sign(claims), issuer)).toMatchObject({
         fault: 'claim_missing',
         issuer: 'corp',
         claim,
