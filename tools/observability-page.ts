@@ -112,7 +112,7 @@ Other events:
 | \`ready\`, \`draining\` | info | gatehouse is serving; gatehouse is shutting down and lets active requests complete. |
 | \`shutdown_announced\` | info | \`gatehouse drain\` or SIGPWR: not ready, and every response closes its connection for \`pre_stop_seconds\`, until SIGTERM. |
 | \`reloaded\` | info | A changed configuration or file has been applied. |
-| \`reload_rejected\` | error | A changed configuration was rejected: \`problems\`. The previous one stays in use. |
+| \`reload_rejected\` | error | A changed configuration was rejected: \`problems\`, each with its setting and line. The previous one stays in use, and \`gatehouse_config_last_reload_successful\` is 0 until a reload succeeds. |
 | \`reload_failed\` | error | A changed configuration could not be applied: \`error\`. The previous one stays in use. With \`retry_in_seconds\`, a dependency such as the store was unavailable, and the reload is tried again. |
 | \`restart_needed\` | warn | A changed setting applies only after a restart; the old value stays in use: \`setting\`. Logged at each reload; \`reloaded\` lists these settings too, in \`restart_needed\`. |
 | \`setting_deprecated\` | warn | A setting is given under its former name, which the next release will not accept: \`setting\`, \`note\` with the current name, and \`from\` if it is not in the file. Logged at startup and at each reload. |

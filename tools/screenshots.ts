@@ -163,6 +163,7 @@ async function takeAll(
   target: string,
   screenshots: readonly Screenshot[],
   reach: (state: string, page: Page) => Promise<void>,
+  leave: (state: string) => Promise<void> = async () => {},
 ): Promise<void> {
   mkdirSync(target, { recursive: true });
   for (const { state, file, options, take = takeWhole } of screenshots) {
@@ -170,6 +171,7 @@ async function takeAll(
     await reach(state, window.page);
     writeFileSync(join(target, `${file}.png`), await take(window.page));
     await window.close();
+    await leave(state);
   }
   console.log(`${screenshots.length} screenshots in ${target}`);
 }
@@ -195,9 +197,12 @@ async function takeConsole(): Promise<void> {
   if (screenshots.length === 0) return;
   const harness = await startBusyConsole();
   try {
-    await takeAll(folder ?? fileURLToPath(new URL('console', images)), screenshots, async (state, page) => {
-      await CONSOLE_STATES[state]?.reach(harness, page);
-    });
+    await takeAll(
+      folder ?? fileURLToPath(new URL('console', images)),
+      screenshots,
+      async (state, page) => CONSOLE_STATES[state]?.reach(harness, page),
+      async (state) => CONSOLE_STATES[state]?.leave?.(harness),
+    );
   } finally {
     await harness.close();
   }

@@ -1,6 +1,6 @@
 import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
-import { type LoadedConfig, logDeprecations } from '../config/load.ts';
+import { formatProblem, type LoadedConfig, logDeprecations } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
 import { StartError } from '../lib/start-error.ts';
 import { createLogger, createStdoutSink, errorFields, type Logger } from '../observability/logger.ts';
@@ -36,7 +36,7 @@ export const command: Command = {
     if (problems.length > 0) return reportStartFailure(context, problems);
     try {
       const lastGood = cluster.isWorker ? await loadLastGood(context) : undefined;
-      return await serve(context, lastGood ?? loadCommandSettings(context));
+      return await serve(context, lastGood ?? { loaded: loadCommandSettings(context) });
     } finally {
       // The IPC channel would keep a worker alive that could not start.
       if (cluster.isWorker) process.channel?.unref();
@@ -49,9 +49,9 @@ const METRICS_INTERVAL_MS = 5_000;
 const sendToSupervisor = (message: WorkerMessage): void => void process.send?.(message);
 
 /** A worker that finds the file invalid starts with its last valid text, and follows later changes. */
-async function loadLastGood(context: CommandContext): Promise<LoadedConfig | undefined> {
+async function loadLastGood(context: CommandContext): Promise<FirstConfig | undefined> {
   const onDisk = readConfig(context);
-  if (onDisk.ok) return onDisk;
+  if (onDisk.ok) return { loaded: onDisk };
   const text = await new Promise<string | undefined>((resolve) => {
     const timer = setTimeout(() => resolve(undefined), SETTINGS_TIMEOUT_MS);
     process.once('message', (message: SupervisorMessage) => {
@@ -61,12 +61,19 @@ async function loadLastGood(context: CommandContext): Promise<LoadedConfig | und
     sendToSupervisor({ kind: 'config_request' });
   });
   const lastGood = text === undefined ? undefined : readConfig(context, text);
-  return lastGood?.ok === true ? lastGood : undefined;
+  return lastGood?.ok === true
+    ? { loaded: lastGood, rejectedProblems: onDisk.problems.map(formatProblem) }
+    : undefined;
 }
 
-interface ServeContext {
-  readonly context: CommandContext;
+interface FirstConfig {
   readonly loaded: LoadedConfig;
+  /** Problems of the file on disk, if `loaded` is an earlier one. */
+  readonly rejectedProblems?: readonly string[];
+}
+
+interface ServeContext extends FirstConfig {
+  readonly context: CommandContext;
   readonly log: Logger;
   readonly metrics: Metrics;
   readonly manager: ServiceManager;
@@ -78,7 +85,8 @@ interface ServeContext {
 type StopFunction = (options?: DrainOptions) => Promise<boolean>;
 
 /** Runs until a signal ends it; returns the exit code. */
-async function serve(context: CommandContext, loaded: LoadedConfig): Promise<number> {
+async function serve(context: CommandContext, firstConfig: FirstConfig): Promise<number> {
+  const { loaded } = firstConfig;
   const { settings } = loaded;
   ignoreOutputErrors();
   const sink = createStdoutSink(process.stdout, (lines) => log.error('log_lines_lost', { lines }));
@@ -100,7 +108,7 @@ async function serve(context: CommandContext, loaded: LoadedConfig): Promise<num
   if (!cluster.isWorker) logDeprecations(loaded, log);
   try {
     const manager = createServiceManager({ env: cluster.isWorker ? {} : context.env, log });
-    const serveContext = { context, loaded, log, metrics, manager, setStop, end: ended.resolve };
+    const serveContext = { ...firstConfig, context, log, metrics, manager, setStop, end: ended.resolve };
     if (cluster.isWorker) await runWorker(serveContext, count);
     else if (count === 1) await runSingleProcess(serveContext);
     else await runSupervisor(serveContext, count);
@@ -118,7 +126,7 @@ async function serve(context: CommandContext, loaded: LoadedConfig): Promise<num
 
 /** Opens the gateway and reloads it when files change. The event loop is monitored once it serves. */
 async function openReloadingGateway(
-  { context, loaded, log, metrics }: ServeContext,
+  { context, loaded, rejectedProblems, log, metrics }: ServeContext,
   options: Pick<GatewayOptions, 'role' | 'limits'> & Pick<ReloaderOptions, 'onApplied'> = {},
   onOverload?: (isOverloaded: boolean) => void,
 ): Promise<{ readonly gateway: Gateway; readonly reloader: Reloader; readonly stop: StopFunction }> {
@@ -127,7 +135,15 @@ async function openReloadingGateway(
   let monitor: EventLoopMonitor | undefined;
   const eventLoop = { isOverloaded: () => monitor?.isOverloaded() === true };
   const describe = createDescriber(context, loaded);
-  const opening = openGateway({ settings, log, metrics, eventLoop, describe, ...gatewayOptions });
+  const opening = openGateway({
+    settings,
+    rejectedProblems,
+    log,
+    metrics,
+    eventLoop,
+    describe,
+    ...gatewayOptions,
+  });
   const reloader = new Reloader({
     load: () => readConfig(context),
     gateway: opening,
@@ -135,9 +151,6 @@ async function openReloadingGateway(
     files,
     log,
     createDescriber: (next) => createDescriber(context, next),
-    onRejected: () => {
-      metrics.counter('gatehouse_config_reload_failed_total').value += 1;
-    },
     ...(onApplied && { onApplied }),
   });
   const gateway = await opening;
@@ -178,8 +191,8 @@ async function runSupervisor(serveContext: ServeContext, workers: number): Promi
   const { context, loaded, log, metrics, manager } = serveContext;
   const { settings, text } = loaded;
   let lastGood = settings;
-  const getSettings = (): Settings => {
-    const latest = readConfig(context);
+  const getSettings = (text?: string): Settings => {
+    const latest = readConfig(context, text);
     if (latest.ok) lastGood = latest.settings;
     return lastGood;
   };
@@ -241,6 +254,8 @@ async function runWorker(serveContext: ServeContext, workers: number): Promise<v
         id: message.id,
         events: gateway.findRecentEvents(message.query),
       });
+    if (message.kind === 'status_request')
+      sendToSupervisor({ kind: 'status', id: message.id, status: gateway.getStatus() });
     if (message.kind === 'announce_shutdown') gateway.announceShutdown();
     if (message.kind === 'drain') void drainAndEnd(message);
     if (message.kind !== 'reload') return;

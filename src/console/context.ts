@@ -3,6 +3,7 @@ import type { AdminApiDeps } from '../admin/grants-api.ts';
 import type { CheckResult } from '../admin/listener.ts';
 import type { Settings } from '../config/schema.ts';
 import type { Integration } from '../domain/integration.ts';
+import type { GatewayStatus } from '../observability/gateway-status.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Snapshot } from '../observability/metric-registry.ts';
 import type { RecentEventsQuery, RecentEventsResult } from '../observability/recent-events.ts';
@@ -25,6 +26,8 @@ export interface ConsoleDeps {
   readonly findRecent: (query: RecentEventsQuery) => Promise<RecentEventsResult>;
   /** Changed settings that are in force after a restart. */
   readonly findPendingRestart: (current: Settings) => readonly string[];
+  /** Of all processes. */
+  readonly getStatus: () => Promise<GatewayStatus>;
   readonly createExplainContext: (settings: Settings) => ExplainContext;
   readonly listIntegrations: (settings: Settings) => ReadonlyMap<string, Integration>;
   readonly log: Logger;

@@ -156,6 +156,15 @@ export const METRICS = {
     'When the keys of a trusted issuer or an integration were last fetched, as Unix time; 0 if never.',
     'issuer',
   ),
+  gatehouse_issuer_keys_usable: gauge(
+    'min',
+    '1 while the keys of a trusted issuer or an integration are known; 0 before the first fetch, and when the last ones are too old (`maxStaleness`): its tokens get 503.',
+    'issuer',
+  ),
+  gatehouse_config_last_reload_successful: gauge(
+    'min',
+    '1 after the start and after an applied reload; 0 while the configuration on disk is rejected and the previous one stays in use.',
+  ),
   gatehouse_config_reload_success_timestamp_seconds: gauge(
     'min',
     'When the current configuration was applied, as Unix time.',

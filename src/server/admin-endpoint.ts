@@ -10,6 +10,7 @@ import { Console } from '../console/console.ts';
 import { readPackageVersion } from '../lib/package-version.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { formatExposition, mergeSnapshots } from '../observability/exposition.ts';
+import { EMPTY_STATUS, type GatewayStatus } from '../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Snapshot } from '../observability/metric-registry.ts';
 import type { RecentEventsQuery, RecentEventsResult } from '../observability/recent-events.ts';
@@ -44,6 +45,8 @@ export class AdminEndpoint {
   isDraining = false;
   /** The current configuration. */
   getSettings: () => Settings;
+  /** Of all processes, for the console. */
+  getStatus: () => Promise<GatewayStatus> = async () => EMPTY_STATUS;
   readonly #options: AdminEndpointOptions;
   #console: Console | undefined;
   #listener: AdminListener | undefined;
@@ -150,6 +153,7 @@ export class AdminEndpoint {
       listReplicas: () => this.store?.listReplicas?.(),
       findRecent: console.findRecentEvents,
       findPendingRestart: console.findPendingRestart,
+      getStatus: () => this.getStatus(),
       createExplainContext: cacheBySettings(createExplainContext),
       listIntegrations: cacheBySettings((current) => buildIntegrations(current, [])),
       log,

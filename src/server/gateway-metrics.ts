@@ -6,25 +6,26 @@ import type { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
 import type { CrlFetcherRegistry } from './crl-fetchers.ts';
 import type { QuotaRegistry } from './quotas.ts';
+import type { ReloadState } from './reload-state.ts';
 import type { IssuerKeysRegistry } from './trusted-issuers.ts';
 
 export interface GatewayMetricsSources {
   readonly files: () => CertificateFiles;
   readonly upstreams: UpstreamRegistry;
   readonly crlFetchers: Pick<CrlFetcherRegistry, 'list'>;
-  readonly issuerKeys: Pick<IssuerKeysRegistry, 'listAges'>;
+  readonly issuerKeys: Pick<IssuerKeysRegistry, 'listStatus'>;
+  readonly reloads: Pick<ReloadState, 'appliedAt' | 'isLastSuccessful'>;
   readonly quotas: Pick<QuotaRegistry, 'size' | 'overflowed'>;
   readonly listener: Pick<PublicListener, 'countConnections'>;
   readonly store: Store;
   readonly now: () => number;
 }
 
-/** Registers gauges that are read on each scrape. Returns a callback for applied reloads. */
+/** Registers gauges that are read on each scrape. */
 export function registerGatewayMetrics(
   metrics: Metrics,
-  { files, upstreams, crlFetchers, issuerKeys, quotas, listener, store, now }: GatewayMetricsSources,
-): () => void {
-  let appliedAt = now();
+  { files, upstreams, crlFetchers, issuerKeys, reloads, quotas, listener, store, now }: GatewayMetricsSources,
+): void {
   const overflow = metrics.counter('gatehouse_rate_limit_overflow_total');
   metrics.addCollector((set) => {
     const current = files();
@@ -34,7 +35,12 @@ export function registerGatewayMetrics(
     overflow.value = quotas.overflowed;
     set('gatehouse_connections', listener.countConnections());
     set('gatehouse_revocation_lag_seconds', store.revocationLag?.() ?? 0);
-    set('gatehouse_config_reload_success_timestamp_seconds', appliedAt);
+    set('gatehouse_config_reload_success_timestamp_seconds', reloads.appliedAt);
+    const { isLastSuccessful } = reloads;
+    set(
+      'gatehouse_config_last_reload_successful',
+      isLastSuccessful === undefined ? undefined : Number(isLastSuccessful),
+    );
     set('gatehouse_tls_cert_not_after_seconds', server?.notAfter, 'listener');
     for (const [name, notAfter] of getLatestExpiries(current))
       set('gatehouse_tls_cert_not_after_seconds', notAfter, `issuer:${name}`);
@@ -44,13 +50,10 @@ export function registerGatewayMetrics(
     }
     for (const { url, fetchedAt } of crlFetchers.list())
       set('gatehouse_crl_fetch_success_timestamp_seconds', fetchedAt ?? 0, url);
-    for (const [issuer, age] of issuerKeys.listAges()) {
-      set('gatehouse_issuer_keys_age_seconds', age, issuer);
-      set(
-        'gatehouse_issuer_keys_fetch_success_timestamp_seconds',
-        age === undefined ? 0 : now() - age,
-        issuer,
-      );
+    for (const { name, state, fetchedAt } of issuerKeys.listStatus()) {
+      set('gatehouse_issuer_keys_usable', state === 'available' || state === 'failing' ? 1 : 0, name);
+      set('gatehouse_issuer_keys_age_seconds', fetchedAt === undefined ? undefined : now() - fetchedAt, name);
+      set('gatehouse_issuer_keys_fetch_success_timestamp_seconds', fetchedAt ?? 0, name);
     }
     for (const { name, pending, streams, targets, ejected } of upstreams.getStatus()) {
       set('gatehouse_upstream_pending', pending, name);
@@ -59,9 +62,6 @@ export function registerGatewayMetrics(
       set('gatehouse_upstream_ejected', ejected, name);
     }
   });
-  return () => {
-    appliedAt = now();
-  };
 }
 
 /** A CA that changes its key has two certificates with one name: the later expiry is reported. */

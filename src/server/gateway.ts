@@ -6,6 +6,7 @@ import { getSingleHeader } from '../http/raw-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { StartError } from '../lib/start-error.ts';
 import type { PublicListener } from '../listener/listener.ts';
+import type { GatewayStatus } from '../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { createMetrics, type Metrics } from '../observability/metrics.ts';
 import {
@@ -35,6 +36,7 @@ import { type Observability, openObservability } from './observability.ts';
 import { type OpenedStore, openStore, retryWhileUnreachable } from './open-store.ts';
 import { createProcessState, type ProcessState } from './process-state.ts';
 import { createAcceptedGrantsReader, createReportingAuthenticator } from './record-authentication.ts';
+import { ReloadState } from './reload-state.ts';
 import { createRequestRecorder, type RequestRecorder } from './request-recorder.ts';
 import { rewriteGrants } from './rewrite-grants.ts';
 import { buildRuntimeConfig, type RuntimeConfig } from './runtime-config.ts';
@@ -50,6 +52,8 @@ export interface GatewayOptions {
   readonly limits?: SharedLimits;
   readonly eventLoop?: Pick<EventLoopMonitor, 'isOverloaded'>;
   readonly metrics?: Metrics;
+  /** Problems of the configuration on disk, if `settings` are those of an earlier one. */
+  readonly rejectedProblems?: readonly string[] | undefined;
   /** Milliseconds for one Redis command. */
   readonly commandTimeout?: number | undefined;
   readonly describe?: DescribeMessages | undefined;
@@ -117,7 +121,14 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     const rewriting = rewriteGrants({ store, log, countAccepted: createAcceptedGrantsReader(metrics) });
     resources.defer(() => rewriting.stop());
   }
-  const markConfigApplied = registerGatewayMetrics(metrics, {
+  const reloads = new ReloadState(now, options.rejectedProblems);
+  const getStatus = (): GatewayStatus => ({
+    rejectedReload: reloads.rejected,
+    issuers: processState.issuerKeys.listStatus(),
+  });
+  admin.getStatus = async () => getStatus();
+  registerGatewayMetrics(metrics, {
+    reloads,
     files: () => active.config.files,
     upstreams: processState.upstreams,
     crlFetchers: processState.crlFetchers,
@@ -137,7 +148,8 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     active,
     ticketSecrets,
     listener,
-    markConfigApplied,
+    reloads,
+    getStatus,
     resources: resources.move(),
   });
 }
@@ -293,7 +305,8 @@ interface GatewayParts {
   readonly active: ActiveConfig;
   readonly ticketSecrets: TicketSecretRotation;
   readonly listener: PublicListener;
-  readonly markConfigApplied: () => void;
+  readonly reloads: ReloadState;
+  readonly getStatus: () => GatewayStatus;
   readonly resources: AsyncDisposableStack;
 }
 
@@ -324,6 +337,11 @@ export class Gateway {
     return this.#parts.foundation.recentEvents?.find(query) ?? NO_RECENT_EVENTS;
   }
 
+  /** For the console. */
+  getStatus(): GatewayStatus {
+    return this.#parts.getStatus();
+  }
+
   /** After log rotation: reopens the audit file. */
   reopenFiles(): void {
     this.#parts.foundation.audit.reopen();
@@ -334,7 +352,7 @@ export class Gateway {
    * when the new ones cannot be used.
    */
   async reload(next: Settings, describe?: DescribeMessages): Promise<readonly string[]> {
-    const { foundation, processState, active, ticketSecrets, markConfigApplied } = this.#parts;
+    const { foundation, processState, active, ticketSecrets, reloads } = this.#parts;
     const { settings: startSettings, authenticator, admin } = foundation;
     const previous = active.config;
     const config = await buildRuntimeConfig(next, processState, previous);
@@ -348,11 +366,17 @@ export class Gateway {
     ticketSecrets.check();
     previous.retire();
     revalidateStreams(processState, config);
-    markConfigApplied();
+    reloads.apply();
     const pendingRestart = findRestartChanges(startSettings, next);
     logReload(foundation, previous, config, pendingRestart);
     logWarnings(config, foundation.log, describe);
     return pendingRestart;
+  }
+
+  /** Records that the configuration on disk cannot be used. */
+  rejectReload(problems: readonly string[]): void {
+    this.metrics.counter('gatehouse_config_reload_failed_total').value += 1;
+    this.#parts.reloads.reject(problems);
   }
 
   async #applyTls(config: RuntimeConfig): Promise<void> {
@@ -394,8 +418,9 @@ export class Gateway {
    * some were cut off.
    */
   async drain(options: DrainOptions = {}): Promise<boolean> {
-    const { foundation, active, processState, listener } = this.#parts;
+    const { foundation, active, processState, listener, reloads } = this.#parts;
     foundation.admin.isDraining = true;
+    reloads.stop();
     const { shutdown } = active.config.settings;
     const { preStop = shutdown.preStop, drain = shutdown.drain } = options;
     foundation.log.info('draining', { pre_stop_seconds: preStop, drain_seconds: drain });

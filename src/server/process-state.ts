@@ -91,7 +91,7 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     onUnreadable: (fault) => log.error('store_error', errorFields(fault)),
   });
   const crlFiles = createCrlFiles();
-  const issuerKeys = new IssuerKeysRegistry(log, metrics);
+  const issuerKeys = new IssuerKeysRegistry({ log, metrics, now });
   const ocspResponders = new OcspResponderRegistry({ log, metrics, now });
   const crlFetchers = new CrlFetcherRegistry({ crlFiles, log, metrics, now });
   let digest: ((text: string) => string) | undefined;

@@ -11,19 +11,20 @@ import type { DescribeMessages, Gateway } from './gateway.ts';
 export interface ReloaderOptions {
   readonly load: () => LoadedConfig | InvalidConfig;
   /** May still be opening: changes during start-up are not missed. */
-  readonly gateway: Promise<Pick<Gateway, 'reload'>>;
+  readonly gateway: Promise<Pick<Gateway, 'reload' | 'rejectReload'>>;
   /** The configuration that the gateway starts with. */
   readonly settings: Settings;
   readonly files: readonly string[];
   readonly log: Logger;
   readonly createDescriber?: (loaded: LoadedConfig) => DescribeMessages;
-  readonly onRejected?: () => void;
   /** `pendingRestart`: changed settings that need a restart. */
   readonly onApplied?: (loaded: LoadedConfig, pendingRestart: readonly string[]) => void;
 }
 
 /** Seconds until a reload that failed because of a dependency is tried again; the wait doubles up to the maximum. */
 const RETRY_SECONDS = { min: 1, max: 30 };
+
+const INTERNAL_ERROR = 'internal error: the log event reload_failed has the details';
 
 /** Reloads when the configuration or a file that it names changes. Requests during a reload cause one more reload. */
 export class Reloader {
@@ -80,16 +81,15 @@ export class Reloader {
   }
 
   async #reloadOnce(cause: string): Promise<void> {
-    const { load, gateway, log, createDescriber, onApplied, onRejected } = this.#options;
+    const { load, gateway, log, createDescriber, onApplied } = this.#options;
     clearTimeout(this.#retryTimer);
     let loaded: ReturnType<typeof load>;
     try {
       loaded = load();
     } catch (error) {
       // A bug in the configuration loader must not end the process.
-      onRejected?.();
       log.error('reload_failed', { cause, ...errorFields(error) });
-      return;
+      return this.#markRejected([INTERNAL_ERROR]);
     }
     if (!loaded.ok) return this.#reject(cause, loaded.problems.map(formatProblem));
     // Even if it cannot be used: a missing file may appear next.
@@ -105,19 +105,29 @@ export class Reloader {
     } catch (error) {
       if (error instanceof StartError)
         return this.#reject(cause, describe?.(error.problems) ?? error.problems);
-      onRejected?.();
       log.error('reload_failed', {
         cause,
         ...errorFields(error),
         ...(error instanceof Fault && !this.#isClosed && { retry_in_seconds: this.#scheduleRetry() }),
       });
+      return this.#markRejected([
+        error instanceof Fault ? `${error.message}; the reload is tried again` : INTERNAL_ERROR,
+      ]);
     }
   }
 
-  #reject(cause: string, problems: readonly string[]): void {
-    const { log, onRejected } = this.#options;
-    onRejected?.();
+  #reject(cause: string, problems: readonly string[]): Promise<void> {
+    const { log } = this.#options;
     log.error('reload_rejected', { cause, problems, note: 'the last good configuration stays in use' });
+    return this.#markRejected(problems);
+  }
+
+  #markRejected(problems: readonly string[]): Promise<void> {
+    return this.#options.gateway.then(
+      (gateway) => gateway.rejectReload(problems),
+      // Reported by the caller, who opened it.
+      () => {},
+    );
   }
 
   /** The watcher does not report a change twice, so without a retry the change would wait for the next one. */

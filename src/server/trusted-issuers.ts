@@ -5,6 +5,7 @@ import type { RateLimiter } from '../lib/rate-limiter.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { type OpenedResource, SharedResources } from '../lib/shared-resources.ts';
 import { StartError } from '../lib/start-error.ts';
+import { boundText, type IssuerState, type IssuerStatus } from '../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm } from '../tokens/signature.ts';
@@ -33,6 +34,19 @@ interface KeySource
   readonly key: string | undefined;
 }
 
+export interface IssuerKeysRegistryOptions {
+  readonly log: Logger;
+  readonly metrics: Pick<Metrics, 'counter'>;
+  /** Seconds since 1970. */
+  readonly now: () => number;
+}
+
+/** As `IssuerKeys` decides whether to use the keys: old ones are used unless they cannot be fetched. */
+function getIssuerState(age: number | undefined, isFailing: boolean, maxStaleness: number): IssuerState {
+  if (!isFailing) return age === undefined ? 'waiting' : 'available';
+  return age === undefined || age > maxStaleness ? 'unavailable' : 'failing';
+}
+
 /**
  * The keys of all trusted issuers. They survive a reload; if what they are fetched with has changed, the last ones are used
  * until they have been fetched again.
@@ -40,22 +54,39 @@ interface KeySource
 export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
   readonly log: Logger;
   readonly #metrics: Pick<Metrics, 'counter'>;
+  readonly #now: () => number;
   readonly #sources = new WeakMap<IssuerKeys, KeySource>();
+  /** Of issuers whose last fetch failed. */
+  readonly #failures = new WeakMap<IssuerKeys, NonNullable<IssuerStatus['failure']>>();
 
-  constructor(log: Logger, metrics: Pick<Metrics, 'counter'>) {
+  constructor({ log, metrics, now }: IssuerKeysRegistryOptions) {
     super();
     this.log = log;
     this.#metrics = metrics;
+    this.#now = now;
   }
 
-  /** Seconds since the keys of each issuer were fetched; undefined: never. Keys in files are not listed. */
-  listAges(): ReadonlyMap<string, number | undefined> {
+  /** Keys in files are not listed. */
+  listStatus(): readonly IssuerStatus[] {
+    const statuses = this.list().flatMap((keys) => {
+      const source = this.#sources.get(keys);
+      return source === undefined || source.keySet !== undefined ? [] : [this.#getStatus(keys, source)];
+    });
     // During a reload, the later entry of a name is the one in use.
-    return new Map(
-      this.list()
-        .filter((keys) => this.#sources.get(keys)?.keySet === undefined)
-        .map(({ name, age }) => [name, age]),
-    );
+    return [...new Map(statuses.map((status) => [status.name, status])).values()];
+  }
+
+  #getStatus(keys: IssuerKeys, { maxStaleness }: KeySource): IssuerStatus {
+    const { name, age } = keys;
+    const failure = this.#failures.get(keys);
+    const fetchedAt = age === undefined ? undefined : this.#now() - age;
+    return { name, state: getIssuerState(age, failure !== undefined, maxStaleness), fetchedAt, failure };
+  }
+
+  #recordAttempt(keys: IssuerKeys, error: Error | undefined): void {
+    if (error === undefined) return void this.#failures.delete(keys);
+    const since = this.#failures.get(keys)?.since ?? this.#now();
+    this.#failures.set(keys, { since, error: boundText(error.message) });
   }
 
   /** Each call needs a `release`. */
@@ -110,6 +141,7 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
       cooldown: source.cooldown,
       maxStaleness: fixedKeys === undefined ? source.maxStaleness : Number.POSITIVE_INFINITY,
       onAttempt: (error) => {
+        this.#recordAttempt(keys, error);
         if (count !== undefined) count[error === undefined ? 'success' : 'failure'].value += 1;
       },
       onStateChange: (error) => {
@@ -128,6 +160,8 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
     };
     const keys = new IssuerKeys(options, previous);
     this.#sources.set(keys, source);
+    const previousFailure = previous && this.#failures.get(previous);
+    if (previousFailure !== undefined) this.#failures.set(keys, previousFailure);
     // Start-up does not wait for an issuer.
     void keys.start();
     return {

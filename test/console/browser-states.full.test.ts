@@ -1,5 +1,5 @@
 import type { Browser } from 'playwright-core';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import {
   axeViolations,
   type BrowserWindow,
@@ -41,6 +41,7 @@ describe.each([
     const { heading } = state;
     const { page, consoleErrors } = window;
     await leaveConsole(page);
+    onTestFinished(() => state.leave?.(harness));
     await state.reach(harness, page);
     const text = (await page.locator('h1').textContent()) ?? '';
     if (typeof heading === 'string') expect(text).toBe(heading);

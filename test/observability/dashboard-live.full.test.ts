@@ -64,6 +64,8 @@ beforeAll(async () => {
       { path: '/tried/**', requires: 'reports:write', reportOnly: true },
       ...(settings.routes ?? []),
     ],
+    // Nothing listens there.
+    trustedIssuers: { corp: { issuer: 'http://127.0.0.1:1', audience: 'files-api' } },
     log: { level: 'info', access: { enabled: false } },
   }));
   folder.write('ca.crl', (await createCrl(folder.ca)).pem);

@@ -6,6 +6,7 @@ import type { Settings } from '../../src/config/schema.ts';
 import { FileWatch } from '../../src/lib/watch-files.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { Fault } from '../../src/ports/fault.ts';
+import type { Gateway } from '../../src/server/gateway.ts';
 import { Reloader } from '../../src/server/reloader.ts';
 import { startGateway } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
@@ -15,7 +16,6 @@ test('an exception while the configuration is read is logged, and the next reloa
   onTestFinished(() => gateway.close());
   const settings = gateway.server.settings();
   const lines: string[] = [];
-  const rejected: string[] = [];
   let isBroken = true;
   const reloader = new Reloader({
     load() {
@@ -26,15 +26,18 @@ test('an exception while the configuration is read is logged, and the next reloa
     settings,
     files: [],
     log: createLogger({ level: 'info', format: 'json', write: (line) => lines.push(line) }),
-    onRejected: () => rejected.push('rejected'),
   });
   onTestFinished(() => reloader.close());
   const events = (): unknown[] => lines.map((line) => (JSON.parse(line) as { event: string }).event);
   await reloader.reload('SIGHUP');
-  expect([events(), rejected]).toEqual([['reload_failed'], ['rejected']]);
+  expect(events()).toEqual(['reload_failed']);
+  expect(gateway.server.getStatus().rejectedReload?.problems).toEqual([
+    'internal error: the log event reload_failed has the details',
+  ]);
   isBroken = false;
   await reloader.reload('SIGHUP');
   expect(events()).toEqual(['reload_failed', 'reloaded']);
+  expect(gateway.server.getStatus().rejectedReload).toBeUndefined();
   expect((await gateway.grant()).token_type).toBe('Bearer');
 });
 
@@ -43,6 +46,7 @@ test('a reload that fails because of the store is retried until it succeeds', as
   onTestFinished(() => gateway.close());
   const settings = gateway.server.settings();
   const lines: string[] = [];
+  const rejections: string[] = [];
   let failures = 2;
   const reloader = new Reloader({
     load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
@@ -53,6 +57,7 @@ test('a reload that fails because of the store is retried until it succeeds', as
           ? Promise.reject(new Fault('store_unavailable', 'Redis: no response'))
           : gateway.server.reload(next);
       },
+      rejectReload: (problems) => rejections.push(...problems),
     }),
     settings,
     files: [],
@@ -69,6 +74,7 @@ test('a reload that fails because of the store is retried until it succeeds', as
     { event: 'reload_failed', cause: 'an earlier reload failed', retry_in_seconds: 2 },
     { event: 'reloaded', cause: 'an earlier reload failed' },
   ]);
+  expect(rejections).toEqual(Array(2).fill('Redis: no response; the reload is tried again'));
 });
 
 test('a reloader that is closed while a reload fails does not retry', async () => {
@@ -79,7 +85,7 @@ test('a reloader that is closed while a reload fails does not retry', async () =
   const failing = Promise.withResolvers<never>();
   const reloader = new Reloader({
     load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
-    gateway: Promise.resolve({ reload: () => failing.promise }),
+    gateway: Promise.resolve({ reload: () => failing.promise, rejectReload() {} }),
     settings,
     files: [],
     log: createLogger({ level: 'info', format: 'json', write: (line) => lines.push(line) }),
@@ -120,6 +126,7 @@ test('a change of any watched file causes a reload', async () => {
         reloads += 1;
         return [];
       },
+      rejectReload() {},
     }),
     settings,
     files: [],
@@ -143,7 +150,7 @@ test('a first start, which creates the key file, does not reload', async () => {
   const settings: Settings = { ...current, keys: { ...current.keys, file: keyFile } };
   const lines: string[] = [];
   const seen: string[] = [];
-  const opening = Promise.withResolvers<{ reload: () => Promise<readonly string[]> }>();
+  const opening = Promise.withResolvers<Pick<Gateway, 'reload' | 'rejectReload'>>();
   const reloader = new Reloader({
     load: () => ({ ok: true, settings, files: [config], warnings: [], deprecations: [] }) as never,
     gateway: opening.promise,
@@ -156,7 +163,7 @@ test('a first start, which creates the key file, does not reload', async () => {
   const watch = new FileWatch([keyFile], (changed) => void seen.push(...changed));
   onTestFinished(() => watch.close());
   writeFileSync(keyFile, 'made by the gateway');
-  opening.resolve({ reload: async () => [] });
+  opening.resolve({ reload: async () => [], rejectReload() {} });
   await until('the key file is noticed', () => seen.length > 0);
   expect(lines).toEqual([]);
   writeFileSync(config, 'two');

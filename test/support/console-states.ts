@@ -1,6 +1,10 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { type ConsoleHarness, readGrantId, startConsole } from './console-harness.ts';
+import { createForeignKey, formatKeySet } from './foreign-issuer.ts';
 import { waitForNavigation } from './page-states.ts';
+import { until } from './until.ts';
 
 /** A console with traffic: grants, refusals of several kinds, revocations. */
 export async function startBusyConsole(): Promise<ConsoleHarness> {
@@ -16,6 +20,8 @@ export async function startBusyConsole(): Promise<ConsoleHarness> {
       },
     ],
   }));
+  const keySet = formatKeySet(await createForeignKey('ES256', 'k1'));
+  writeFileSync(join(harness.gateway.folder, 'partner.jwks'), keySet);
   await addTraffic(harness);
   return harness;
 }
@@ -48,6 +54,8 @@ export async function addTraffic(harness: ConsoleHarness, steps = 40): Promise<v
 export interface ConsoleState {
   readonly heading: string | RegExp;
   reach(harness: ConsoleHarness, page: Page): Promise<void>;
+  /** Restores the gateway for other states. */
+  leave?(harness: ConsoleHarness): Promise<void>;
 }
 
 export async function signInWithBrowser(
@@ -75,6 +83,35 @@ const open =
     await signInWithBrowser(harness, page);
     await page.goto(`${harness.url}/console${path}`);
   };
+
+/** A rejected configuration, a setting that needs a restart, and trusted issuers of which one is unreachable. */
+async function causeProblems({ gateway }: ConsoleHarness): Promise<void> {
+  await gateway.reload((settings) => ({
+    ...settings,
+    limits: { ...settings.limits, streams: 50 },
+    trustedIssuers: {
+      // Nothing listens there.
+      corp: { issuer: 'http://127.0.0.1:1', audience: 'files-api' },
+      partner: { issuer: 'https://partner.example', audience: 'files-api', jwksFile: 'partner.jwks' },
+    },
+  }));
+  gateway.server.rejectReload([
+    'upstreams.default.url: expected a URL with http or https (line 12)',
+    `routes[3]["<b>${'very-long-name-'.repeat(20)}</b>"]: unknown setting (line 48)`,
+    'listen.tls.certificate: /etc/gatehouse/tls/server.pem cannot be read (ENOENT)',
+  ]);
+  await until('the issuer is unavailable', () =>
+    gateway.server.getStatus().issuers.some(({ state }) => state === 'unavailable'),
+  );
+}
+
+const clearProblems = ({ gateway }: ConsoleHarness): Promise<void> =>
+  gateway.reload((settings) => ({
+    ...settings,
+    trustedIssuers: {},
+    // The default.
+    limits: { ...settings.limits, streams: 100 },
+  }));
 
 /** Every page, and the states that look different. */
 export const CONSOLE_STATES: Readonly<Record<string, ConsoleState>> = {
@@ -128,6 +165,25 @@ export const CONSOLE_STATES: Readonly<Record<string, ConsoleState>> = {
   },
   'explain-empty': { heading: 'Explain a request', reach: open('/explain') },
   configuration: { heading: 'Configuration in use', reach: open('/configuration') },
+  'overview-problems': {
+    heading: 'Overview',
+    async reach(harness, page) {
+      await causeProblems(harness);
+      await open('')(harness, page);
+      await page.getByRole('heading', { name: 'The changed configuration was rejected' }).waitFor();
+      await page.getByRole('heading', { name: 'Keys cannot be fetched' }).waitFor();
+    },
+    leave: clearProblems,
+  },
+  'configuration-problems': {
+    heading: 'Configuration in use',
+    async reach(harness, page) {
+      await causeProblems(harness);
+      await open('/configuration')(harness, page);
+      await page.getByRole('heading', { name: 'The changed configuration was rejected' }).waitFor();
+    },
+    leave: clearProblems,
+  },
   audit: { heading: 'Recent audit events', reach: open('/audit') },
   'not-found': { heading: 'Page not found', reach: open('/nowhere') },
 };

@@ -4,5 +4,9 @@ import { configurationPage } from '../views/configuration.ts';
 
 export const showConfiguration: ConsoleHandler = async ({ deps }) => {
   const settings = deps.getSettings();
-  return configurationPage(listEffectiveSettings(settings), deps.findPendingRestart(settings));
+  const { rejectedReload } = await deps.getStatus();
+  return configurationPage(listEffectiveSettings(settings), {
+    rejectedReload,
+    pendingRestart: deps.findPendingRestart(settings),
+  });
 };

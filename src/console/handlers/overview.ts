@@ -1,3 +1,5 @@
+import type { Settings } from '../../config/schema.ts';
+import type { IssuerStatus } from '../../observability/gateway-status.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { ConsoleHandler, ConsoleRequest } from '../context.ts';
 import { type Figures, parseRange, renderFigures, renderOverview } from '../views/overview.ts';
@@ -16,9 +18,31 @@ export const showFigures: ConsoleHandler = async (request) => ({
 });
 
 async function readFigures({ deps, history, runChecks }: ConsoleRequest): Promise<Figures> {
-  const [checks, replicas] = await Promise.all([runChecks(), readReplicas(deps)]);
-  return { now: deps.now(), history, checks, replicas };
+  const settings = deps.getSettings();
+  const [checks, replicas, status] = await Promise.all([runChecks(), readReplicas(deps), deps.getStatus()]);
+  return {
+    now: deps.now(),
+    history,
+    checks,
+    replicas,
+    configuration: {
+      rejectedReload: status.rejectedReload,
+      pendingRestart: deps.findPendingRestart(settings),
+    },
+    issuers: listShownIssuers(settings, status.issuers),
+  };
 }
+
+/** All trusted issuers, and integrations whose keys cannot be fetched: there may be many of them. */
+const listShownIssuers = (
+  { trustedIssuers }: Settings,
+  statuses: readonly IssuerStatus[],
+): Figures['issuers'] => [
+  ...statuses.filter(({ name, state }) => Object.hasOwn(trustedIssuers, name) || state !== 'available'),
+  ...Object.entries(trustedIssuers)
+    .filter(([, { jwksFile }]) => jwksFile !== undefined)
+    .map(([name]) => ({ name, state: 'in file' as const })),
+];
 
 async function readReplicas({ listReplicas }: ConsoleRequest['deps']): Promise<Figures['replicas']> {
   try {

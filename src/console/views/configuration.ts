@@ -1,17 +1,17 @@
 import { html, type Markup } from '../../pages/views/html.ts';
 import type { ConsolePage } from '../context.ts';
 import type { EffectiveSection, EffectiveSetting } from '../effective-settings.ts';
+import { type ConfigurationState, renderConfigurationNotice } from './configuration-notice.ts';
 import { renderText } from './format.ts';
 
 export const configurationPage = (
   sections: readonly EffectiveSection[],
-  /** Settings whose shown value is in force after a restart. */
-  pendingRestart: readonly string[],
+  state: ConfigurationState,
 ): ConsolePage => ({
   title: 'Configuration',
   body: html`<h1>Configuration in use</h1>
 <p class="soft">With defaults, environment variables and overrides. Secrets are hidden.</p>
-${pendingRestart.length > 0 && html`<p class="note">Changed, and in force only after a restart: ${pendingRestart.join(', ')}.</p>`}
+${renderConfigurationNotice(state)}
 <div class="settings">
 ${sections.map(renderSection)}</div>`,
 });

@@ -1,10 +1,12 @@
 import type { CheckResult } from '../../admin/listener.ts';
+import type { IssuerState, IssuerStatus } from '../../observability/gateway-status.ts';
 import { html, type Markup } from '../../pages/views/html.ts';
 import type { ReplicaStatus } from '../../ports/store.ts';
 import { type ConsoleRequest, urlFor } from '../context.ts';
 import { HISTORY_SECONDS, type Interval, quantileOf, sumCounts } from '../history.ts';
 import { readSamples, readTotal, sumBy } from '../snapshot-reader.ts';
 import { renderChart, type Series } from './chart.ts';
+import { type ConfigurationState, renderConfigurationNotice } from './configuration-notice.ts';
 import {
   formatDuration,
   formatNumber,
@@ -21,7 +23,12 @@ export interface Figures {
   readonly checks: readonly CheckResult[];
   /** Undefined: the store has none. */
   readonly replicas: readonly ReplicaStatus[] | 'unavailable' | undefined;
+  readonly configuration: ConfigurationState;
+  readonly issuers: readonly ShownIssuer[];
 }
+
+/** The keys of an issuer are fetched or in a file. */
+export type ShownIssuer = IssuerStatus | { readonly name: string; readonly state: 'in file' };
 
 const RANGES = {
   '15m': { seconds: 900, text: '15 minutes' },
@@ -50,7 +57,7 @@ export function renderFigures(range: Range, figures: Figures): Markup {
   const parts = figures.history.parts(figures.now, seconds, PARTS);
   const fewParts = figures.history.parts(figures.now, seconds, FEW_PARTS);
   const start = `${text} ago`;
-  return html`${renderTiles(figures)}
+  return html`${renderConfigurationNotice(figures.configuration)}${renderIssuerNotice(figures)}${renderTiles(figures)}
 <div class="charts">
 ${renderRequests(parts, start)}
 ${renderLatency(parts, start)}
@@ -58,6 +65,7 @@ ${renderRefusals(fewParts, start)}
 ${renderGrants(fewParts, start)}
 </div>
 ${renderUpstreams(figures)}
+${renderIssuers(figures)}
 ${renderExpiries(figures)}
 ${renderReplicas(figures)}`;
 }
@@ -231,6 +239,48 @@ function renderUpstreams({ history: { latest } }: Figures): Markup {
   });
   const head = html`<th scope="col">Upstream</th><th scope="col">State</th><th scope="col" class="number">Targets</th><th scope="col" class="number">Active requests</th><th scope="col" class="number">Responses</th><th scope="col" class="number">5xx</th><th scope="col" class="number">No response</th>`;
   return renderTable('upstreams', 'Upstreams', head, rows, 'No upstream is configured.');
+}
+
+const ISSUER_STATES: Readonly<Record<IssuerState, readonly [text: string, tone: Tone]>> = {
+  available: ['available', 'good'],
+  waiting: ['keys are being fetched', 'neutral'],
+  failing: ['last keys in use', 'warn'],
+  unavailable: ['unavailable', 'bad'],
+};
+const MAX_ERROR = 600;
+const MAX_NAMED_ISSUERS = 5;
+
+function renderIssuerNotice({ issuers }: Figures): Markup | false {
+  const names = issuers.filter(({ state }) => state === 'unavailable').map(({ name }) => name);
+  const named = names.slice(0, MAX_NAMED_ISSUERS);
+  const rest = names.length - named.length;
+  return (
+    names.length > 0 &&
+    html`<section class="note bad" aria-labelledby="unavailable-issuers">
+<h2 id="unavailable-issuers">Keys cannot be fetched</h2>
+<p>Tokens of ${named.map((name, index) => html`${index > 0 && ', '}${renderText(name, 128)}`)}${rest > 0 && ` and ${rest} more`} get 503. The <a href="#issuers">list of trusted issuers</a> has the errors.</p>
+</section>
+`
+  );
+}
+
+function renderIssuers({ issuers }: Figures): Markup {
+  const rows = issuers
+    .toSorted((a, b) => a.name.localeCompare(b.name))
+    .map((issuer) => {
+      const name = html`<th scope="row">${renderText(issuer.name, 128)}</th>`;
+      if (issuer.state === 'in file')
+        return html`<tr>${name}<td>${renderBadge('available', 'good')}</td><td>in a file</td><td>–</td></tr>\n`;
+      const { state, fetchedAt, failure } = issuer;
+      const fetched = fetchedAt === undefined ? 'never' : renderTime(fetchedAt);
+      const error =
+        failure === undefined
+          ? '–'
+          : html`since ${renderTime(failure.since)}: ${renderText(failure.error, MAX_ERROR)}`;
+      return html`<tr>${name}<td>${renderBadge(...ISSUER_STATES[state])}</td><td>${fetched}</td><td>${error}</td></tr>\n`;
+    });
+  const head = html`<th scope="col">Name</th><th scope="col">State</th><th scope="col">Keys fetched</th><th scope="col">Error</th>`;
+  return renderTable('issuers', 'Trusted issuers', head, rows, 'None is configured.');
 }
 
 interface Expiry {

@@ -59,6 +59,8 @@ button.quiet:hover{background:none;text-decoration-thickness:2px}
 .note{margin:0 0 1rem;padding:.7rem .9rem;border-left:4px solid var(--warn-line);border-radius:.35rem;background:var(--warn)}
 .note.bad{border-color:var(--bad-line);background:var(--bad)}
 .note>:last-child{margin-bottom:0}
+.note h2{margin:0 0 .25rem;font-size:1rem}
+.note ul{margin:0 0 .75rem;padding:0 0 0 1.25rem}
 .note.good{border-color:var(--good);background:var(--tint)}
 .title{display:flex;flex-wrap:wrap;align-items:baseline;justify-content:space-between;gap:0 1.5rem;margin:0 0 .75rem}
 .title h1{margin:0}

@@ -1,3 +1,4 @@
+import type { GatewayStatus } from '../../observability/gateway-status.ts';
 import type { Snapshot } from '../../observability/metric-registry.ts';
 import type { RecentEventsQuery, RecentEventsResult } from '../../observability/recent-events.ts';
 import type { DrainOptions } from '../gateway.ts';
@@ -16,6 +17,7 @@ export type WorkerMessage =
   | { readonly kind: 'overload'; readonly overloaded: boolean }
   | { readonly kind: 'snapshot'; readonly snapshot: Snapshot }
   | { readonly kind: 'recent_events'; readonly id: number; readonly events: RecentEventsResult }
+  | { readonly kind: 'status'; readonly id: number; readonly status: GatewayStatus }
   | RateLimitRequest;
 
 export type SupervisorMessage =
@@ -25,4 +27,5 @@ export type SupervisorMessage =
   | { readonly kind: 'settings'; readonly text: string | undefined }
   | { readonly kind: 'snapshot_request' }
   | { readonly kind: 'recent_events_request'; readonly id: number; readonly query: RecentEventsQuery }
+  | { readonly kind: 'status_request'; readonly id: number }
   | RateLimitResponse;

@@ -4,6 +4,7 @@ import { findRestartChanges, isSupervisorSetting } from '../../config/restart-se
 import type { Settings } from '../../config/schema.ts';
 import { StartError } from '../../lib/start-error.ts';
 import { FileWatch } from '../../lib/watch-files.ts';
+import { mergeStatuses } from '../../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
 import type { Metrics } from '../../observability/metrics.ts';
 import { collectProcessMetrics } from '../../observability/process-metrics.ts';
@@ -44,8 +45,8 @@ export interface SupervisorOptions {
   /** The configuration file as read at start, for a worker that finds it invalid. */
   readonly text: string | undefined;
   readonly workers: number;
-  /** The current configuration: workers reload it by themselves. */
-  readonly getSettings: () => Settings;
+  /** The configuration with this content of its file. Undefined: the one on disk, or the last valid one. */
+  readonly getSettings: (text?: string) => Settings;
   readonly log: Logger;
   /** Of this process; workers send their own. */
   readonly metrics: Metrics;
@@ -55,7 +56,7 @@ const now = (): number => Date.now() / 1_000;
 
 /** Holds the store's lock, serves the admin listener and supervises the workers, which serve the requests. */
 export async function openSupervisor(options: SupervisorOptions): Promise<Supervisor> {
-  const { settings, getSettings, metrics } = options;
+  const { settings, metrics } = options;
   await using resources = new AsyncDisposableStack();
   const recentEvents = settings.admin.console.enabled ? createRecentEvents(now) : undefined;
   const audit = await openReloadableAuditLog(settings, options.log, metrics, recentEvents);
@@ -64,7 +65,9 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   resources.defer(collectProcessMetrics(metrics));
   const { log } = audit;
   const authenticator = createReportingAuthenticator({ settings, log, metrics, now });
-  const pool = createPool(options, audit, authenticator);
+  // The configuration that the workers have applied; the one on disk may have been rejected.
+  const getSettings = (): Settings => options.getSettings(pool.lastGoodConfig);
+  const pool = createPool(options, getSettings, audit, authenticator);
   const admin = createAdminEndpoint(options, log, pool, recentEvents);
   resources.defer(() => admin.close());
   const store = await openStore({
@@ -79,12 +82,15 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   resources.defer(() => store.close());
   admin.store = store;
   admin.getSettings = getSettings;
+  admin.getStatus = async () => mergeStatuses(await pool.findStatuses());
+  // An integration can be revoked as soon as it is on disk, before all workers have loaded it.
+  const getLatestSettings = (): Settings => options.getSettings();
   admin.api = {
     store,
     log,
     now,
-    longestGrant: () => getLongestGrantLifetime(getSettings()),
-    ...createAdminLookups(getSettings),
+    longestGrant: () => getLongestGrantLifetime(getLatestSettings()),
+    ...createAdminLookups(getLatestSettings),
   };
   await ensureKeyFile(settings, store);
   loadKeys(authenticator, settings);
@@ -131,7 +137,8 @@ const loadKeys = (authenticator: KeyedRecordAuthenticator, settings: Settings): 
   authenticator.setKeyring(openSealingKeys(readKeyFile(settings)));
 
 function createPool(
-  { settings, getSettings, workers: count, text }: SupervisorOptions,
+  { settings, workers: count, text }: SupervisorOptions,
+  getSettings: () => Settings,
   audit: ReloadableAuditLog,
   authenticator: KeyedRecordAuthenticator,
 ): WorkerPool {

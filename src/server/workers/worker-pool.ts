@@ -3,6 +3,7 @@ import { isSupervisorSetting } from '../../config/restart-settings.ts';
 import type { Settings } from '../../config/schema.ts';
 import { StartError } from '../../lib/start-error.ts';
 import { dropGauges, mergeSnapshots } from '../../observability/exposition.ts';
+import type { GatewayStatus } from '../../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
 import type { Snapshot } from '../../observability/metric-registry.ts';
 import type { RecentEventsQuery, RecentEventsResult } from '../../observability/recent-events.ts';
@@ -36,6 +37,9 @@ interface PoolWorker {
   awaitedSnapshot: PromiseWithResolvers<void> | undefined;
 }
 
+/** Receivers of the results, by the id of the query. */
+type PendingQueries<T> = Map<number, (result: T) => void>;
+
 const RESTART_DELAY_MS = 1_000;
 const START_TIMEOUT_MS = 60_000;
 /** Prometheus scrapes time out after 10 s by default. */
@@ -59,7 +63,8 @@ export class WorkerPool {
   #restarting: readonly PoolWorker[] = [];
   #rollingRestart: Promise<void> | undefined;
   #queuedCause: string | undefined;
-  readonly #recentEventQueries = new Map<number, (events: RecentEventsResult) => void>();
+  readonly #recentEventQueries: PendingQueries<RecentEventsResult> = new Map();
+  readonly #statusQueries: PendingQueries<GatewayStatus> = new Map();
   #lastQuery = 0;
 
   constructor(options: WorkerPoolOptions) {
@@ -110,19 +115,23 @@ export class WorkerPool {
   }
 
   /** From every worker that responds in time. */
-  async findRecentEvents(query: RecentEventsQuery): Promise<readonly RecentEventsResult[]> {
-    const found: RecentEventsResult[] = [];
-    const id = (this.#lastQuery += 1);
-    const workers = this.#listReady();
-    const complete = Promise.withResolvers<void>();
-    this.#recentEventQueries.set(id, (events) => {
-      found.push(events);
-      if (found.length === workers.length) complete.resolve();
-    });
-    for (const entry of workers) send(entry, { kind: 'recent_events_request', id, query });
-    if (workers.length > 0) await withTimeout(SNAPSHOT_TIMEOUT_MS, complete.promise, undefined);
-    this.#recentEventQueries.delete(id);
-    return found;
+  findRecentEvents(query: RecentEventsQuery): Promise<readonly RecentEventsResult[]> {
+    return this.#query(this.#recentEventQueries, this.#listReady(), (id) => ({
+      kind: 'recent_events_request',
+      id,
+      query,
+    }));
+  }
+
+  /** From every worker that responds in time, without those that are being replaced. */
+  findStatuses(): Promise<readonly GatewayStatus[]> {
+    const workers = this.#listReady().filter(({ isSurplus }) => !isSurplus);
+    return this.#query(this.#statusQueries, workers, (id) => ({ kind: 'status_request', id }));
+  }
+
+  /** The configuration file as a worker has applied it last. */
+  get lastGoodConfig(): string | undefined {
+    return this.#lastGoodConfig;
   }
 
   broadcast(message: SupervisorMessage): void {
@@ -160,6 +169,24 @@ export class WorkerPool {
   kill(): void {
     this.#phase = 'closing';
     for (const { worker } of this.#workers) worker.process.kill('SIGKILL');
+  }
+
+  async #query<T>(
+    pending: PendingQueries<T>,
+    workers: readonly PoolWorker[],
+    createMessage: (id: number) => SupervisorMessage,
+  ): Promise<readonly T[]> {
+    const found: T[] = [];
+    const id = (this.#lastQuery += 1);
+    const complete = Promise.withResolvers<void>();
+    pending.set(id, (result) => {
+      found.push(result);
+      if (found.length === workers.length) complete.resolve();
+    });
+    for (const entry of workers) send(entry, createMessage(id));
+    if (workers.length > 0) await withTimeout(SNAPSHOT_TIMEOUT_MS, complete.promise, undefined);
+    pending.delete(id);
+    return found;
   }
 
   #listReady(): PoolWorker[] {
@@ -218,6 +245,8 @@ export class WorkerPool {
         return settleSnapshot(entry);
       case 'recent_events':
         return this.#recentEventQueries.get(message.id)?.(message.events);
+      case 'status':
+        return this.#statusQueries.get(message.id)?.(message.status);
       case 'limit':
         void handleRateLimitRequest(this.#limits, message).then((response) => send(entry, response));
     }

@@ -1,0 +1,85 @@
+import { redactText } from '../lib/redact.ts';
+
+/** What an operator must know about a running process that no counter shows. Serializable for IPC. */
+export interface GatewayStatus {
+  /** Undefined: the last reload was applied. */
+  readonly rejectedReload: RejectedReload | undefined;
+  /** Trusted issuers and integrations whose keys are fetched. */
+  readonly issuers: readonly IssuerStatus[];
+}
+
+/** The configuration on disk is not the one in use. */
+export interface RejectedReload {
+  /** When the first reload after the last applied one was rejected: seconds since 1970. */
+  readonly since: number;
+  /** Of the last attempt, in one line each, without secrets. */
+  readonly problems: readonly string[];
+}
+
+/**
+ * `waiting`: the first fetch has not ended. `failing`: keys cannot be fetched, and the last ones are used. `unavailable`: there
+ * are none, or they are too old, so that tokens get 503.
+ */
+export type IssuerState = 'available' | 'waiting' | 'failing' | 'unavailable';
+
+export interface IssuerStatus {
+  /** As the label `issuer` of metrics. */
+  readonly name: string;
+  readonly state: IssuerState;
+  /** When the keys were fetched, in seconds since 1970; undefined: never. */
+  readonly fetchedAt: number | undefined;
+  readonly failure: { readonly since: number; readonly error: string } | undefined;
+}
+
+export const EMPTY_STATUS: GatewayStatus = { rejectedReload: undefined, issuers: [] };
+
+const MAX_PROBLEMS = 50;
+const MAX_TEXT = 512;
+
+/** One line for the console: bounded, and without secrets that were included by mistake. */
+export function boundText(text: string): string {
+  const redacted = redactText(text);
+  return redacted.length > MAX_TEXT ? `${redacted.slice(0, MAX_TEXT)}…` : redacted;
+}
+
+export function boundProblems(problems: readonly string[]): readonly string[] {
+  const rest = problems.length - MAX_PROBLEMS;
+  const shown = problems.slice(0, MAX_PROBLEMS).map(boundText);
+  return rest > 0 ? [...shown, `and ${rest} more`] : shown;
+}
+
+/** From best to worst. */
+const STATES: readonly IssuerState[] = ['available', 'waiting', 'failing', 'unavailable'];
+
+/** Combines the status of several processes: a problem of one is a problem of all. */
+export function mergeStatuses(statuses: readonly GatewayStatus[]): GatewayStatus {
+  const issuers = new Map<string, IssuerStatus>();
+  for (const status of statuses.flatMap((entry) => entry.issuers)) {
+    const known = issuers.get(status.name);
+    issuers.set(status.name, known === undefined ? status : mergeIssuers(known, status));
+  }
+  return {
+    rejectedReload: mergeRejections(statuses.flatMap(({ rejectedReload }) => rejectedReload ?? [])),
+    issuers: [...issuers.values()],
+  };
+}
+
+function mergeRejections(rejections: readonly RejectedReload[]): RejectedReload | undefined {
+  if (rejections.length === 0) return undefined;
+  return {
+    since: Math.min(...rejections.map(({ since }) => since)),
+    problems: [...new Set(rejections.flatMap(({ problems }) => problems))],
+  };
+}
+
+function mergeIssuers(a: IssuerStatus, b: IssuerStatus): IssuerStatus {
+  const [worse, better] = STATES.indexOf(a.state) >= STATES.indexOf(b.state) ? [a, b] : [b, a];
+  const { failure = better.failure } = worse;
+  return {
+    ...worse,
+    failure: failure && {
+      ...failure,
+      since: Math.min(failure.since, better.failure?.since ?? failure.since),
+    },
+  };
+}

@@ -1,0 +1,44 @@
+import { boundProblems, type RejectedReload } from '../observability/gateway-status.ts';
+
+/** Whether the configuration on disk is in use. */
+export class ReloadState {
+  readonly #now: () => number;
+  #appliedAt: number;
+  #rejected: RejectedReload | undefined;
+  #isStopped = false;
+
+  /** `problems`: of the file on disk, if this process starts with an earlier configuration. */
+  constructor(now: () => number, problems?: readonly string[]) {
+    this.#now = now;
+    this.#appliedAt = now();
+    if (problems !== undefined) this.reject(problems);
+  }
+
+  /** When the configuration in use was applied, in seconds since 1970. */
+  get appliedAt(): number {
+    return this.#appliedAt;
+  }
+
+  get rejected(): RejectedReload | undefined {
+    return this.#isStopped ? undefined : this.#rejected;
+  }
+
+  /** Undefined: this process no longer reloads. */
+  get isLastSuccessful(): boolean | undefined {
+    return this.#isStopped ? undefined : this.#rejected === undefined;
+  }
+
+  apply(): void {
+    this.#appliedAt = this.#now();
+    this.#rejected = undefined;
+  }
+
+  reject(problems: readonly string[]): void {
+    this.#rejected = { since: this.#rejected?.since ?? this.#now(), problems: boundProblems(problems) };
+  }
+
+  /** A worker that drains would report its last state for as long as its requests take. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+}
