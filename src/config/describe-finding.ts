@@ -18,11 +18,12 @@ export function createDescriber(
 ): DescribeFinding {
   return (finding) => {
     const path = formatPath(finding.path);
-    const template = draft.templates.get(path);
+    // A single value in place of a list is reported as its first entry.
+    const template = findNearest(draft.templates, finding.path);
     const message = template
       ? finding.message.replaceAll(template.value || '\0', template.template)
       : finding.message;
-    const from = finding.from ?? findOrigin(draft, finding.path);
+    const from = finding.from ?? findNearest(draft.origins, finding.path);
     const isInFile = from === undefined || isSettingPath(from);
     const { line, column } =
       finding.line === undefined && isInFile ? (findPosition(finding.path) ?? {}) : finding;
@@ -82,10 +83,11 @@ const toSingleLine = (text: string): string => text.replace(/\p{Cc}+/gu, ' ');
 const isSettingPath = (from: string): boolean =>
   from !== '--set' && !from.startsWith('GATEHOUSE_') && parsePath(from) !== undefined;
 
-function findOrigin(draft: Draft, path: SettingPath): string | undefined {
+/** What is known about the setting, or about the closest one that contains it. */
+function findNearest<T>(known: ReadonlyMap<string, T>, path: SettingPath): T | undefined {
   for (let length = path.length; length > 0; length -= 1) {
-    const from = draft.origins.get(formatPath(path.slice(0, length)));
-    if (from !== undefined) return from;
+    const found = known.get(formatPath(path.slice(0, length)));
+    if (found !== undefined) return found;
   }
   return undefined;
 }

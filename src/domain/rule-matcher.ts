@@ -165,11 +165,15 @@ export class CompiledRules {
     const asSent = winner === undefined ? this.#matchAsSent(input, segments) : undefined;
     const stricter = asSent && findStricterRule(asSent, input, segments);
     const entries: TraceEntry[] = [];
+    // Once for all rules: a path may be long.
+    const normalize = memoize((ignores: Differences) => normalizePath(segments, ignores));
     for (const indexed of this.#indexedRules) {
-      const { rule } = indexed;
+      const { rule, ignores } = indexed;
       if (rule === winner) return [...entries, { rule, mismatch: undefined }];
       const mismatch =
-        indexed === stricter ? 'equivalent_path' : (findMismatch(indexed, input) ?? 'ambiguous_path');
+        indexed === stricter
+          ? 'equivalent_path'
+          : (findMismatch(indexed, input, normalize(ignores)) ?? 'ambiguous_path');
       entries.push({ rule, mismatch });
       // The first rule that would match decides, even if it refuses.
       if (mismatch === 'encoded_slash' || mismatch === 'ambiguous_path') break;
@@ -403,9 +407,14 @@ function findFirstMatch(
 const allowsMethod = ({ methods }: AccessRule, method: string): boolean =>
   methods === undefined || methods.has(method);
 
-function findMismatch(indexed: IndexedRule, input: MatchInput): Mismatch | undefined {
-  const { rule, host } = indexed;
-  if (!matchesAsSent(indexed, input.target.segments)) return 'path';
+/** `path`: of the input, normalized for the rule. */
+function findMismatch(
+  indexed: IndexedRule,
+  input: MatchInput,
+  path: readonly string[],
+): Mismatch | undefined {
+  const { rule, host, ignores } = indexed;
+  if (!patternMatches(getPattern(indexed, ignores), path)) return 'path';
   if (host !== undefined && host !== normalizeHost(input.host)) return 'host';
   if (!allowsMethod(rule, input.method)) return 'method';
   return input.target.encodedSlash && !rule.encodedSlash ? 'encoded_slash' : undefined;

@@ -36,8 +36,11 @@ const allowsAll = ({ requirement, reportOnly }: AccessRule): boolean =>
 const getEnforcedLimits = ({ limits = [], reportOnly }: AccessRule): readonly RouteLimit[] =>
   reportOnly === true ? [] : limits;
 
-/** A limit for the whole route also limits each of its callers. */
+/**
+ * A limit for the whole route also limits each of its callers. A limit by address is for callers without a token; those of a rule that
+ * counts by identity or client have one.
+ */
 const isAtLeastAsLow = ({ per, rate }: RouteLimit, other: RouteLimit): boolean =>
-  (per === other.per || per === 'route') &&
+  (per === other.per || per === 'route' || other.per === 'address') &&
   rate.perSecond <= other.rate.perSecond &&
   rate.burst <= other.rate.burst;

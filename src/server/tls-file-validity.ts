@@ -2,7 +2,14 @@ import { readFileSync, statSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { parseCertificates } from '../x509/certificate-files.ts';
-import { describeValidity, mergeValidity, readValidity, type ValidityMessages } from '../x509/validity.ts';
+import {
+  describeValidity,
+  isValidAt,
+  mergeValidity,
+  readValidity,
+  type ValidityMessages,
+  type ValidityPeriod,
+} from '../x509/validity.ts';
 
 interface TlsFile {
   readonly setting: string;
@@ -12,22 +19,33 @@ interface TlsFile {
 }
 
 /** Validity of the certificates of the admin listener and of outgoing connections. Other problems of the files are reported where they are used. */
-export const checkTlsFileValidity = (settings: Settings, now: Epoch): ValidityMessages =>
-  mergeValidity(
-    listTlsFiles(settings).map(({ setting, file, consequence }) =>
-      describeValidity(readPeriods(file), now, {
+export function checkTlsFileValidity(settings: Settings, now: Epoch): ValidityMessages {
+  // Many upstreams have the same CAs.
+  const periodsByFile = new Map<string, readonly ValidityPeriod[]>();
+  return mergeValidity(
+    listTlsFiles(settings).map(({ setting, file, consequence }) => {
+      if (file === undefined) return mergeValidity([]);
+      const periods = periodsByFile.get(file) ?? readPeriods(file, now);
+      periodsByFile.set(file, periods);
+      return describeValidity(periods, now, {
         subject: `${setting}: ${file}`,
         expired: `${consequence}: replace it`,
         early: `${consequence} until then: check the clock`,
-      }),
-    ),
+      });
+    }),
   );
+}
 
-function readPeriods(file: string | undefined) {
+/** Of a file with several certificates only the one that is valid longest: a bundle of CAs always has some that expire soon. */
+function readPeriods(file: string, now: Epoch): readonly ValidityPeriod[] {
   try {
     // A pipe can be read only once.
-    if (file === undefined || !statSync(file).isFile()) return [];
-    return parseCertificates(readFileSync(file)).map(readValidity);
+    if (!statSync(file).isFile()) return [];
+    const periods = parseCertificates(readFileSync(file)).map(readValidity);
+    const [longest] = periods
+      .filter((period) => isValidAt(period, now))
+      .toSorted((one, other) => other.notAfter - one.notAfter);
+    return longest === undefined ? periods : [longest];
   } catch {
     return [];
   }

@@ -131,8 +131,9 @@ const REJECTED_BY_CLIENTS = {
   early: 'clients reject connections until then: check the clock, or use the previous certificate',
 } as const;
 const PREVIOUS_IN_USE = {
-  expired: 'the previous certificate stays in use: replace the file',
-  early: 'the previous certificate stays in use: check the clock, or reload at that time',
+  expired: 'this process uses the previous certificate until it is restarted: replace the file',
+  early:
+    'this process uses the previous certificate until it is restarted: check the clock, or reload at that time',
 } as const;
 
 interface LostCrl {

@@ -1,7 +1,7 @@
 import type { X509Certificate } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 
-interface ValidityPeriod {
+export interface ValidityPeriod {
   readonly notBefore: Epoch;
   readonly notAfter: Epoch;
 }

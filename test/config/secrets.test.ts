@@ -46,6 +46,7 @@ describe('secrets', () => {
         env: { S: secret.toUpperCase() + ';;' },
       }),
       loadProblems(`${MINIMAL_CONFIG}upstreams: { default: { url: "ftp://user:${secret}@host" } }`),
+      loadProblems(`${MINIMAL_CONFIG}trustedProxies: "\${S}"`, { env: { S: secret } }),
     ];
     for (const problems of reported) expect(problems.length).toBeGreaterThan(0);
     expect(JSON.stringify(reported).toLowerCase()).not.toContain(secret);

@@ -140,6 +140,13 @@ describe('a path that is another spelling of a stricter rule', () => {
     expect(findRule(open, '/search/')).toBeUndefined();
     expect(findRule(open, '/search')).toBe('/search');
     expect(findRule(open, '/other/')).toBe('/**');
+    // As `limits.routes` does: public rules count by address, others by identity.
+    const byDefault = [
+      rule('/docs', 'public', limits(['address', 100])),
+      rule('/login', 'public', limits(['address', 5])),
+      rule('/**', 'any-token', limits(['identity', 100])),
+    ];
+    expect([findRule(byDefault, '/Docs/'), findRule(byDefault, '/Login')]).toEqual(['/**', undefined]);
   });
 
   test('is rejected if the stricter rule does not allow WebSockets', () => {

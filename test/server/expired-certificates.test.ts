@@ -85,7 +85,7 @@ test('a valid server certificate is not replaced by an expired one, and the rest
   expect(findProblems(server).at(-1)).toEqual([
     'error',
     expect.stringMatching(
-      /server\.pem expired on .*; the previous certificate stays in use: replace the file/,
+      /server\.pem expired on .*; this process uses the previous certificate until it is restarted: replace the file/,
     ),
   ]);
   // After a restart there is no previous one.

@@ -2,6 +2,7 @@ import type { Settings } from '../../config/schema.ts';
 import type { IssuerStatus } from '../../observability/gateway-status.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { ConsoleHandler, ConsoleRequest } from '../context.ts';
+import { selectProblems } from '../rejected-reload.ts';
 import { type Figures, parseRange, renderFigures, renderOverview } from '../views/overview.ts';
 
 export const showOverview: ConsoleHandler = async (request) => {
@@ -17,7 +18,7 @@ export const showFigures: ConsoleHandler = async (request) => ({
   fragment: renderFigures(parseRange(request.query.get('range')), await readFigures(request)),
 });
 
-async function readFigures({ deps, history, runChecks }: ConsoleRequest): Promise<Figures> {
+async function readFigures({ deps, identity, history, runChecks }: ConsoleRequest): Promise<Figures> {
   const settings = deps.getSettings();
   const [checks, replicas, status] = await Promise.all([runChecks(), readReplicas(deps), deps.getStatus()]);
   return {
@@ -26,7 +27,7 @@ async function readFigures({ deps, history, runChecks }: ConsoleRequest): Promis
     checks,
     replicas,
     configuration: {
-      rejectedReload: status.rejectedReload,
+      rejectedReload: selectProblems(status.rejectedReload, identity),
       pendingRestart: deps.findPendingRestart(settings),
     },
     issuers: listShownIssuers(settings, status.issuers),
