@@ -1,11 +1,9 @@
 import type { Socket } from 'node:net';
 import type { TLSSocket, Server as TlsServer } from 'node:tls';
-import { destroyAfter } from './client-error.ts';
 import { getEndpointsKey } from './connection-registry.ts';
 
 const TEXT = 'This port expects TLS: use https:// in the URL.\n';
 const RESPONSE = `HTTP/1.1 400 Bad Request\r\nConnection: close\r\nCache-Control: no-store\r\nContent-Type: text/plain\r\nContent-Length: ${TEXT.length}\r\n\r\n${TEXT}`;
-const LINGER_MS = 1_000;
 
 /**
  * Responds to a plain HTTP request on a port that expects TLS, instead of closing the connection without a word. OpenSSL recognizes the
@@ -25,8 +23,7 @@ export function respondToPlainHttp(server: TlsServer): void {
   server.on('secureConnection', (socket: TLSSocket) => void handshakes.delete(getEndpointsKey(socket)));
   server.on('tlsClientError', (error: NodeJS.ErrnoException, socket: TLSSocket) => {
     const below = error.code === 'ERR_SSL_HTTP_REQUEST' ? handshakes.get(getEndpointsKey(socket)) : undefined;
-    if (below === undefined) return;
-    below.end(RESPONSE);
-    destroyAfter(LINGER_MS, below, below);
+    // Written at once: nothing else is in its send buffer. The listener then destroys both sockets.
+    below?.end(RESPONSE);
   });
 }
