@@ -6,7 +6,7 @@ const TEXT = 'This port expects TLS: use https:// in the URL.\n';
 const RESPONSE = `HTTP/1.1 400 Bad Request\r\nConnection: close\r\nCache-Control: no-store\r\nContent-Type: text/plain\r\nContent-Length: ${TEXT.length}\r\n\r\n${TEXT}`;
 
 /**
- * Responds to a plain HTTP request on a port that expects TLS, instead of closing the connection without a word. OpenSSL recognizes the
+ * Responds to a plain HTTP request on a port that expects TLS, instead of closing the connection without a response. OpenSSL recognizes the
  * request by its method.
  */
 export function respondToPlainHttp(server: TlsServer): void {

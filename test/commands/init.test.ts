@@ -362,7 +362,7 @@ test.runIf(existsSync(SCRIPT))(
   },
 );
 
-test('root is told how the systemd service can read a file in /etc', () => {
+test('the next steps of root include how the systemd service can read a file in /etc', () => {
   const path = '/etc/gatehouse/gatehouse.yaml';
   expect(listPermissionSteps(path, 0).map(({ command }) => command)).toEqual([
     `chgrp gatehouse ${path} && chmod 0640 ${path}`,
