@@ -43,7 +43,11 @@ export function handleClientError(
   }
   if (activeResponse?.headersSent !== true) return closeWithStatus(socket, STATUS[error.code ?? ''] ?? 400);
   // The response was sent from within the parser, which reports the error afterwards: destroying the socket would discard it.
-  if (endedBySender.has(activeResponse)) return;
+  const limit = endedBySender.get(activeResponse);
+  if (limit !== undefined) {
+    if (activeResponse.req.socket.bytesRead > limit) socket.pause();
+    return;
+  }
   if (!activeResponse.writableEnded) return void socket.destroy();
   lingering.add(socket);
   activeResponse.once('close', () => {
@@ -55,10 +59,15 @@ export function handleClientError(
 const awaitingResponse = new WeakSet<Duplex>();
 /** Sockets that are about to close; further input is ignored. */
 const lingering = new WeakSet<Duplex>();
-const endedBySender = new WeakSet<ServerResponse>();
+/** With the number of bytes up to which the connection is read. */
+const endedBySender = new WeakMap<ServerResponse, number>();
 
-/** For an unfinished response with `Connection: close` to an incomplete request: its sender ends it, whatever the parser reports. */
-export const markEndedBySender = (response: ServerResponse): void => void endedBySender.add(response);
+/**
+ * For an unfinished response with `Connection: close` to an incomplete request: its sender ends it, whatever the parser reports. Until then, the rest
+ * of the request is discarded.
+ */
+export const markEndedBySender = (response: ServerResponse): void =>
+  void endedBySender.set(response, response.req.socket.bytesRead + MAX_DISCARDED_BYTES);
 
 /** Sends a response without a body on a socket that no HTTP server owns any more, then closes it. */
 export function closeWithStatus(socket: Duplex, status: number): void {

@@ -158,6 +158,44 @@ describe.each(['fast', 'full'] as const)('a refused upload, %s path', (proxyPath
   });
 });
 
+test.each([
+  ['TLS', true],
+  ['plain HTTP', false],
+] as const)(
+  'of a body in an unsupported transfer coding, about as much is read as of any other (%s)',
+  async (_, tls) => {
+    const sockets: Socket[] = [];
+    const onAccepted = (message: unknown): void => void sockets.push((message as { socket: Socket }).socket);
+    subscribe('net.server.socket', onAccepted);
+    onTestFinished(() => void unsubscribe('net.server.socket', onAccepted));
+    const upstream = await startRecordingUpstream();
+    const proxy = await startProxyHarness({
+      upstream: upstream.url,
+      rules: [rule('/public/**', 'public')],
+      tls,
+    });
+    const client = await (tls ? connectRawTls(proxy.port, proxy.ca.pem) : connectRaw(proxy.port));
+    const { socket } = client;
+    onTestFinished(async () => {
+      client.destroy();
+      await proxy.close();
+      await upstream.close();
+    });
+    const accepted = sockets.find(({ remotePort }) => remotePort === socket.localPort);
+    if (accepted === undefined) throw new Error('no connection');
+    client.send('POST /public/1 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n');
+    socket.on('drain', () => socket.write(PART));
+    socket.write(PART);
+    expect(await client.until((text) => text.includes('not_implemented'))).toMatch(/^HTTP\/1\.1 501 /);
+    while (!accepted.destroyed && accepted.bytesRead < BUFFERED_BYTES) {
+      if (socket.writableLength < MEBIBYTE) socket.write(PART);
+      await new Promise(setImmediate);
+    }
+    expect(accepted.bytesRead).toBeGreaterThan(MAX_DISCARDED_BYTES);
+    expect(accepted.bytesRead).toBeLessThan(2 * MAX_DISCARDED_BYTES + MEBIBYTE);
+  },
+);
+
 test('nothing of a pipelined request is discarded and the rest of it forwarded', async () => {
   const upstream = await startRecordingUpstream();
   let respond = (): void => {};
