@@ -84,11 +84,13 @@ export const limitsSection = () =>
           ),
         clientGuesses: rate
           .prefault('30/m')
-          .describe('Failed client authentications (wrong secrets and assertions), per client address.'),
+          .describe(
+            'Failed client authentications (wrong secrets and assertions), per client address. Above this rate, every client authentication from that address gets 429.',
+          ),
         allClientGuesses: rate
           .prefault('1000/m')
           .describe(
-            'Failed client authentications of one integration, from all addresses. Above this rate it cannot authenticate for a while.',
+            'Failed client authentications of one integration, from all addresses. Above this rate, failures get 429; a correct credential is still accepted.',
           ),
         tokenGuesses: rate
           .prefault('100/s')
