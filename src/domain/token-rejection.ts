@@ -20,6 +20,8 @@ export const REJECTION_FAULTS = {
   claim_mismatch:
     'The named claim does not have the value that `trustedIssuers.<name>.requiredClaims` requires. For an opaque token and `iss`: it is not the issuer.',
   claim_not_allowed: 'Logout tokens only: it must not have the named claim (`nonce`).',
+  binding_not_supported:
+    'Its `cnf` has neither `x5t#S256` nor `jkt`, or one of them is not a string: its binding cannot be checked.',
   logout_not_accepted: 'Logout tokens only: the issuer has no `logout` in the configuration.',
   inactive: 'The introspection endpoint of the issuer reports it as inactive.',
   malformed: 'Its form or its claims are not valid.',

@@ -11,14 +11,17 @@ export function formatConfirmation({ boundTo, proofKey }: Pick<Grant, 'boundTo' 
   };
 }
 
-/** Undefined: bound in a way that cannot be checked. */
+/**
+ * Undefined: bound in a way that cannot be checked. Members that are not understood are ignored (RFC 7800 §3.1), but a token with a
+ * `cnf` is never accepted without a binding.
+ */
 export function readConfirmation(
   cnf: Json | undefined,
 ): Pick<VerifiedToken, 'boundTo' | 'proofKey'> | undefined {
   if (cnf === undefined) return {};
   if (!isJsonObject(cnf)) return undefined;
-  const { 'x5t#S256': boundTo, jkt: proofKey, ...others } = cnf;
-  if (Object.keys(others).length > 0 || (boundTo === undefined && proofKey === undefined)) return undefined;
+  const { 'x5t#S256': boundTo, jkt: proofKey } = cnf;
+  if (boundTo === undefined && proofKey === undefined) return undefined;
   if (boundTo !== undefined && typeof boundTo !== 'string') return undefined;
   if (proofKey !== undefined && typeof proofKey !== 'string') return undefined;
   return { ...(boundTo !== undefined && { boundTo }), ...(proofKey !== undefined && { proofKey }) };

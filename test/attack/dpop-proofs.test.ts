@@ -362,8 +362,18 @@ describe.each(SENDERS)('over %s', (sender) => {
     expect(await sendBound(await sign({ jkt: key.thumbprint, 'x5t#S256': 'y'.repeat(43) }))).toMatchObject(
       INVALID_TOKEN,
     );
-    for (const cnf of [{ jkt: 7 }, { jkt: key.thumbprint, kid: 'k' }, {}])
-      expect(await sendBound(await sign(cnf)), JSON.stringify(cnf)).toMatchObject(INVALID_TOKEN);
+    // Keycloak adds a member of its own (RFC 7800 §3.1: members that are not understood are ignored).
+    const ofKeycloak = await sign({ jkt: key.thumbprint, 'kc-jkt-type': 'dpop' });
+    expect(await sendBound(ofKeycloak)).toMatchObject({ status: 200 });
+    expect(await send({ path, authorization: `Bearer ${ofKeycloak}` })).toMatchObject(INVALID_TOKEN);
+    for (const cnf of [{ jkt: 7 }, { 'kc-jkt-type': 'dpop' }, { kid: 'k' }, {}]) {
+      const unchecked = await sign(cnf);
+      expect(await sendBound(unchecked), JSON.stringify(cnf)).toMatchObject(INVALID_TOKEN);
+      expect(await send({ path, authorization: `Bearer ${unchecked}` })).toMatchObject(INVALID_TOKEN);
+      expect(gateway.log.findLast(({ event }) => event === 'request')?.['reason']).toBe(
+        'token_not_authentic: binding_not_supported (issuer corp)',
+      );
+    }
   });
 
   test('with dpop.nonce required, a proof needs a current nonce of gatehouse', () =>

@@ -305,7 +305,7 @@ export class TrustedIssuer {
     const clientId = this.#readClientId(claims);
     const binding = readConfirmation(claims['cnf']);
     if (subject === undefined) return this.#reject('claim_missing', mapping.identity);
-    if (binding === undefined) return this.#reject('claim_missing', 'cnf');
+    if (binding === undefined) return this.#reject('binding_not_supported');
     const profile = mapProfile(claims, mapping);
     const { jti, sub, iat, exp, aud } = claims;
     // A logout is remembered for this long.

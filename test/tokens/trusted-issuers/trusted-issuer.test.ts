@@ -81,6 +81,9 @@ const sign = (
   header: Readonly<Record<string, unknown>> = {},
 ): Promise<string> => signForeign(key, { ...CLAIMS, ...changes }, header);
 
+const readFault = async (changes: Readonly<Record<string, unknown>>): Promise<string | undefined> =>
+  (await readFrom(new TrustedIssuers([createIssuer()]), await sign(changes)))?.rejection?.fault;
+
 describe('a token of a trusted issuer', () => {
   test('has identity, client, scope and profile from its claims', async () => {
     const token = await sign({
@@ -235,16 +238,34 @@ describe('a token of a trusted issuer', () => {
     expect(await readEmail({ email, email_verified: false })).toBeUndefined();
   });
 
-  test('bound to a certificate, a key or both stays bound; bound to anything else is refused', async () => {
+  test('bound to a certificate, a key or both stays bound, whatever else cnf contains', async () => {
     expect((await read(await sign({ cnf: { 'x5t#S256': 'abc' } })))?.boundTo).toBe('abc');
     expect((await read(await sign({ cnf: { jkt: 'abc' } })))?.proofKey).toBe('abc');
     expect(await read(await sign({ cnf: { 'x5t#S256': 'abc', jkt: 'def' } }))).toMatchObject({
       boundTo: 'abc',
       proofKey: 'def',
     });
-    for (const cnf of [{}, { jkt: 7 }, { 'x5t#S256': 7 }, { jwk: {} }, { jkt: 'abc', kid: 'def' }, []])
-      expect(await read(await sign({ cnf })), JSON.stringify(cnf)).toBeUndefined();
-    expect(await read(await sign({ cnf: 'abc' }))).toBeUndefined();
+    for (const others of [{ 'kc-jkt-type': 'dpop' }, { kid: 'def' }, { jwk: {} }, { constructor: 1 }]) {
+      expect((await read(await sign({ cnf: { jkt: 'abc', ...others } })))?.proofKey).toBe('abc');
+      expect((await read(await sign({ cnf: { 'x5t#S256': 'abc', ...others } })))?.boundTo).toBe('abc');
+    }
+  });
+
+  test('whose cnf has no binding that can be checked is refused', async () => {
+    for (const cnf of [
+      {},
+      { jkt: 7 },
+      { 'x5t#S256': 7 },
+      { jkt: 'abc', 'x5t#S256': null },
+      { jkt: ['abc'], 'x5t#S256': 'abc' },
+      { jwk: {} },
+      { JKT: 'abc' },
+      { 'kc-jkt-type': 'dpop' },
+      [],
+      null,
+      'abc',
+    ])
+      expect(await readFault({ cnf }), JSON.stringify(cnf)).toBe('binding_not_supported');
   });
 
   test('with an audience list is accepted if one of them is configured', async () => {
