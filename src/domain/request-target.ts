@@ -30,6 +30,10 @@ export interface TargetOptions {
   readonly encodedSlash: boolean;
 }
 
+/** `host[:port]`, with a port from 1 to 65535. */
+export const HOST_PATTERN =
+  /^(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(?::(?:[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]))?$/;
+
 const malformed = (detail: string): ParsedTarget => ({ kind: 'malformed', detail });
 
 /** pchar (RFC 3986 §3.3), and `|`, `[`, `]`, which browsers do not encode. */
@@ -57,7 +61,7 @@ function parseAbsoluteForm(raw: string, options: TargetOptions): ParsedTarget {
   if (parts === null) return malformed('the target is neither a path nor a URL');
   const [, scheme = '', rawAuthority = '', rest = ''] = parts;
   if (rawAuthority.includes('@')) return malformed('user information in the target');
-  if (!/^[A-Za-z0-9._[\]:-]+$/.test(rawAuthority)) return malformed('no clear host in the target');
+  if (!HOST_PATTERN.test(rawAuthority)) return malformed('no clear host in the target');
   const authority = normalizeAuthority(rawAuthority, scheme.toLowerCase());
   if (!options.isServedAuthority(authority)) return { kind: 'misdirected', authority };
   const parsed = parseOriginForm(rest.startsWith('/') ? rest : `/${rest}`, options.encodedSlash);

@@ -1,3 +1,4 @@
+import { connect } from 'node:http2';
 import { expect, test } from 'vitest';
 import { parseRawResponse } from '../support/raw-client.ts';
 import { useAttackGateway } from './attack-gateway.ts';
@@ -30,6 +31,36 @@ test('a request to the token service is never forwarded, not even in absolute fo
   expect(attack.upstream.bytes()).toBe('');
   await attack.expectHealthy();
 });
+
+test.each(['/other', '/authsvc/oauth2/jwks'])(
+  'an authority whose port is not from 1 to 65535 is refused for %s, on every protocol and in absolute form',
+  async (path) => {
+    const statuses: Record<string, number> = {};
+    const session = connect(`https://localhost:${attack.gateway.port}`, { ca: attack.gateway.ca.pem });
+    const requestOverHttp2 = async (authority: string): Promise<number> => {
+      const { promise, resolve, reject } = Promise.withResolvers<number>();
+      const stream = session.request({ ':path': path, ':authority': authority });
+      stream.once('response', (headers) => resolve(Number(headers[':status'])));
+      stream.once('error', reject);
+      return promise.finally(() => stream.close());
+    };
+    for (const port of ['99999', '65536', '70000', '0', '00', '65535']) {
+      const authority = `api.test:${port}`;
+      for (const target of [path, `http://${authority}${path}`, `https://${authority}${path}`]) {
+        const response = await sendUntilClosed(
+          `GET ${target} HTTP/1.1\r\nHost: ${authority}\r\nConnection: close\r\n\r\n`,
+        );
+        statuses[`${target} ${port}`] = parseRawResponse(response).status;
+      }
+      statuses[`HTTP/2 ${port}`] = await requestOverHttp2(authority);
+    }
+    session.close();
+    for (const [request, status] of Object.entries(statuses))
+      expect([request, status]).toEqual([request, request.endsWith(' 65535') ? 200 : 400]);
+    expect(attack.upstream.bytes()).not.toMatch(/:(?:99999|65536|70000|0+)\b/);
+    await attack.expectHealthy();
+  },
+);
 
 test('P04 a request with %2F does not bypass the rule of its path by matching a laxer rule after it', async () => {
   for (const path of ['/admin/x%2Fy', '/admin%2Fx', '/admin/%2F'])

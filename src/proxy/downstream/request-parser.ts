@@ -1,6 +1,7 @@
+import { HOST_PATTERN } from '../../domain/request-target.ts';
 import { foldFieldName, foldFieldNames, memoizeByFieldName } from '../../http/fold-field-name.ts';
 import { MAX_FIELDS } from '../../listener/listener-options.ts';
-import { HOST_PATTERN, METHODS_WITH_BODY, type RequestHead } from '../policy/request-head.ts';
+import { METHODS_WITH_BODY, type RequestHead } from '../policy/request-head.ts';
 
 /**
  * The requests that the fast path serves (docs/decisions/0015-fast-path.md). The grammar is exact: a request that does not

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { isForwardableMethod } from '../../domain/method.ts';
+import { HOST_PATTERN } from '../../domain/request-target.ts';
 import { Http2Request } from '../../listener/http2-request.ts';
 import type { ProxyRefusal } from './refusals.ts';
 
@@ -30,7 +31,6 @@ export type RequestHeadResult =
 /** RFC 9110 §9.3: methods whose content has a meaning. */
 export const METHODS_WITH_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH']);
 
-export const HOST_PATTERN = /^(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(?::[0-9]{1,5})?$/;
 const UNSUPPORTED_METHODS = new Set(['TRACE', 'CONNECT', 'QUERY']);
 export const isServedMethod = (method: string): boolean => !UNSUPPORTED_METHODS.has(method);
 /** Fields that a Connection option must not remove: the request would have another meaning. */
