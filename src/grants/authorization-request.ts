@@ -27,8 +27,8 @@ export const AuthorizationRequest = z.strictObject({
   proofKey: z.string().length(43).exactOptional(),
   /** What a client that is not registered calls itself. */
   claimedName: z.string().exactOptional(),
-  /** A sign-in before this time does not suffice. */
-  signedInSince: z.number().exactOptional(),
+  /** A sign-in up to this second does not suffice, unless it was for this request. */
+  signedInAfter: z.number().exactOptional(),
   /** The user must have authenticated since this time, also at an OpenID provider. */
   authenticatedSince: z.number().exactOptional(),
   /** For an OpenID provider: as requested, without `consent`. */
@@ -200,7 +200,7 @@ function checkScope(integration: Integration, requested: string | undefined): Ou
     : refused({ reason: 'scope_exceeds_integration', excess: formatScope(excess) });
 }
 
-type SignInRequirements = Pick<AuthorizationRequest, 'signedInSince' | 'authenticatedSince' | 'prompt'>;
+type SignInRequirements = Pick<AuthorizationRequest, 'signedInAfter' | 'authenticatedSince' | 'prompt'>;
 
 /** OpenID Connect Core §3.1.2.1. Consent is always asked for. */
 function readSignInRequirements(parameters: Parameters, now: Epoch): Outcome<SignInRequirements> {
@@ -213,7 +213,8 @@ function readSignInRequirements(parameters: Parameters, now: Epoch): Outcome<Sig
   prompts.delete('consent');
   const greatestAge = prompts.has('login') ? '0' : maxAge;
   return ok({
-    ...(prompts.size > 0 && { signedInSince: Math.floor(now), prompt: [...prompts].join(' ') }),
+    ...((prompts.size > 0 || Number(maxAge) === 0) && { signedInAfter: Math.floor(now) }),
+    ...(prompts.size > 0 && { prompt: [...prompts].join(' ') }),
     ...(greatestAge !== undefined && { authenticatedSince: Math.floor(now) - Number(greatestAge) }),
   });
 }

@@ -15,6 +15,8 @@ export const Session = z.strictObject({
   identity: z.string().exactOptional(),
   /** Time of the sign-in. */
   since: z.number().exactOptional(),
+  /** The authorization request on whose pages the user signed in. */
+  signedInFor: z.string().exactOptional(),
   /** When the user authenticated at the OpenID provider, which may be long before; 0: unknown. Omitted: at the sign-in. */
   authenticatedAt: z.number().exactOptional(),
   /** Display name from the OpenID provider, for users without one in the directory. */

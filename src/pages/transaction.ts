@@ -104,10 +104,11 @@ export function readTransaction(
 /** Is the user signed in, and recently enough for the request? */
 export function isSignInSufficient(
   transaction: Transaction | undefined,
-  { identity, since = 0, authenticatedAt = since }: Pick<Session, 'identity' | 'since' | 'authenticatedAt'>,
+  { identity, since = 0, signedInFor, authenticatedAt = since }: Session,
 ): boolean {
-  const { signedInSince = 0, authenticatedSince = 0 } = transaction?.request ?? {};
-  return identity !== undefined && since >= signedInSince && authenticatedAt >= authenticatedSince;
+  if (transaction === undefined || identity === undefined) return identity !== undefined;
+  const { id, signedInAfter = -1, authenticatedSince = 0 } = transaction.request;
+  return (since > signedInAfter || signedInFor === id) && authenticatedAt >= authenticatedSince;
 }
 
 /** Page URLs that continue the transaction. */

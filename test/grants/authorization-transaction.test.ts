@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { type Fields, ISSUER, readResponse } from '../support/code-client.ts';
 import type { Page } from '../support/form-browser.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { useCodeGateway } from './code-gateway.ts';
 
 const at = useCodeGateway();
@@ -191,6 +192,45 @@ describe('a new sign-in', () => {
     expect(page.text.includes('name="password"')).toBe(isRequired);
     if (isRequired) await flow.signIn();
     expect((await flow.decide('approve')).searchParams.has('code')).toBe(true);
+  });
+
+  describe('in the second of the last one', () => {
+    freezeClock();
+    test.each<[string, Fields, boolean]>([
+      ['no parameter', {}, false],
+      ['prompt=login', { prompt: 'login' }, true],
+      ['prompt=login with max_age', { prompt: 'login', max_age: '3600' }, true],
+      ['prompt=select_account', { prompt: 'select_account' }, true],
+      ['max_age=0', { max_age: '0' }, true],
+      ['max_age=1', { max_age: '1' }, false],
+    ])('%s: required is %s', async (_, changes, isRequired) => {
+      const flow = at.start();
+      await flow.reachReview();
+      const page = await flow.browser.follow(await flow.authorize(changes));
+      expect(page.text.includes('name="password"')).toBe(isRequired);
+      if (isRequired) await flow.signIn();
+      expect((await flow.decide('approve')).searchParams.has('code')).toBe(true);
+    });
+
+    test('is for one request: another one that requires it needs its own', async () => {
+      const flow = at.start();
+      const first = await flow.authorize({ prompt: 'login' });
+      const second = await flow.authorize({ prompt: 'login' });
+      await flow.browser.follow(first);
+      await flow.signIn();
+      expect((await flow.browser.follow(second)).text).toContain('name="password"');
+      await flow.signIn();
+      expect((await flow.decide('approve')).searchParams.has('code')).toBe(true);
+    });
+
+    test('may be made on the pages of another request if it is made later', async () => {
+      const flow = at.start();
+      const first = await flow.authorize({ prompt: 'login' });
+      at.gateway.clock.advance(1);
+      await flow.browser.follow(await flow.authorize());
+      await flow.signIn();
+      expect((await flow.browser.follow(first)).text).toContain('Approve');
+    });
   });
 
   test('cannot be skipped by sending the form of the approval', async () => {

@@ -238,6 +238,7 @@ async function requireUser(
   const {
     identity = '',
     since: _since,
+    signedInFor: _signedInFor,
     authenticatedAt: _authenticatedAt,
     shownAs: _shownAs,
     profile: _profile,

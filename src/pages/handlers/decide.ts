@@ -24,6 +24,7 @@ async function requireDecision(
     request,
     identity,
     since: _since,
+    signedInFor: _signedInFor,
     authenticatedAt: _authenticatedAt,
     shownAs: _shownAs,
     profile: _profile,

@@ -19,6 +19,7 @@ async function requireUser(deps: PageDeps, { context, session }: PageRequest): P
   const {
     identity,
     since: _since,
+    signedInFor: _signedInFor,
     authenticatedAt: _authenticatedAt,
     shownAs: _shownAs,
     profile: _profile,

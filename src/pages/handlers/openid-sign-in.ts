@@ -74,6 +74,7 @@ function withoutSignIn(session: Session): Session {
   const {
     identity: _identity,
     since: _since,
+    signedInFor: _signedInFor,
     authenticatedAt: _authenticatedAt,
     shownAs: _shownAs,
     profile: _profile,

@@ -227,6 +227,7 @@ export async function createSignedInSession(
   const { identity } = user;
   // Drop what belongs to a user who was signed in before.
   const {
+    signedInFor: _signedInFor,
     authenticatedAt: _authenticatedAt,
     shownAs: _shownAs,
     profile: _profile,
@@ -244,6 +245,7 @@ export async function createSignedInSession(
     ...deps.sessions.renew(rest),
     identity,
     since: Math.floor(getIssueTime(deps.grantDeps, deps.grantDeps.now())),
+    ...(deps.transaction !== undefined && { signedInFor: deps.transaction.request.id }),
     ...(authenticatedAt !== undefined && { authenticatedAt }),
     ...(shownAs !== undefined && { shownAs: sanitizeText(shownAs) }),
     ...(profile !== undefined && { profile }),
