@@ -159,6 +159,8 @@ export class Console {
     { post, getSubject }: Route,
     runChecks: ConsoleRequest['runChecks'],
   ): Promise<ConsoleReply> {
+    // All browsers send it with forms; a client without it is not one.
+    if (visit.request.headers.origin === undefined) return FORM_REJECTED;
     const form = await readForm(visit.request, visit.origin, BODY_TIMEOUT_SECONDS);
     if (form.kind === 'unreadable')
       return createNotice(form.status, 'Form not readable', 'The form is too large or incomplete.');

@@ -60,6 +60,13 @@ test('a revocation needs a form of this session, for this grant, from this origi
       encode({ ...fields, form_token: token }),
       { 'sec-fetch-site': 'cross-site' },
     ],
+    ['no origin', harness.operator, encode({ ...fields, form_token: token }), {}],
+    [
+      'no origin, same-origin',
+      harness.operator,
+      encode({ ...fields, form_token: token }),
+      { 'sec-fetch-site': 'same-origin' },
+    ],
     ['an opaque origin', harness.operator, encode({ ...fields, form_token: token }), { origin: 'null' }],
     [
       'a script',
