@@ -85,10 +85,11 @@ const isAbsentOr = (value: Json | undefined, pattern: RegExp): boolean =>
 const MAX_OPAQUE_LENGTH = 2_048;
 
 /**
- * A JWT, or a refresh token or another credential of gatehouse: not to be sent to another issuer. A JWT has dots; one in
- * 262,144 random tokens begins with the same letters.
+ * A signed JWT, or a refresh token or another credential of gatehouse: not to be sent to another issuer. A signed JWT has three parts; one
+ * in 262,144 random tokens begins with the same letters. A token with five parts is encrypted (RFC 7516 §7.1): only its issuer can
+ * read it.
  */
-const OTHER_CREDENTIAL = /^(?:eyJ[^.]*\.|gh[a-z]_)/;
+const OTHER_CREDENTIAL = /^(?:eyJ[^.]*\.(?!(?:[^.]*\.){3}[^.]*$)|gh[a-z]_)/;
 
 /** Verifies the access tokens of one issuer and maps their claims (RFC 8725, RFC 9068 §4). */
 export class TrustedIssuer {

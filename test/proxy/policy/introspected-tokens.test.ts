@@ -138,6 +138,30 @@ describe.each([true, false])('opaque tokens of a trusted issuer, fast path %s', 
     expect(countRequests(`${token}.e30.x`)).toBe(0);
   });
 
+  test.each<[string, object, string]>([
+    ['with a direct key, as Auth0 issues them', { alg: 'dir', enc: 'A256GCM', iss: 'x' }, ''],
+    ['with an encrypted key', { alg: 'RSA-OAEP-256', enc: 'A128GCM', cty: 'JWT' }, 'a2V5'],
+  ])('may be encrypted %s', async (_, header, key) => {
+    const encode = (text: string): string => Buffer.from(text).toString('base64url');
+    const random = (): string => randomBytes(24).toString('base64url');
+    const createToken = (): string =>
+      [encode(JSON.stringify(header)), key, random(), random(), random()].join('.');
+    const token = createToken();
+    server.active.set(token, server.active.get(issue()) ?? {});
+    expect(await call(token)).toBe(200);
+    expect(await call(token)).toBe(200);
+    expect(countRequests(token)).toBe(1);
+    const inactive = createToken();
+    expect(await call(inactive)).toBe(401);
+    expect(countRequests(inactive)).toBe(1);
+    const unlisted = createToken();
+    expect(await call(unlisted, '/own/1')).toBe(401);
+    // Neither a signed nor an encrypted JWT.
+    const others = [`${token}.x`, token.slice(0, token.lastIndexOf('.')), `${await issuer.sign()}.a.b.c`];
+    for (const other of others) expect(await call(other)).toBe(401);
+    expect([unlisted, ...others].map(countRequests)).toEqual([0, 0, 0, 0]);
+  });
+
   test('with an active that is not true are refused', async () => {
     expect(await call(issue({ active: false }))).toBe(401);
   });
