@@ -21,6 +21,8 @@ const TOKEN_API: EndpointSet<TokenApiEndpoint['name'], TokenApiService> = {
       : {},
 };
 
+export const TOKEN_API_PATHS: readonly string[] = TOKEN_API.endpoints.map(({ path }) => path);
+
 /** The token API of the specification. Paths are compared without case. */
 export const handleTokenApi = (
   service: TokenApiService,

@@ -66,6 +66,13 @@ export function getDeviceIntegration(deps: GrantDeps, clientId: string): Outcome
   return ok(integration);
 }
 
+/** Whether any client can use the device flow. */
+export const offersDeviceFlow = ({
+  policy,
+  integrations,
+}: Pick<GrantDeps, 'policy' | 'integrations'>): boolean =>
+  policy.device.enabled && integrations.values().some(({ grants }) => grants.has('device'));
+
 /** Otherwise a client with a secret or a key could be used without it through the token API, which knows neither. */
 export const requireAuthentication = (
   integration: Integration,

@@ -49,13 +49,14 @@ const OAUTH_API_WITH_LOGOUT: typeof OAUTH_API = {
 /** The path of all OAuth endpoints, below the service path. */
 export const OAUTH_PATH = '/oauth2';
 
+const selectEndpoints = ({ logoutTokens }: OAuthService): typeof OAUTH_API =>
+  logoutTokens === undefined ? OAUTH_API : OAUTH_API_WITH_LOGOUT;
+
+export const listOAuthPaths = (service: OAuthService): readonly string[] =>
+  selectEndpoints(service).endpoints.map(({ path }) => path);
+
 export const handleOAuth = (service: OAuthService, context: RequestContext, subpath: string): Promise<void> =>
-  handleEndpoint(
-    service.logoutTokens === undefined ? OAUTH_API : OAUTH_API_WITH_LOGOUT,
-    service,
-    context,
-    subpath,
-  );
+  handleEndpoint(selectEndpoints(service), service, context, subpath);
 
 /** RFC 8414 §3: GET /.well-known/oauth-authorization-server, optionally followed by the service path. */
 export function handleMetadata(service: OAuthService, context: RequestContext, issuerPath: string): void {

@@ -68,6 +68,8 @@ export interface PageDeps {
   readonly sessions: Sessions;
   readonly messages: Messages;
   readonly theme: Theme;
+  /** Whether any client can use the device flow. */
+  readonly offersDevice: boolean;
   readonly providers: ReadonlyMap<string, OpenIdProvider>;
   readonly pendingSignInCookie: ReturnType<typeof createPendingSignInCookie>;
   /** The client certificate (DER), of the connection or forwarded by a front proxy. */

@@ -1,6 +1,7 @@
 import { formatUserCode } from '../domain/device-request.ts';
 import type { Language } from '../domain/language.ts';
 import { forRequest } from '../grants/deps.ts';
+import { offersDeviceFlow } from '../grants/device-grant.ts';
 import { getQuery } from '../http/query.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { OpenIdProvider } from '../identity/openid-provider.ts';
@@ -99,13 +100,16 @@ const PAGE_ROUTES: Readonly<Record<PagePath, PageRoute>> = {
 export function createPages(options: PagesOptions) {
   const { grantDeps, basePath, url, theme } = options;
   const sessions = createSessions(grantDeps, url, options.sessionLifetime);
+  const offersDevice = offersDeviceFlow(grantDeps);
   const baseDeps: Omit<PageDeps, 'messages' | 'withTransaction'> = {
     ...options,
     sessions,
     providers: new Map(options.providers.map((provider) => [provider.name, provider])),
     pendingSignInCookie: createPendingSignInCookie(grantDeps.sealer, sessionCookieName(url)),
     browserCookie: createBrowserCookie(grantDeps.sealer, sessionCookieName(url)),
-    urlFor: (path) => basePath + path,
+    offersDevice,
+    // Without the device flow, users start at the list of their grants.
+    urlFor: (path) => basePath + (path === '' && !offersDevice ? '/grants' : path),
     redirectUri: (provider) => `${url}${basePath}/openid/${provider}`,
   };
   const sender = createPageSender(theme);
@@ -155,6 +159,33 @@ export function createPages(options: PagesOptions) {
     respond(context, deps, { page }, returnTo, []);
   };
 
+  const handleTarget = async (context: RequestContext, target: PageTarget): Promise<void> => {
+    const returnTo = getReturnPath(target);
+    const language = readLanguage(getQuery(context.request));
+    let deps = selectDeps(context, language);
+    try {
+      const storedSession = sessions.read(context.request.headers.cookie);
+      deps = selectDeps(context, language ?? storedSession?.language);
+      const session = storedSession && withLanguage(storedSession, language);
+      const transaction = findTransaction(deps, context, target);
+      if (transaction !== 'expired') deps = deps.withTransaction(transaction);
+      const response = await dispatch(deps, options, {
+        context,
+        target,
+        session,
+        language,
+        hasExpired: transaction === 'expired',
+      });
+      const nextSession = response.session ?? (language === undefined ? undefined : session);
+      respond(context, deps, response, returnTo, [
+        ...(nextSession === undefined ? [] : [sessions.formatCookie(nextSession)]),
+        ...(response.cookies ?? []),
+      ]);
+    } catch (error) {
+      fail(context, deps, error, returnTo);
+    }
+  };
+
   return {
     /**
      * Responds to a request for another host than that of the pages. `mayRedirect`: the host is that of the API, where
@@ -170,41 +201,15 @@ export function createPages(options: PagesOptions) {
         const query = code === undefined ? '' : `?user_code=${formatUserCode(code)}`;
         return sender.redirect(context, `${url}${basePath}${target}${query}`);
       }
-      const deps = selectDeps(context);
-      const currentUrl = url + basePath;
+      const deps: PageDeps = { ...selectDeps(context), urlFor: (path) => url + baseDeps.urlFor(path) };
       // RFC 9110 §15.5.20.
-      const link = { href: currentUrl, text: deps.messages.startAgain };
-      const page = noticePage(deps, 'notFound', { status: 421, link });
-      sender.sendPage(context, page, { messages: deps.messages, currentUrl });
+      respond(context, deps, { page: noticePage(deps, 'notFound', { status: 421 }) }, '', []);
     },
     /** `subpath` follows the base path, without the query. */
-    async handle(context: RequestContext, subpath: string): Promise<void> {
-      const target = parseTarget(subpath);
-      const returnTo = getReturnPath(target);
-      const language = readLanguage(getQuery(context.request));
-      let deps = selectDeps(context, language);
-      try {
-        const storedSession = sessions.read(context.request.headers.cookie);
-        deps = selectDeps(context, language ?? storedSession?.language);
-        const session = storedSession && withLanguage(storedSession, language);
-        const transaction = findTransaction(deps, context, target);
-        if (transaction !== 'expired') deps = deps.withTransaction(transaction);
-        const response = await dispatch(deps, options, {
-          context,
-          target,
-          session,
-          language,
-          hasExpired: transaction === 'expired',
-        });
-        const nextSession = response.session ?? (language === undefined ? undefined : session);
-        respond(context, deps, response, returnTo, [
-          ...(nextSession === undefined ? [] : [sessions.formatCookie(nextSession)]),
-          ...(response.cookies ?? []),
-        ]);
-      } catch (error) {
-        fail(context, deps, error, returnTo);
-      }
-    },
+    handle: (context: RequestContext, subpath: string): Promise<void> =>
+      handleTarget(context, parseTarget(subpath)),
+    /** Responds to a browser that opened an address below the service path that does not exist. */
+    handleUnknownPath: (context: RequestContext): Promise<void> => handleTarget(context, undefined),
     /** The authorization endpoint (RFC 6749 §3.1), on the host of the pages. */
     async handleAuthorization(context: RequestContext): Promise<void> {
       const { url: requestUrl = '' } = context.request;
@@ -288,7 +293,8 @@ async function dispatch(
   const rejected = await checkRequest(deps, options, context);
   if (rejected !== undefined) return rejected;
   if (hasExpired) return { page: authorizationNotice(deps, 'expired', 403) };
-  if (target === undefined) return { page: noticePage(deps, 'notFound') };
+  if (target === undefined || (target === '' && !deps.offersDevice))
+    return { page: noticePage(deps, 'notFound') };
   if (typeof target === 'object')
     return method === 'GET'
       ? handleOpenIdCallback(deps, context, clientKey, target.provider)

@@ -3,6 +3,7 @@ import type { Settings } from '../config/schema.ts';
 import type { AccessRule } from '../domain/access-rule.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { GrantDeps } from '../grants/deps.ts';
+import { offersDeviceFlow } from '../grants/device-grant.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
 import { createUserDirectory } from '../identity/user-directory.ts';
@@ -344,12 +345,15 @@ const buildHeaderSettings = (settings: Settings) => {
   };
 };
 
-function buildRootPage(settings: Settings, theme: Theme): NonNullable<ProxyDeps['renderRootPage']> {
+function buildRootPage(
+  { settings, grantDeps }: BuildContext,
+  theme: Theme,
+): NonNullable<ProxyDeps['renderRootPage']> {
   const { url, host } = getPagesOrigin(settings);
   const base = `${host === undefined ? '' : url}${getPagesPath(settings)}`;
   return createRootPage({
     theme,
-    ...(settings.device.enabled && { deviceUrl: base }),
+    ...(offersDeviceFlow(grantDeps) && { deviceUrl: base }),
     ...(theme.myGrants && { grantsUrl: `${base}/grants` }),
   });
 }
@@ -374,7 +378,7 @@ function createRequestProxy(buildContext: BuildContext, theme: Theme): ReversePr
         hosts: settings.hosts,
         resourceMetadata: buildResourceMetadata(settings),
         realm: REALM,
-        renderRootPage: buildRootPage(settings, theme),
+        renderRootPage: buildRootPage(buildContext, theme),
         headers: buildHeaderSettings(settings),
         maxBodyBytes: settings.limits.body,
         readAccessToken: createTokenReader(buildContext),

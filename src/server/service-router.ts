@@ -1,4 +1,4 @@
-import { handleTokenApi } from '../authsvc/router.ts';
+import { handleTokenApi, TOKEN_API_PATHS } from '../authsvc/router.ts';
 import type { TokenApiService } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
 import { parseTarget } from '../domain/request-target.ts';
@@ -10,11 +10,13 @@ import { handleJwks, JWKS_PATH } from '../oauth/jwks.ts';
 import { AUTHORIZATION_PATH } from '../oauth/metadata.ts';
 import { handleOpenApi, OPENAPI_PATH, serializeOpenApi } from '../oauth/openapi.ts';
 import { handleResourceMetadata } from '../oauth/resource-metadata.ts';
-import { handleMetadata, handleOAuth, OAUTH_PATH } from '../oauth/router.ts';
+import { handleMetadata, handleOAuth, listOAuthPaths, OAUTH_PATH } from '../oauth/router.ts';
 import type { OAuthService } from '../oauth/service.ts';
+import { isNavigation } from '../pages/fetch-metadata.ts';
 import type { createPages } from '../pages/router.ts';
 import type { ForwardAuth } from '../proxy/policy/forward-auth.ts';
 import { readRequestHead } from '../proxy/policy/request-head.ts';
+import { prefersHtml } from '../proxy/policy/root-page.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import type { PagesOrigin } from './pages-origin.ts';
@@ -43,6 +45,10 @@ export interface ServiceRouter {
 const PAGES_PATH = '/device';
 const isBelow = (prefix: string, path: string): boolean => path === prefix || path.startsWith(`${prefix}/`);
 
+/** Whether a person opened the address in a browser: they get a page where other clients get JSON. */
+const isOpenedInBrowser = ({ request: { method, headers } }: RequestContext): boolean =>
+  (method === 'GET' || method === 'HEAD') && prefersHtml(headers.accept) && isNavigation(headers);
+
 /** The endpoints that apps in browsers call. */
 const APP_ENDPOINTS: ReadonlySet<string> = new Set(['/oauth2/token', '/oauth2/par', '/oauth2/revoke']);
 
@@ -62,9 +68,10 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
   };
 
   const hasCode = oauth.grantDeps.integrations.values().some(hasCodeGrant);
-  const isAuthorizationPath = (path: string): boolean => hasCode && path === AUTHORIZATION_PATH;
-  const isPagesPath = (path: string | undefined): boolean =>
-    path !== undefined && (isBelow(PAGES_PATH, path) || isAuthorizationPath(path));
+  const isAuthorization = (path: string, context: RequestContext): boolean =>
+    path === AUTHORIZATION_PATH && (hasCode || isOpenedInBrowser(context));
+  const isPage = (path: string | undefined, context: RequestContext): boolean =>
+    path !== undefined && (isBelow(PAGES_PATH, path) || isAuthorization(path, context));
   const handleAuthorization = (context: RequestContext, path: string, host: string): Handled => {
     context.note({ rule: 'oauth2:authorize' });
     return pagesOrigin.host === undefined || host === pagesOrigin.host
@@ -76,9 +83,11 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
   const handleOAuthEndpoint = (context: RequestContext, path: string): Handled =>
     APP_ENDPOINTS.has(path) && isPreflight(context, 'POST') ? undefined : handleOAuth(oauth, context, path);
 
+  const endpointPaths = new Set([...TOKEN_API_PATHS, ...listOAuthPaths(oauth), JWKS_PATH, OPENAPI_PATH]);
+
   /** Paths below a service path; the first match wins. */
   const routes: readonly {
-    readonly matches: (path: string) => boolean;
+    readonly matches: (path: string, context: RequestContext) => boolean;
     readonly handle: (context: RequestContext, path: string, host: string) => Handled;
   }[] = [
     { matches: (path) => isBelow(PAGES_PATH, path), handle: handlePage },
@@ -87,7 +96,7 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
       handle: (context) => (isPreflight(context, 'GET') ? undefined : handleJwks(keyring, context, now())),
     },
     { matches: (path) => path === OPENAPI_PATH, handle: (context) => handleOpenApi(openApi, context) },
-    { matches: isAuthorizationPath, handle: handleAuthorization },
+    { matches: isAuthorization, handle: handleAuthorization },
     {
       matches: (path) => isBelow(OAUTH_PATH, path),
       handle: handleOAuthEndpoint,
@@ -105,8 +114,11 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
       if (target === undefined) return proxy.handle(context);
       const { path, host } = target;
       const servicePath = paths.parse(path);
+      const isPageRequest = isPage(servicePath, context);
+      const isUnknown = servicePath !== undefined && !isPageRequest && !endpointPaths.has(servicePath);
+      if (isUnknown && isOpenedInBrowser(context)) return pages.handleUnknownPath(context);
       // A separate host of the pages serves nothing else; the proxy rejects other requests to it.
-      if (host === pagesOrigin.host && !isPagesPath(servicePath)) return proxy.handle(context);
+      if (host === pagesOrigin.host && !isPageRequest) return proxy.handle(context);
       if (servicePath === undefined) {
         const issuer = paths.matchMetadata(path);
         const resourcePath = issuer === undefined ? paths.matchResourceMetadata(path) : undefined;
@@ -116,7 +128,7 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
           ? handleResourceMetadata(context, proxy.resourceMetadata?.find(host, resourcePath ?? ''))
           : handleMetadata(oauth, context, issuer);
       }
-      return routes.find(({ matches }) => matches(servicePath))?.handle(context, servicePath, host);
+      return routes.find(({ matches }) => matches(servicePath, context))?.handle(context, servicePath, host);
     },
     isServiceTarget(url) {
       if (!paths.mayInclude(url)) return false;

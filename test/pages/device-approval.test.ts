@@ -36,7 +36,7 @@ test('a user enters the code, signs in, reviews and approves, and the device get
     'reports:read,write',
     pending.user_code,
     '198.51.100.7',
-    'less than a minute ago',
+    'just now',
     '5 minutes',
     'Alice Example',
     'Not you? Sign out',

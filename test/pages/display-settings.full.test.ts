@@ -56,15 +56,6 @@ test.each(['review', 'grants', 'sign-in', 'root'])(
   },
 );
 
-test('in a low window the buttons scroll with the page: they do not cover what is read', async () => {
-  await withReview({ viewport: { width: 640, height: 400 } }, async (page) => {
-    expect(await getStyles(page, '.choice', 'position')).toEqual(['static']);
-  });
-  await withReview({ viewport: { width: 640, height: 600 } }, async (page) => {
-    expect(await getStyles(page, '.choice', 'position')).toEqual(['sticky']);
-  });
-});
-
 test('the buttons never cover the element that has the focus', async () => {
   await withReview({ ...PHONE, viewport: { width: 360, height: 640 } }, async (page) => {
     const covered: string[] = [];

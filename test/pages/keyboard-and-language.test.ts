@@ -1,5 +1,6 @@
 import type { Page } from 'playwright-core';
 import { expect, test } from 'vitest';
+import { LANGUAGES } from '../../src/domain/language.ts';
 import { horizontalOverflow, openWindow, PHONE } from '../support/chromium.ts';
 import {
   clickButton,
@@ -80,32 +81,40 @@ test('a German browser without scripts gets German pages, and another language o
   }
 });
 
-/** Whether the button is completely in the window, and nothing is in front of it. */
-const isInReach = (page: Page, name: string): Promise<boolean> =>
-  page.getByRole('button', { name, exact: true }).evaluate((element) => {
-    const { document, innerHeight, innerWidth } = globalThis as unknown as {
-      document: { elementFromPoint(x: number, y: number): unknown };
-      innerHeight: number;
-      innerWidth: number;
-    };
-    const button = element as unknown as {
-      getBoundingClientRect(): Record<'top' | 'right' | 'bottom' | 'left', number>;
-    };
-    const { top, right, bottom, left } = button.getBoundingClientRect();
-    const isVisible = top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth;
-    return isVisible && document.elementFromPoint((left + right) / 2, (top + bottom) / 2) === button;
-  });
+/** Bottom edges of the elements and the top edge of the first one that matches `lower`, in the window. */
+const measure = (page: Page, upper: string, lower: string) =>
+  page.evaluate(
+    ([above = '', below = '']) => {
+      const { document } = globalThis as unknown as {
+        document: { querySelectorAll(selector: string): ArrayLike<MeasuredElement> };
+      };
+      const [first] = Array.from(document.querySelectorAll(below));
+      return {
+        bottoms: Array.from(
+          document.querySelectorAll(above),
+          (element) => element.getBoundingClientRect().bottom,
+        ),
+        top: first?.getBoundingClientRect().top ?? 0,
+      };
+    },
+    [upper, lower],
+  );
+
+interface MeasuredElement {
+  getBoundingClientRect(): { readonly top: number; readonly bottom: number };
+}
 
 test.each(
   chooseVariants(
     [
       [360, 640],
+      [375, 667],
       [390, 844],
     ],
-    [[360, 640]],
+    [[375, 667]],
   ),
 )(
-  'on a phone of %i × %i, Approve and Deny are in reach without scrolling, and of equal size',
+  'on a phone of %i × %i, permissions, IP address and expiry are always above Approve and Deny, which are of equal size',
   async (width, height) => {
     const { browser, pages } = setting();
     const resources = ['accounts', 'calendars', 'files', 'invoices', 'mail', 'orders', 'photos', 'tasks'];
@@ -123,15 +132,22 @@ test.each(
     try {
       await openReview({ pages, page }, 'alice', { scope, deviceName: 'x'.repeat(64) });
       expect(await page.locator('main li').count()).toBe(8);
-      expect([await isInReach(page, 'Approve'), await isInReach(page, 'Deny')]).toEqual([true, true]);
+      const pageHeight = (await page.locator('body').boundingBox())?.height ?? 0;
+      for (let y = 0; y < pageHeight; y += 150) {
+        await page.mouse.wheel(0, y === 0 ? 0 : 150);
+        const { bottoms, top } = await measure(page, 'main li, main dd', '.choice');
+        expect(bottoms).toHaveLength(8 + 4);
+        expect(Math.max(...bottoms)).toBeLessThanOrEqual(top);
+      }
       const [approve, deny] = await Promise.all(
         ['Approve', 'Deny'].map((name) => page.getByRole('button', { name, exact: true }).boundingBox()),
       );
       expect([deny?.width, deny?.height]).toEqual([approve?.width, approve?.height]);
       expect(await horizontalOverflow(page)).toBeLessThanOrEqual(0);
-      // The warning is visible before any scrolling too.
+      // The warning is visible without scrolling.
+      await page.reload();
       const warning = await page.locator('.note').boundingBox();
-      expect((warning?.y ?? height) + (warning?.height ?? 0)).toBeLessThanOrEqual(approve?.y ?? 0);
+      expect((warning?.y ?? height) + (warning?.height ?? 0)).toBeLessThanOrEqual(height);
       await clickButton(page, 'Approve');
       expect(await getHeading(page)).toBe('Approved');
     } finally {
@@ -139,3 +155,17 @@ test.each(
     }
   },
 );
+
+test.each(LANGUAGES)('on a phone, times take two lines at most: %s', async (locale) => {
+  const { browser, pages } = setting();
+  const window = await openWindow(browser, { ...PHONE, viewport: { width: 375, height: 667 }, locale });
+  const { page } = window;
+  try {
+    await openReview({ pages, page });
+    const times = page.locator('dd', { has: page.locator('time') });
+    expect(await times.count()).toBe(2);
+    for (const time of await times.all()) expect((await time.boundingBox())?.height).toBeLessThan(50);
+  } finally {
+    await window.close();
+  }
+});

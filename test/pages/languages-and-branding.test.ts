@@ -118,7 +118,9 @@ describe('branding settings', () => {
       expect(time).toBe(shifted.slice(11, 16));
     }
     await configurePages({ timeZone: 'UTC' });
-    expect((await alice.get(`${BASE}/review`)).text).toMatch(/\(<time [^>]+>\d\d:\d\d UTC<\/time>\)/);
+    expect((await alice.get(`${BASE}/review`)).text).toMatch(
+      /<small><time [^>]+>\d\d:\d\d UTC<\/time><\/small>/,
+    );
     await expect(configurePages({ timeZone: 'Mars/Olympus' })).rejects.toThrow(
       /must be a time zone such as Europe\/Berlin/,
     );

@@ -78,7 +78,7 @@ test('the list of approvals requires a sign-in', async () => {
     'Report runner',
     'See and change reports',
     'Alice Example',
-    'Not since it was granted',
+    'Never',
   ])
     expect(list.text).toContain(shown);
 });

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createDataPathClients, DATA_PATHS, type DataPathClients } from '../support/data-paths.ts';
-import { startGateway, type TestGateway } from '../support/test-gateway.ts';
+import { withSettings } from '../support/reconfigure.ts';
+import { type SettingsChange, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** As Chromium and Firefox send it when they navigate. */
 const BROWSER = {
@@ -146,6 +147,36 @@ test('pages that are disabled are not linked', async () => {
   expect(page).not.toContain('/authsvc/device');
   await reconfigure(({ pages: _pages, device: _device, ...settings }) => settings);
   expect(await fetchRoot()).toContain('/authsvc/device/grants');
+});
+
+test('a device is not offered where no integration has the device grant', async () => {
+  const withoutDevice: SettingsChange = (settings) => ({
+    ...settings,
+    integrations: (settings.integrations ?? []).map((integration) => ({
+      ...integration,
+      grants: ['certificate'],
+    })),
+  });
+  const open = (path: string) => gateway.request({ path, headers: BROWSER });
+  await withSettings(gateway, withoutDevice, async () => {
+    const root = await open('/');
+    expect(root.text).not.toContain('Connect a device');
+    expect(root.text).not.toContain('href="/authsvc/device"');
+    expect(root.text).toContain('href="/authsvc/device/grants"');
+    const device = await open('/authsvc/device');
+    expect([device.status, device.text.includes('<h1>Page not found</h1>')]).toEqual([404, true]);
+    expect(device.text).toContain('<a class="button second" href="/authsvc/device/grants">Start again</a>');
+  });
+  const withoutPages: SettingsChange = (settings) => ({
+    ...withoutDevice(settings),
+    pages: { myGrants: false },
+  });
+  await withSettings(gateway, withoutPages, async () => {
+    const device = await open('/authsvc/device');
+    expect(device.status).toBe(404);
+    expect(device.text).not.toContain('Start again');
+  });
+  expect((await open('/authsvc/device')).text).toContain('<h1>Connect a device</h1>');
 });
 
 test('on a separate host of the pages, the page says so, and that of the API links there', async () => {

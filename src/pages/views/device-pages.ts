@@ -252,8 +252,8 @@ function renderTime({ messages, theme: { timeZone } }: PageDeps, time: Epoch): M
   const local = messages.formatTime(time * 1_000, timeZone);
   const universal = html`<time datetime="${iso}">${iso.slice(11, 16)} UTC</time>`;
   const isUniversal = local.startsWith(iso.slice(11, 16));
-  return html`<span class="at">(${!isUniversal && html`<time datetime="${iso}">${local}</time>, `}${universal})</span>`;
+  return html`<small>${!isUniversal && html`<time datetime="${iso}">${local}</time>, `}${universal}</small>`;
 }
 
 export const renderDate = ({ messages, theme }: PageDeps, time: Epoch): Markup =>
-  html`<time class="date" datetime="${formatIso(time)}">${messages.formatDate(time * 1_000, theme.timeZone)}</time>`;
+  html`<small><time datetime="${formatIso(time)}">${messages.formatDate(time * 1_000, theme.timeZone)}</time></small>`;

@@ -55,7 +55,7 @@ function renderGrantDetails(deps: PageDeps, grant: Grant): Markup {
   const { grants: text } = messages;
   const now = grantDeps.now();
   const formatTimeAgo = (time: number): Markup =>
-    html`${messages.formatAgo(now - time)} (${renderDate(deps, time)})`;
+    html`${messages.formatAgo(now - time)} ${renderDate(deps, time)}`;
   return html`<p class="soft">${text.by[grant.grantType]}${!grantDeps.integrations.has(grant.clientId) && html` · ${text.discontinued}`}</p>
 <p class="label">${text.may}</p>
 <ul>
@@ -63,7 +63,7 @@ ${describeScope(readScope(grant), messages, theme.permissions).map((sentence) =>
 <dl>
 <div><dt>${text.created}</dt><dd>${formatTimeAgo(grant.issuedAt)}</dd></div>
 <div><dt>${text.lastRenewed}</dt><dd>${grant.generation > 1 ? formatTimeAgo(grant.rotatedAt) : text.neverRenewed}</dd></div>
-<div><dt>${messages.expires}</dt><dd>${messages.formatIn(grant.refreshUntil - now)} (${renderDate(deps, grant.refreshUntil)})</dd></div>
+<div><dt>${messages.expires}</dt><dd>${messages.formatIn(grant.refreshUntil - now)} ${renderDate(deps, grant.refreshUntil)}</dd></div>
 </dl>`;
 }
 

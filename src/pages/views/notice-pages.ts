@@ -5,7 +5,7 @@ import { html, type Markup } from './html.ts';
 import type { Page } from './layout.ts';
 import type { Messages } from './messages/english.ts';
 
-type NoticeDeps = Pick<PageDeps, 'messages' | 'urlFor' | 'transaction'>;
+type NoticeDeps = Pick<PageDeps, 'messages' | 'urlFor' | 'transaction' | 'offersDevice' | 'theme'>;
 
 interface NoticeText {
   readonly title: string;
@@ -53,11 +53,13 @@ ${link !== undefined && html`<a class="button second" href="${link.href}">${link
 }
 
 export function noticePage(
-  { messages, urlFor, transaction }: NoticeDeps,
+  { messages, urlFor, transaction, offersDevice, theme }: NoticeDeps,
   notice: Notice,
   options: Partial<NoticeOptions> = {},
 ): Page {
-  const link = transaction === undefined ? { href: urlFor(''), text: messages.startAgain } : undefined;
+  const hasStartPage = offersDevice || theme.myGrants;
+  const link =
+    transaction === undefined && hasStartPage ? { href: urlFor(''), text: messages.startAgain } : undefined;
   return renderNotice(messages[notice], { status: NOTICE_STATUS[notice], link, ...options });
 }
 

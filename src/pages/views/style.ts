@@ -69,18 +69,16 @@ ul{margin:.25rem 0 0;padding:0 0 0 1.25rem}
 li{padding:.1rem 0}
 details{margin:.5rem 0 0;font-size:.9rem;color:var(--soft)}
 summary{cursor:pointer;padding:.6rem 0;min-height:2.75rem;color:var(--main)}
-dl{display:grid;grid-template-columns:fit-content(40%) 1fr;margin:1rem 0 0;border-top:1px solid var(--line)}
-dl div{display:grid;grid-template-columns:subgrid;grid-column:1/-1;gap:0 1rem;padding:.5rem 0;border-bottom:1px solid var(--line)}
-dt{color:var(--soft);overflow-wrap:break-word}
+dl{display:grid;grid-template-columns:fit-content(34%) 1fr;margin:1rem 0 0;border-top:1px solid var(--line)}
+dl div{display:grid;grid-template-columns:subgrid;grid-column:1/-1;gap:0 .75rem;padding:.5rem 0;border-bottom:1px solid var(--line)}
+dt{color:var(--soft);font-size:.9rem;line-height:1.667;overflow-wrap:break-word}
 dd{margin:0;min-width:0}
-dd small{display:block;color:var(--soft);font-size:.875rem}
-.at,time{display:inline-block}
-time.date{display:inline}
-.choice{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(8rem,100%),1fr));gap:.75rem;margin:.25rem -1.25rem 0;padding:1rem 1.25rem .75rem}
+dd small{display:block;color:var(--soft);font-size:.85rem}
+time{display:inline-block}
+.choice{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(8rem,100%),1fr));gap:.75rem;margin:1.25rem 0}
 .choice form{display:grid}
 .choice button,.choice .button{margin:0}
 .who{display:flex;flex-wrap:wrap;align-items:center;justify-content:space-between;gap:0 1rem;margin:1.25rem 0 0;padding:.5rem 0 0;border-top:1px solid var(--line)}
-.choice+.who{margin-top:.5rem}
 .or{display:flex;align-items:center;gap:.75rem;margin:1.25rem 0 0;color:var(--soft);font-size:.9rem}
 .or::before,.or::after{content:"";flex:1;border-top:1px solid var(--line)}
 .or+form button{margin-top:1rem}
@@ -101,10 +99,9 @@ footer b{padding:.65rem 0;font-weight:400;color:var(--soft)}
 button.danger{background:var(--danger);border-color:var(--danger);color:var(--on-danger)}
 button.danger:hover{background:var(--danger-hover);border-color:var(--danger-hover)}
 @media (prefers-reduced-motion:no-preference){button,.button{transition:background-color .12s,border-color .12s}}
-@media (min-height:30rem){html{scroll-padding-bottom:5.5rem}.choice{position:sticky;bottom:0;background:linear-gradient(transparent,var(--card) 1rem)}}
-@media (forced-colors:active){.bar i{background:GrayText;forced-color-adjust:none}.bar i.on{background:Highlight}button:not(.second,.link),.button:not(.second){forced-color-adjust:none;color:HighlightText;background:Highlight;border-color:Highlight}.choice{background:Canvas}}
+@media (forced-colors:active){.bar i{background:GrayText;forced-color-adjust:none}.bar i.on{background:Highlight}button:not(.second,.link),.button:not(.second){forced-color-adjust:none;color:HighlightText;background:Highlight;border-color:Highlight}}
 @media print{footer,.choice{display:none}}
-@media (min-width:40rem){main{padding:2rem}.choice{margin-inline:-2rem;padding-inline:2rem}}
+@media (min-width:40rem){main{padding:2rem}}
 @media (min-width:40rem) and (min-height:40rem){body{padding-top:4rem}}
 `;
 

@@ -41,7 +41,7 @@ export function selectRootPage(
 const MAX_ACCEPT_LENGTH = 512;
 
 /** Browsers list `text/html` in `Accept` when they navigate (Fetch standard §5.2); clients of APIs don't. */
-function prefersHtml(accept: string | undefined): boolean {
+export function prefersHtml(accept: string | undefined): boolean {
   if (accept === undefined || accept.length > MAX_ACCEPT_LENGTH) return false;
   const weights = new Map(
     accept.split(',').map((part) => {

@@ -8,7 +8,7 @@ export const englishMessages = {
   language: 'en' as Language,
 
   ...createFormats('en-GB', {
-    ago: 'less than a minute ago',
+    ago: 'just now',
     ahead: 'in less than a minute',
   }),
   formatStep: (step: number, count: number): string => `Step ${step} of ${count}`,
@@ -140,7 +140,7 @@ export const englishMessages = {
     },
     created: 'Granted',
     lastRenewed: 'Last renewed',
-    neverRenewed: 'Not since it was granted',
+    neverRenewed: 'Never',
     discontinued: 'No longer available',
     revokeLabel: 'Revoke…',
     formatRevokeLabel: (name: string): string => `Revoke access for ${name}`,

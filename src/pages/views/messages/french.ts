@@ -9,7 +9,7 @@ export const frenchMessages: Messages = {
   language: 'fr',
 
   ...createFormats('fr-FR', {
-    ago: 'il y a moins d’une minute',
+    ago: 'à l’instant',
     ahead: 'dans moins d’une minute',
   }),
   formatStep: (step, count) => `Étape ${step} sur ${count}`,
@@ -147,7 +147,7 @@ export const frenchMessages: Messages = {
     },
     created: 'Accès accordé',
     lastRenewed: 'Dernier renouvellement',
-    neverRenewed: 'Aucun depuis que l’accès a été accordé',
+    neverRenewed: 'Jamais',
     discontinued: 'N’est plus disponible',
     revokeLabel: 'Révoquer…',
     formatRevokeLabel: (name) => `Révoquer l’accès de ${name}`,

@@ -7,7 +7,7 @@ export const germanMessages: Messages = {
   language: 'de',
 
   ...createFormats('de-DE', {
-    ago: 'vor weniger als 1 Minute',
+    ago: 'gerade eben',
     ahead: 'in weniger als 1 Minute',
   }),
   formatStep: (step, count) => `Schritt ${step} von ${count}`,
@@ -143,7 +143,7 @@ export const germanMessages: Messages = {
     },
     created: 'Erteilt',
     lastRenewed: 'Zuletzt erneuert',
-    neverRenewed: 'Seit der Erteilung nicht',
+    neverRenewed: 'Noch nie',
     discontinued: 'Nicht mehr verfügbar',
     revokeLabel: 'Widerrufen …',
     formatRevokeLabel: (name) => `Widerrufen: Zugriff für ${name}`,

@@ -7,7 +7,7 @@ export const spanishMessages: Messages = {
   language: 'es',
 
   ...createFormats('es-ES', {
-    ago: 'hace menos de un minuto',
+    ago: 'hace un momento',
     ahead: 'dentro de menos de un minuto',
   }),
   formatStep: (step, count) => `Paso ${step} de ${count}`,
@@ -143,7 +143,7 @@ export const spanishMessages: Messages = {
     },
     created: 'Concedido',
     lastRenewed: 'Última renovación',
-    neverRenewed: 'Ninguna desde que se concedió',
+    neverRenewed: 'Nunca',
     discontinued: 'Ya no está disponible',
     revokeLabel: 'Revocar…',
     formatRevokeLabel: (name) => `Revocar el acceso de ${name}`,
