@@ -4,6 +4,7 @@ import { createServer as createSecureServer, Server as SecureServer } from 'node
 import type { AddressInfo } from 'node:net';
 import { type JsonResponse, sendJson } from '../http/json-response.ts';
 import { singleFlight, withTimeout } from '../lib/promises.ts';
+import { SERVER_TLS_POLICY } from '../lib/tls-policy.ts';
 import { EXPOSITION_CONTENT_TYPE } from '../observability/exposition.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { createReportLimiter, throttleReports } from '../observability/report-limiter.ts';
@@ -129,9 +130,9 @@ function createAdminServer(tls: AdminTls | undefined): Server | SecureServer {
 const createTlsOptions = ({ certificate, key, clientCa }: AdminTls) => ({
   cert: certificate,
   key,
-  minVersion: 'TLSv1.2' as const,
+  ...SERVER_TLS_POLICY,
   // A resumed session would keep `authorized` of its first handshake, even after the certificate has expired.
-  secureOptions: constants.SSL_OP_NO_TICKET,
+  secureOptions: SERVER_TLS_POLICY.secureOptions | constants.SSL_OP_NO_TICKET,
   ...(clientCa !== undefined && { ca: clientCa }),
 });
 

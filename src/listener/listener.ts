@@ -15,6 +15,7 @@ import {
 } from 'node:tls';
 import type { Epoch } from '../domain/epoch.ts';
 import { enableTcpKeepAlive } from '../lib/tcp-keep-alive.ts';
+import { SERVER_TLS_POLICY } from '../lib/tls-policy.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { normalizeServerName } from './client-hello.ts';
 import type { ClientConnection } from './connection-interceptor.ts';
@@ -304,10 +305,9 @@ const buildSecureContext = (
 ): SecureContextOptions => ({
   cert: certificate,
   key,
+  ...SERVER_TLS_POLICY,
   minVersion,
-  honorCipherOrder: true,
-  // CVE-2009-3555 and CVE-2011-1473.
-  secureOptions: constants.SSL_OP_NO_RENEGOTIATION | (tickets === undefined ? constants.SSL_OP_NO_TICKET : 0),
+  secureOptions: SERVER_TLS_POLICY.secureOptions | (tickets === undefined ? constants.SSL_OP_NO_TICKET : 0),
   sessionTimeout: TICKET_SECONDS,
   sessionIdContext: deriveSessionIdContext(tickets?.scope ?? '', certificateRequested),
   ...(issuers.length > 0 && { ca: [...issuers] }),
