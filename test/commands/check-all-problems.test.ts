@@ -203,7 +203,30 @@ test('a server certificate that is not valid for the hosts of publicUrl and the 
     ['login.elsewhere.test', 'pages.url'],
   ])
     expect(both).toContain(
-      `listen.tls.certificate: is not valid for ${host}, the host of ${setting}; clients will reject it (line 3)`,
+      `listen.tls.certificate: is not valid for ${host}, the host of ${setting}, and clients will reject it; request a certificate with the subjectAltName DNS:${host} (line 3)`,
     );
   expect(await run('https://localhost:8443', 'shared')).not.toContain('is not valid for');
 });
+
+test.each([
+  ['api.elsewhere.test', 'DNS:api.elsewhere.test'],
+  ['192.0.2.7', 'IP:192.0.2.7'],
+])(
+  'a server certificate with %s only as its common name is reported, with the name to request',
+  async (host, entry) => {
+    const folder = testFolder();
+    const ca = await createCa();
+    const file = join(folder, 'gatehouse.yaml');
+    writeFileSync(
+      file,
+      `publicUrl: https://${host}\nlisten: { tls: { certificate: server.pem, key: server-key.pem } }\n`,
+    );
+    for (const dnsNames of [[], ['other.elsewhere.test']]) {
+      const server = await issueServer(ca, { commonName: host, dnsNames, addresses: [] });
+      writePki(folder, { 'server.pem': server.pem, 'server-key.pem': server.keyPem });
+      expect((await runCommand(['check', '-c', file])).stderr).toContain(
+        `listen.tls.certificate: has ${host}, the host of publicUrl, only as the common name of its subject, which clients ignore; request a certificate with the subjectAltName ${entry} (line 2)`,
+      );
+    }
+  },
+);

@@ -321,11 +321,17 @@ function checkServerTls(
     ] as const) {
       const name = host?.replace(/^\[|\]$/g, '');
       if (name === undefined) continue;
-      // `checkIP` throws for a name.
-      if ((isIP(name) === 0 ? leaf.checkHost(name) : leaf.checkIP(name)) === undefined)
-        warnings.push(
-          `listen.tls.certificate: is not valid for ${name}, the host of ${setting}; clients will reject it`,
-        );
+      // RFC 9525 §2: clients ignore the subject. `checkIP` throws for a name.
+      const isValid =
+        (isIP(name) === 0 ? leaf.checkHost(name, { subject: 'never' }) : leaf.checkIP(name)) !== undefined;
+      if (isValid) continue;
+      const entry = `${isIP(name) === 0 ? 'DNS' : 'IP'}:${name}`;
+      const isInSubject = (leaf.subject ?? '').toLowerCase().split('\n').includes(`cn=${name}`);
+      warnings.push(
+        isInSubject
+          ? `listen.tls.certificate: has ${name}, the host of ${setting}, only as the common name of its subject, which clients ignore; request a certificate with the subjectAltName ${entry}`
+          : `listen.tls.certificate: is not valid for ${name}, the host of ${setting}, and clients will reject it; request a certificate with the subjectAltName ${entry}`,
+      );
     }
     warnings.push(...checkKeyFileMode('listen.tls.key', tls.key));
   } catch {
