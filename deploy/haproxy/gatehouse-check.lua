@@ -1,6 +1,6 @@
 -- Asks gatehouse whether HAProxy (2.6 or newer) may pass a request on, and as whom. See docs/forward-auth.md.
 --
---   http-request lua.gatehouse-check <url of check> <name in gatehouse's certificate>
+--   http-request lua.gatehouse-check <address of the listen section> <name in gatehouse's certificate>
 --   http-request deny deny_status 503 unless { var(txn.gatehouse_allowed) -m bool }
 --
 -- The second line belongs to the first: HAProxy goes on after an error in Lua, and only the last line below allows.
@@ -10,8 +10,13 @@ local IDENTITY = {
   "x-forwarded-user", "x-forwarded-client-id", "x-forwarded-scope", "x-forwarded-preferred-username", "x-request-id",
 }
 -- Copied from a refusal to the client.
-local FORWARDED_ERROR_HEADERS = { "www-authenticate", "content-type", "x-request-id", "retry-after", "ratelimit", "ratelimit-policy" }
-local TIMEOUT_MS = 2000
+local FORWARDED_ERROR_HEADERS = {
+  "www-authenticate", "content-type", "x-request-id", "retry-after", "ratelimit", "ratelimit-policy", "dpop-nonce",
+}
+-- Copied from the client's request.
+local CREDENTIALS = { "authorization", "dpop", "origin", "access-control-request-method" }
+-- The listen section has the timeouts for gatehouse; this one is longer.
+local TIMEOUT_MS = 10000
 
 local function first(headers, name)
   local values = headers and headers[name]
@@ -28,14 +33,7 @@ local function refuse(txn, status, headers, body)
   txn:done(reply)
 end
 
-core.register_action("gatehouse-check", { "http-req" }, function(txn, url, name)
-  -- All Authorization fields go along: gatehouse refuses two.
-  local authorization = {}
-  local sent = txn.http:req_get_headers()["authorization"]
-  if sent then
-    for at = 0, #sent do authorization[at + 1] = sent[at] end
-  end
-
+core.register_action("gatehouse-check", { "http-req" }, function(txn, address, name)
   local check_headers = {
     ["host"] = { name },
     ["x-original-method"] = { txn.sf:method() },
@@ -44,9 +42,20 @@ core.register_action("gatehouse-check", { "http-req" }, function(txn, url, name)
     ["x-forwarded-proto"] = { txn.sf:ssl_fc() == "1" and "https" or "http" },
     ["x-forwarded-for"] = { txn.sf:src() },
   }
-  if #authorization > 0 then check_headers["authorization"] = authorization end
+  local sent = txn.http:req_get_headers()
+  for _, header in ipairs(CREDENTIALS) do
+    -- All fields of a name: gatehouse refuses two.
+    local values = sent[header]
+    if values then
+      check_headers[header] = {}
+      for at = 0, #values do check_headers[header][at + 1] = values[at] end
+    end
+  end
 
-  local response = core.httpclient():get({ url = url, headers = check_headers, timeout = TIMEOUT_MS })
+  -- The host of the URL is not used, because `dst` is where the client connects.
+  local response = core.httpclient():get({
+    url = "http://127.0.0.1/authsvc/check", dst = address, headers = check_headers, timeout = TIMEOUT_MS,
+  })
   local status = response and response.status
   if status == 401 or status == 403 or status == 429 then
     return refuse(txn, status, response.headers, response.body)

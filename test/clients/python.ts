@@ -1,9 +1,8 @@
 import { spawnSync } from 'node:child_process';
-import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
-import { join, relative } from 'node:path';
+import { existsSync, mkdirSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
+import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { needs } from '../set-up/programs.ts';
+import { getPythonFolder, needs } from '../set-up/programs.ts';
 import { finish, type ProcessResult, spawnChild } from '../support/child-process.ts';
 
 needs('python3', 'pip3');
@@ -11,14 +10,12 @@ needs('python3', 'pip3');
 /** Pinned Python packages that tests use as independent clients. */
 const REQUIREMENTS = fileURLToPath(new URL('./requirements.txt', import.meta.url));
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-const CACHE = fileURLToPath(new URL('../../node_modules/.cache', import.meta.url));
 const LIMIT_MS = 240_000;
 
 /** Installs them, or those of another file, once for all test files and runs of a checkout; returns their `bin` folder. */
 export async function installPythonTools(requirements = REQUIREMENTS): Promise<string> {
-  const digest = createHash('sha256').update(readFileSync(requirements)).digest('hex').slice(0, 16);
-  const folder = join(CACHE, `python-${digest}`);
-  mkdirSync(CACHE, { recursive: true });
+  const folder = getPythonFolder(requirements);
+  mkdirSync(dirname(folder), { recursive: true });
   const lock = `${folder}.lock`;
   const until = Date.now() + 2 * LIMIT_MS;
   while (!existsSync(folder)) {

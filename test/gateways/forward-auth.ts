@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { createDpopKey, type ProofInput, signProof } from '../support/dpop-client.ts';
 import { forwardedCertificateHeaders } from '../support/forwarded-certificate.ts';
 import type { FrontProxy } from '../support/front-proxy.ts';
 import { freePort } from '../support/front-proxy.ts';
+import { createOAuthClient } from '../support/oauth-client.ts';
 import { type RawResponse, rawRequest } from '../support/raw-client.ts';
 import { withBoundApp, withForwardedCertificates, withSettings } from '../support/reconfigure.ts';
 import {
@@ -11,23 +13,18 @@ import {
 } from '../support/recording-upstream.ts';
 import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
-
-/** Ports and files for the configuration of the gateway. */
-export interface Addresses {
-  readonly port: number;
-  readonly gatehousePort: number;
-  readonly apiPort: number;
-  readonly ca: string;
-}
+import type { Addresses } from './proxies.ts';
 
 export interface ForwardAuthSetup {
-  readonly start: (places: Addresses) => Promise<FrontProxy>;
-  /** Whether the gateway also forwards the challenge of a 403. */
-  readonly challengeOn403: boolean;
-  /** Whether the responses to refused requests have the id under which gatehouse logs them. */
-  readonly hasRefusalId?: boolean;
-  /** The gateway's status while gatehouse is unreachable. */
+  readonly start: (addresses: Addresses) => Promise<FrontProxy>;
+  /** The proxy's status while gatehouse is unreachable. */
   readonly whenUnreachable: number;
+  /** Whether the client gets the body and the headers of a refusal, also of 403. Default: true. */
+  readonly forwardsRefusals?: boolean;
+  /** Whether the proxy normalizes the path, and checks and forwards the result. Default: false. */
+  readonly normalizesPaths?: boolean;
+  /** Whether the API gets `X-Forwarded-Host`. Default: true. */
+  readonly forwardsHost?: boolean;
 }
 
 const IDENTITY = [
@@ -49,6 +46,8 @@ const NOT_FOR_THE_API = [
 ] as const;
 /** Normalizes header names like CGI and WSGI. */
 const normalizeName = (name: string): string => name.replace(/[^a-z0-9]/g, '-');
+/** What a header name may contain besides letters, digits and `-` (RFC 9110 §5.6.2); CGI and WSGI read all of it as `_`. */
+const OTHER_SEPARATORS = "!#$%&'*+.^_`|~".split('');
 /** All non-empty values that an API might read for this header. */
 const listValues = (request: RecordedRequest | undefined, name: string): string[] =>
   (request?.headers ?? [])
@@ -57,7 +56,8 @@ const listValues = (request: RecordedRequest | undefined, name: string): string[
 
 /** Tests a real gateway with the configuration of docs/forward-auth.md, a real gatehouse, and an API that records every byte. */
 export function testForwardAuth(setup: ForwardAuthSetup): void {
-  const { start, challengeOn403, whenUnreachable, hasRefusalId = false } = setup;
+  const { start, whenUnreachable } = setup;
+  const { forwardsRefusals = true, normalizesPaths = false, forwardsHost = true } = setup;
   let gatehouse: TestGateway;
   let api: RecordingUpstream;
   let gateway: FrontProxy;
@@ -65,7 +65,16 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
 
   beforeAll(async () => {
     gatehouse = await startGateway((settings) =>
-      withBoundApp({ ...settings, trustedProxies: ['127.0.0.1'] }),
+      withBoundApp({
+        ...settings,
+        trustedProxies: ['127.0.0.1'],
+        dpop: { enabled: true },
+        hosts: { allowed: ['api.example.test'] },
+        routes: [
+          ...(settings.routes ?? []),
+          { path: '/shared/**', requires: 'files:read', cors: { origins: ['https://app.test'] } },
+        ],
+      }),
     );
     api = await startRecordingUpstream();
     gateway = await start({
@@ -83,6 +92,7 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
   });
   beforeEach(() => api.reset());
 
+  /** `as`: an access token, or the value of `Authorization`. */
   const send = (
     line: string,
     { as = token, lines = [], body }: { as?: string; lines?: readonly string[]; body?: string } = {},
@@ -90,7 +100,7 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
     const head = [
       `${line} HTTP/1.1`,
       'Host: api.example.test',
-      ...(as === '' ? [] : [`Authorization: Bearer ${as}`]),
+      ...(as === '' ? [] : [`Authorization: ${as.includes(' ') ? as : `Bearer ${as}`}`]),
       ...(body === undefined ? [] : [`Content-Length: ${body.length}`]),
       ...lines,
     ];
@@ -127,7 +137,7 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
     const none = await send('GET /files/a', { as: '' });
     expect(none.status).toBe(401);
     expect(none.head).toMatch(
-      /^www-authenticate: Bearer realm="gatehouse", resource_metadata="[^"]+\/files\/a"\r?$/im,
+      /^www-authenticate: Bearer realm="gatehouse", resource_metadata="[^"]+\/files\/a", DPoP realm="gatehouse"/im,
     );
     const bad = await send('GET /files/a', { as: 'nonsense' });
     expect(bad.status).toBe(401);
@@ -138,14 +148,13 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
   test('an insufficient scope or no matching route is 403', async () => {
     const scope = await send('GET /reports/a');
     expect(scope.status).toBe(403);
-    expect(/^www-authenticate: .*insufficient_scope/im.test(scope.head)).toBe(challengeOn403);
+    expect(/^www-authenticate: .*insufficient_scope/im.test(scope.head)).toBe(forwardsRefusals);
+    expect(scope.body.includes('"insufficient_scope"')).toBe(forwardsRefusals);
     expect((await send('GET /nowhere')).status).toBe(403);
     expect(api.requests).toEqual([]);
     const ids = [...scope.head.matchAll(/^x-request-id: (\S+)/gim)].map(([, id]) => id);
-    if (hasRefusalId) {
-      expect(ids).toHaveLength(1);
-      await until('gatehouse logs the id', () => gatehouse.log.some((line) => line['request_id'] === ids[0]));
-    }
+    expect(ids).toHaveLength(1);
+    await until('gatehouse logs the id', () => gatehouse.log.some((line) => line['request_id'] === ids[0]));
   });
 
   test('the client’s method is checked, and bodies are forwarded completely', async () => {
@@ -164,6 +173,73 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
     const body = 'a report '.repeat(5_000);
     expect((await send('POST /reports/a', { as: writer, body })).status).toBe(200);
     expect(takeOnlyRequest()).toMatchObject({ method: 'POST', target: '/reports/a', body });
+  });
+
+  test('a token that is bound to a key needs a proof of it, which the API does not get', async () => {
+    const key = await createDpopKey();
+    const now = gatehouse.clock.now();
+    const dpop = await signProof(key, {
+      method: 'POST',
+      url: 'https://localhost:8443/authsvc/oauth2/token',
+      now,
+    });
+    const granted = await createOAuthClient(gatehouse).clientCredentials(
+      { scope: 'files:read' },
+      { as: gatehouse.users.alice, headers: { dpop } },
+    );
+    const bound = String(granted.json['access_token']);
+    const as = `DPoP ${bound}`;
+    const url = 'https://api.example.test:8443/files/a';
+    const prove = async (more: Partial<ProofInput> = {}): Promise<string> =>
+      `DPoP: ${await signProof(key, { url, token: bound, now, ...more })}`;
+
+    expect((await send('GET /files/a', { as: bound })).status).toBe(401);
+    const without = await send('GET /files/a', { as });
+    expect([without.status, /^www-authenticate: DPoP /im.test(without.head)]).toEqual([401, true]);
+    const forAnother = await prove({ url: 'https://api.example.test:8443/files/b' });
+    expect((await send('GET /files/a', { as, lines: [forAnother] })).status).toBe(401);
+    expect(api.requests).toEqual([]);
+    const { status } = await send('GET /files/a', { as, lines: [await prove()] });
+    expect(status, gateway.output()).toBe(200);
+    const request = takeOnlyRequest();
+    expect(listValues(request, 'x-forwarded-user')).toEqual([ALICE]);
+    expect([listValues(request, 'dpop'), listValues(request, 'authorization')]).toEqual([[], []]);
+
+    await withSettings(
+      gatehouse,
+      (settings) => ({ ...settings, dpop: { enabled: true, nonce: 'required' } }),
+      async () => {
+        const refused = await send('GET /files/a', { as, lines: [await prove()] });
+        const [, nonce] = /^dpop-nonce: (\S+)/im.exec(refused.head) ?? [];
+        expect([refused.status, nonce], refused.head).toEqual([401, expect.any(String)]);
+        const lines = [await prove({ claims: { nonce } })];
+        expect((await send('GET /files/a', { as, lines })).status).toBe(200);
+      },
+    );
+  });
+
+  test('a preflight is checked against `cors` of the route, without a token', async () => {
+    const preflight = (path: string, origin: string): Promise<RawResponse> =>
+      send(`OPTIONS ${path}`, {
+        as: '',
+        lines: [`Origin: ${origin}`, 'Access-Control-Request-Method: GET'],
+      });
+    expect((await preflight('/shared/a', 'https://evil.test')).status).toBe(403);
+    expect((await preflight('/files/a', 'https://app.test')).status).toBe(401);
+    expect(api.requests).toEqual([]);
+    expect((await preflight('/shared/a', 'https://app.test')).status).toBe(200);
+    expect(takeOnlyRequest()).toMatchObject({ method: 'OPTIONS', target: '/shared/a' });
+  });
+
+  test('gatehouse and the API get the same address of the client', async () => {
+    await send('GET /files/a', { lines: ['X-Forwarded-For: 203.0.113.9'] });
+    const request = takeOnlyRequest();
+    const [id] = listValues(request, 'x-request-id');
+    const entry = await until('gatehouse logs the request', () =>
+      gatehouse.log.find((line) => line['original'] !== undefined && line['request_id'] === id),
+    );
+    expect([entry['from']]).toEqual(listValues(request, 'x-forwarded-for'));
+    expect(entry['from']).not.toBe('203.0.113.9');
   });
 
   const SPOOFED = [
@@ -197,6 +273,10 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
   ] as const;
 
   test('CVE-2026-40575 class: client-supplied identity and forwarding headers have no effect', async () => {
+    // Envoy replaces a loopback address with its own.
+    await send('GET /files/a');
+    const [address] = listValues(takeOnlyRequest(), 'x-forwarded-for');
+    expect(address).not.toBe('203.0.113.9');
     // One by one, because two contradictory headers could hide that one alone is trusted.
     for (const line of SPOOFED) {
       const context = `${line}\n${gateway.output()}`;
@@ -212,8 +292,10 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
         context,
       ).toEqual([[ALICE], ['report-runner'], ['files:read'], ['alice']]);
       for (const name of NOT_FOR_THE_API) expect(listValues(request, name), context).toEqual([]);
-      expect(listValues(request, 'x-forwarded-host'), context).toEqual(['api.example.test']);
-      expect(listValues(request, 'x-forwarded-for'), context).toEqual(['127.0.0.1']);
+      expect(listValues(request, 'x-forwarded-host'), context).toEqual(
+        forwardsHost ? ['api.example.test'] : [],
+      );
+      expect(listValues(request, 'x-forwarded-for'), context).toEqual([address]);
       expect(listValues(request, 'x-forwarded-proto'), context).toEqual(['http']);
       expect(api.bytes(), context).not.toContain('spoofed');
     }
@@ -238,6 +320,28 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
     expect(api.bytes()).not.toContain('root');
   });
 
+  test('no spelling of an identity header reaches the API, whatever replaces the dashes', async () => {
+    for (const separator of OTHER_SEPARATORS) {
+      api.reset();
+      const spelled = [...IDENTITY, ...NOT_FOR_THE_API].flatMap((name) => [
+        name.replaceAll('-', separator),
+        name.replace('-', separator),
+        name.replace(/-(?=[^-]*$)/, separator),
+      ]);
+      const lines = spelled.map((name) => `${name}: root`);
+      expect((await send('GET /files/a', { lines })).status, separator).toBe(200);
+      expect((await send('GET /health', { as: '', lines })).status, separator).toBe(200);
+      expect(api.requests).toHaveLength(2);
+      const [asAlice, withoutToken] = api.requests;
+      expect(
+        IDENTITY.map((name) => listValues(asAlice, name)),
+        separator,
+      ).toEqual([[ALICE], ['report-runner'], ['files:read'], ['alice']]);
+      for (const name of IDENTITY) expect(listValues(withoutToken, name), separator).toEqual([]);
+      expect(api.bytes(), separator).not.toContain('root');
+    }
+  });
+
   test.each([
     '/files/../reports/a',
     '/files/%2e%2e/reports/a',
@@ -258,6 +362,11 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
     '/_gatehouse',
   ])('an ambiguous path, or one of gatehouse itself, does not reach the API: %s', async (path) => {
     const { status } = await send(`GET ${path}`);
+    if (normalizesPaths && status === 200) {
+      // What was checked is what the API gets.
+      expect(takeOnlyRequest()?.target).toBe('/files/a');
+      return;
+    }
     expect([400, 403, 404]).toContain(status);
     expect(api.requests).toEqual([]);
   });
@@ -324,7 +433,7 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
       throw new Error('unexpected');
     });
     try {
-      expect((await send('GET /files/a')).status).toBeGreaterThanOrEqual(500);
+      expect((await send('GET /files/a')).status).toBe(forwardsRefusals ? 503 : 500);
       expect(api.requests).toEqual([]);
     } finally {
       failing.mockRestore();

