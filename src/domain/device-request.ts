@@ -35,6 +35,8 @@ export type DeviceRequest =
       readonly identity: string;
       /** Missing in records of earlier versions. */
       readonly decidedAt?: Epoch;
+      /** The `issuedAfter` of the grant. */
+      readonly issuedAfter?: number;
       /** Of the user, when they confirmed. */
       readonly profile?: Profile;
       readonly assertedGroups?: AssertedGroups;
@@ -78,7 +80,7 @@ export function confirm(
   request: DeviceRequest,
   identity: string,
   now: Epoch,
-  known: Pick<ConfirmedRequest, 'profile' | 'assertedGroups'> = {},
+  known: Pick<ConfirmedRequest, 'profile' | 'assertedGroups' | 'issuedAfter'> = {},
 ): Outcome<ConfirmedRequest> {
   if (request.state === 'confirmed' && request.identity === identity && now < request.expires)
     return ok(request);

@@ -16,6 +16,11 @@ export interface Grant {
   /** Exactly as requested. */
   readonly scope: string;
   readonly issuedAt: Epoch;
+  /**
+   * The number of the last revocation of a client, an identity or a trusted issuer that was known when the grant was approved, or issued if
+   * nobody approves it; omitted: none. Never changes: later revocations of this kind apply to all tokens of the grant.
+   */
+  readonly issuedAfter?: number;
   /** Never changes. */
   readonly refreshUntil: Epoch;
   /** The number of the valid refresh token. Each rotation adds one. */

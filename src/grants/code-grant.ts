@@ -44,6 +44,8 @@ type AuthorizationDecision =
       readonly scope: string;
       readonly identity: string;
       readonly decidedAt: Epoch;
+      /** The `issuedAfter` of the grant. */
+      readonly issuedAfter?: number;
       /** Omitted: the public URL. */
       readonly audience?: string;
       readonly proofKey?: string;
@@ -170,6 +172,7 @@ export async function approveAuthorization(
     scope,
     identity,
     decidedAt: Math.floor(now),
+    ...(deps.issuedAfter && { issuedAfter: deps.issuedAfter }),
     ...(audience !== undefined && { audience }),
     ...(request.proofKey !== undefined && { proofKey: request.proofKey }),
     ...(profile !== undefined && { profile }),
@@ -261,9 +264,9 @@ export async function exchangeCode(
   if (!issuesFor(integration.value, audience) || !params.isTarget(audience))
     return refused({ reason: 'target_invalid', target: 'this resource' });
 
-  const { identity, scope, decidedAt, assertedGroups } = decision;
+  const { identity, scope, decidedAt, issuedAfter = 0, assertedGroups } = decision;
   // Revoking everything of a user or client includes approvals that were not exchanged yet.
-  if (isGrantRevoked(deps, { id, clientId: params.clientId, identity, issuedAt: decidedAt }))
+  if (isGrantRevoked(deps, { id, clientId: params.clientId, identity, issuedAt: decidedAt, issuedAfter }))
     return refused({ reason: 'code_unknown' });
   const grantType = 'code';
   const groups = assertedGroups !== undefined && { assertedGroups };
@@ -284,6 +287,7 @@ export async function exchangeCode(
     ...groups,
     audience,
     proofKey: params.proofKey,
+    issuedAfter,
     now,
     ...(params.clientAuthenticated && { clientAuthenticated: true }),
     ...binding.value,

@@ -37,6 +37,8 @@ export interface GrantDeps {
   readonly isAuditAvailable?: () => boolean;
   readonly now: () => Epoch;
   readonly log: Logger;
+  /** The last revocation that was known before the first check of the request (`RevocationLog.getLastNumber`); omitted: none. */
+  readonly issuedAfter?: number;
 }
 
 export interface GrantPolicy {
@@ -55,12 +57,13 @@ export interface GrantPolicy {
   };
 }
 
-/** The same, with the id and the client of a request in every audit event. */
+/** The same for one request, called before its first check: with its id and client in every audit event. */
 export const forRequest = (
   deps: GrantDeps,
   { id, clientAddress }: Pick<RequestContext, 'id' | 'clientAddress'>,
 ): GrantDeps => ({
   ...deps,
+  issuedAfter: deps.store.revocations.getLastNumber(),
   log: {
     ...deps.log,
     audit: (event, fields) => deps.log.audit(event, { request_id: id, from: clientAddress, ...fields }),

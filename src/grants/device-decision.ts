@@ -90,6 +90,7 @@ export async function confirmDevice(
     confirm(request, user.identity, now, {
       ...(profile !== undefined && { profile }),
       ...(assertedGroups !== undefined && { assertedGroups }),
+      ...(deps.issuedAfter && { issuedAfter: deps.issuedAfter }),
     }),
   );
   if (!decided.ok) return decided;

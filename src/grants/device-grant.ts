@@ -237,9 +237,9 @@ export async function exchangeDeviceCode(
     return confirmed;
   }
 
-  const { identity, scope, askedAt, decidedAt = askedAt, assertedGroups } = confirmed.value;
+  const { identity, scope, askedAt, decidedAt = askedAt, issuedAfter = 0, assertedGroups } = confirmed.value;
   // Revoking everything of a user or client includes approvals that were not exchanged yet.
-  if (isGrantRevoked(deps, { id, clientId: params.clientId, identity, issuedAt: decidedAt }))
+  if (isGrantRevoked(deps, { id, clientId: params.clientId, identity, issuedAt: decidedAt, issuedAfter }))
     return refused({ reason: 'device_denied' });
   const grantType = 'device';
   const allowed = await checkStillAllowed(deps, integration.value, {
@@ -266,6 +266,7 @@ export async function exchangeDeviceCode(
     ...(assertedGroups !== undefined && { assertedGroups }),
     audience: params.audience,
     proofKey: params.proofKey,
+    issuedAfter,
     now,
     ...(params.clientAuthenticated === true && { clientAuthenticated: true }),
     ...binding.value,

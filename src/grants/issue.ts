@@ -51,15 +51,14 @@ export interface NewGrant {
   readonly clientAuthenticated?: true;
   /** False: no refresh token is returned, so the grant ends with its access token. */
   readonly refreshable?: boolean;
+  /** Of the approval; omitted: that of the request. */
+  readonly issuedAfter?: number | undefined;
   readonly now: Epoch;
 }
 
 export const randomGrantId = (): string => randomBytes(17).toString('base64url').slice(0, 22);
 
-/**
- * The issue time of grants, tokens and sessions: never ahead of the store's clock, which "revoke everything until now"
- * and a store that has lost its revocations compare it with.
- */
+/** The issue time of grants, tokens and sessions: never ahead of the store's clock, which a store that has lost its revocations compares it with. */
 export const getIssueTime = (
   { store }: { readonly store: Pick<GrantDeps['store'], 'time'> },
   now: Epoch,
@@ -74,6 +73,7 @@ export function createGrant(
     profile,
     proofKey,
     audience = integration.audience?.[0],
+    issuedAfter = deps.issuedAfter,
     ...rest
   }: NewGrant,
 ): Grant {
@@ -89,6 +89,7 @@ export function createGrant(
     ...(proofKey !== undefined && { proofKey }),
     clientId: integration.clientId,
     issuedAt: Math.floor(issuedAt),
+    ...(issuedAfter && { issuedAfter }),
     refreshUntil,
     generation: 1,
     rotatedAt: issuedAt,

@@ -69,6 +69,7 @@ export function createLocalRevocations({
       (revoked.size > 0 &&
         (revoked.has(bearer.grantId) || (bearer.sessionId !== undefined && revoked.has(bearer.sessionId)))) ||
       log.isRevoked(bearer),
+    getLastNumber: () => log.getLastNumber(),
     /** Before the store closes. */
     async stop() {
       stopped = true;

@@ -17,8 +17,9 @@ export const isGrantRevoked = (
     clientId,
     identity,
     issuedAt,
+    issuedAfter,
     exchangedFrom,
-  }: Pick<Grant, 'id' | 'clientId' | 'identity' | 'issuedAt' | 'exchangedFrom'>,
+  }: Pick<Grant, 'id' | 'clientId' | 'identity' | 'issuedAt' | 'issuedAfter' | 'exchangedFrom'>,
 ): boolean =>
   // Above every generation: an entry that supersedes older tokens does not match.
   store.revocations.isRevoked({
@@ -27,6 +28,7 @@ export const isGrantRevoked = (
     clientId,
     identity,
     issuedAt,
+    ...(issuedAfter !== undefined && { issuedAfter }),
     ...(exchangedFrom !== undefined && { exchangedFrom }),
   });
 
@@ -65,16 +67,17 @@ export type GrantHolder =
   | { readonly of: 'issuer'; readonly issuer: string };
 
 /**
- * Revokes all grants of an identity or a client, or all tokens of a trusted issuer. Tokens have a resolution of one second, so those issued in the current
- * second are revoked too. The entry is kept longer than `longestGrant` (seconds), because the records are not updated
- * and older settings may have allowed longer grants. The caller writes the audit event.
+ * Revokes what was issued so far: all grants of an identity or a client, or all tokens of a trusted issuer. The times in tokens of trusted
+ * issuers have a resolution of one second, so those issued in the current second are revoked too. The entry is kept longer than
+ * `longestGrant` (seconds), because the records are not updated and older settings may have allowed longer grants. The caller writes the
+ * audit event.
  */
 export async function revokeAllGrants(
   deps: Pick<GrantDeps, 'store' | 'now'>,
   holder: GrantHolder,
   longestGrant: number,
 ): Promise<void> {
-  // `iat` is at most the store's time: with a local clock that is behind, the newest tokens would survive.
+  // With a clock that is behind, the newest tokens of trusted issuers would survive.
   const now = Math.floor(Math.max(deps.now(), deps.store.time?.() ?? 0));
   const keepUntil = now + Math.max(longestGrant, MIN_RETENTION) + 86_400;
   await deps.store.revocations.announce({ ...holder, notBefore: now + 1, keepUntil });

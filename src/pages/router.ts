@@ -113,12 +113,16 @@ export function createPages(options: PagesOptions) {
     redirectUri: (provider) => `${url}${basePath}/openid/${provider}`,
   };
   const sender = createPageSender(theme);
-  const selectDeps = (context: RequestContext, language?: Language): PageDeps => {
+  const selectDeps = (
+    context: RequestContext,
+    language?: Language,
+    requestDeps = forRequest(grantDeps, context),
+  ): PageDeps => {
     const selected =
       language ?? negotiateLanguage(context.request.headers['accept-language']) ?? theme.language;
     const deps: PageDeps = {
       ...baseDeps,
-      grantDeps: forRequest(grantDeps, context),
+      grantDeps: requestDeps,
       messages: MESSAGES[selected],
       withTransaction: (transaction) =>
         transaction === undefined
@@ -165,7 +169,7 @@ export function createPages(options: PagesOptions) {
     let deps = selectDeps(context, language);
     try {
       const storedSession = sessions.read(context.request.headers.cookie);
-      deps = selectDeps(context, language ?? storedSession?.language);
+      deps = selectDeps(context, language ?? storedSession?.language, deps.grantDeps);
       const session = storedSession && withLanguage(storedSession, language);
       const transaction = findTransaction(deps, context, target);
       if (transaction !== 'expired') deps = deps.withTransaction(transaction);

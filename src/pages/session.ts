@@ -17,6 +17,8 @@ export const Session = z.strictObject({
   since: z.number().exactOptional(),
   /** The authorization request on whose pages the user signed in. */
   signedInFor: z.string().exactOptional(),
+  /** The last revocation that was known before the sign-in, as of a grant. */
+  issuedAfter: z.number().exactOptional(),
   /** When the user authenticated at the OpenID provider, which may be long before; 0: unknown. Omitted: at the sign-in. */
   authenticatedAt: z.number().exactOptional(),
   /** Display name from the OpenID provider, for users without one in the directory. */
@@ -68,7 +70,7 @@ export function createSessions(
   const formTokenPayload = (session: Session, form: string, subject = ''): string =>
     [session.id, form, subject].join('\n');
   // Session ids have the form and the entropy of grant ids: the revocation log of grants serves sessions as well.
-  const isRevoked = ({ id, identity, since, expires }: Session): boolean =>
+  const isRevoked = ({ id, identity, since, issuedAfter = 0, expires }: Session): boolean =>
     identity !== undefined &&
     revocations.isRevoked({
       grantId: id,
@@ -76,6 +78,7 @@ export function createSessions(
       clientId: '',
       identity,
       issuedAt: since ?? expires - lifetime,
+      issuedAfter,
     });
 
   return {

@@ -1,10 +1,12 @@
 import type { Epoch } from '../domain/epoch.ts';
-import type { Revocation } from '../ports/revocation-log.ts';
+import type { Revocation, RevocationSubject } from '../ports/revocation-log.ts';
 
 /** What all stores keep of a revocation, under one key per grant, client, identity or trusted issuer. */
 export interface RevocationEntry {
-  /** Of a grant: tokens of earlier generations are revoked. Otherwise: tokens issued earlier are. */
+  /** Of a grant: tokens of earlier generations are revoked. Otherwise the number of the revocation: gatehouse's tokens with a lower `issuedAfter` are. */
   readonly limit: number;
+  /** Not of a grant: tokens of trusted issuers with an earlier `issuedAt` are revoked. */
+  readonly notBefore?: Epoch;
   readonly keepUntil: Epoch;
 }
 
@@ -15,31 +17,58 @@ export const clientKey = (clientId: string): string => `c:${clientId}`;
 export const identityKey = (identity: string): string => `i:${identity}`;
 export const issuerKey = (issuer: string): string => `t:${issuer}`;
 
+/** In place of a number that the store assigns. */
+export const NEXT_NUMBER = Number.POSITIVE_INFINITY;
+
+/**
+ * Greater than all numbers before. The time makes it greater also than numbers that a store lost when a backup was restored or a failover
+ * lost writes. In whole milliseconds; the clock may be wrong.
+ */
+export const getNextNumber = (last: number, now: Epoch): number =>
+  Math.max(last + 1, Math.floor(now * 1_000));
+
+/** Whether the revocation of a client, an identity or a trusted issuer applies to a token of it. */
+export const revokes = (
+  { limit, notBefore = Number.POSITIVE_INFINITY }: RevocationEntry,
+  { issuer, issuedAt, issuedAfter = 0 }: Pick<RevocationSubject, 'issuer' | 'issuedAt' | 'issuedAfter'>,
+): boolean => (issuer === undefined ? issuedAfter < limit : issuedAt < notBefore);
+
+export const isGrantKey = (key: string): boolean => key.startsWith('g:');
+
 export function toKeyedEntry(revocation: Revocation): KeyedEntry {
   const { keepUntil } = revocation;
+  if (revocation.of === 'grant')
+    return [grantKey(revocation.grantId), { limit: revocation.belowGeneration, keepUntil }];
+  const { number: limit = NEXT_NUMBER, notBefore } = revocation;
+  const entry = { limit, notBefore, keepUntil };
   switch (revocation.of) {
-    case 'grant':
-      return [grantKey(revocation.grantId), { limit: revocation.belowGeneration, keepUntil }];
     case 'client':
-      return [clientKey(revocation.clientId), { limit: revocation.notBefore, keepUntil }];
+      return [clientKey(revocation.clientId), entry];
     case 'identity':
-      return [identityKey(revocation.identity), { limit: revocation.notBefore, keepUntil }];
+      return [identityKey(revocation.identity), entry];
     case 'issuer':
-      return [issuerKey(revocation.issuer), { limit: revocation.notBefore, keepUntil }];
+      return [issuerKey(revocation.issuer), entry];
   }
 }
 
 /** The inverse, for export. */
-export function toRevocation([key, { limit, keepUntil }]: KeyedEntry): Revocation {
+export function toRevocation([key, { limit, notBefore = 0, keepUntil }]: KeyedEntry): Revocation {
   const name = key.slice(2);
-  if (key.startsWith('g:')) return { of: 'grant', grantId: name, belowGeneration: limit, keepUntil };
-  if (key.startsWith('c:')) return { of: 'client', clientId: name, notBefore: limit, keepUntil };
-  if (key.startsWith('t:')) return { of: 'issuer', issuer: name, notBefore: limit, keepUntil };
-  return { of: 'identity', identity: name, notBefore: limit, keepUntil };
+  if (isGrantKey(key)) return { of: 'grant', grantId: name, belowGeneration: limit, keepUntil };
+  const revocation = { number: limit, notBefore, keepUntil };
+  if (key.startsWith('c:')) return { of: 'client', clientId: name, ...revocation };
+  if (key.startsWith('t:')) return { of: 'issuer', issuer: name, ...revocation };
+  return { of: 'identity', identity: name, ...revocation };
 }
 
 /** Entries only become stricter, so they can be merged in any order and any number of times. */
 export const mergeEntries = (known: RevocationEntry | undefined, added: RevocationEntry): RevocationEntry =>
   known === undefined
     ? added
-    : { limit: Math.max(known.limit, added.limit), keepUntil: Math.max(known.keepUntil, added.keepUntil) };
+    : {
+        limit: Math.max(known.limit, added.limit),
+        keepUntil: Math.max(known.keepUntil, added.keepUntil),
+        ...(added.notBefore !== undefined && {
+          notBefore: Math.max(known.notBefore ?? 0, added.notBefore),
+        }),
+      };

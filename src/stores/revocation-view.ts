@@ -1,7 +1,13 @@
 import type { Epoch } from '../domain/epoch.ts';
 import { getIssuerOfClient } from '../domain/verified-token.ts';
 import type { RevocationSubject } from '../ports/revocation-log.ts';
-import { type KeyedEntry, mergeEntries, type RevocationEntry } from './revocation-rules.ts';
+import {
+  isGrantKey,
+  type KeyedEntry,
+  mergeEntries,
+  type RevocationEntry,
+  revokes,
+} from './revocation-rules.ts';
 import { createRevokedGrantMap } from './revoked-grant-map.ts';
 
 /** All revocations, in the memory of this process: consulted for every request, without network calls or allocation. */
@@ -31,37 +37,34 @@ export function createRevocationView() {
   };
   const getActiveLimit = (entry: RevocationEntry | undefined, now: Epoch): number =>
     entry !== undefined && now < entry.keepUntil ? entry.limit : 0;
+  const isHolderRevoked = (
+    entry: RevocationEntry | undefined,
+    subject: RevocationSubject,
+    now: Epoch,
+  ): boolean => entry !== undefined && now < entry.keepUntil && revokes(entry, subject);
 
   return {
     /** The key as in `revocation-rules.ts`: `g:<grant>`, `c:<client>`, `i:<identity>`, `t:<trusted issuer>`. */
     add(key: string, entry: RevocationEntry): void {
       const name = key.slice(2);
-      if (key.startsWith('g:')) addGrant(name, entry);
+      if (isGrantKey(key)) addGrant(name, entry);
       else merge(maps[key.charAt(0)] ?? identities, name, entry);
     },
-    isRevoked: (
-      {
-        grantId,
-        generation,
-        clientId,
-        identity,
-        issuedAt,
-        issuer,
-        sessionId,
-        exchangedFrom,
-      }: RevocationSubject,
-      now: Epoch,
-    ): boolean =>
-      generation < getActiveLimit(grants.get(grantId), now) ||
-      (otherGrants.size > 0 && generation < getActiveLimit(otherGrants.get(grantId), now)) ||
-      (sessionId !== undefined &&
-        generation < getActiveLimit(grants.get(sessionId) ?? otherGrants.get(sessionId), now)) ||
-      (clients.size > 0 &&
-        (issuedAt < getActiveLimit(clients.get(clientId), now) ||
-          (exchangedFrom !== undefined && issuedAt < getActiveLimit(clients.get(exchangedFrom), now)))) ||
-      (identities.size > 0 && issuedAt < getActiveLimit(identities.get(identity), now)) ||
-      (issuers.size > 0 &&
-        issuedAt < getActiveLimit(issuers.get(issuer ?? getIssuerOfClient(exchangedFrom ?? '')), now)),
+    isRevoked(subject: RevocationSubject, now: Epoch): boolean {
+      const { grantId, generation, clientId, identity, issuer, sessionId, exchangedFrom } = subject;
+      return (
+        generation < getActiveLimit(grants.get(grantId), now) ||
+        (otherGrants.size > 0 && generation < getActiveLimit(otherGrants.get(grantId), now)) ||
+        (sessionId !== undefined &&
+          generation < getActiveLimit(grants.get(sessionId) ?? otherGrants.get(sessionId), now)) ||
+        (clients.size > 0 &&
+          (isHolderRevoked(clients.get(clientId), subject, now) ||
+            (exchangedFrom !== undefined && isHolderRevoked(clients.get(exchangedFrom), subject, now)))) ||
+        (identities.size > 0 && isHolderRevoked(identities.get(identity), subject, now)) ||
+        (issuers.size > 0 &&
+          isHolderRevoked(issuers.get(issuer ?? getIssuerOfClient(exchangedFrom ?? '')), subject, now))
+      );
+    },
     /** Removes expired entries, those of a part of the grants at a time; returns how many. */
     sweep(now: Epoch): number {
       let removed = grants.sweep(now);

@@ -35,6 +35,7 @@ export async function signAccessToken(
     gen: grant.generation,
     jti: `${grant.id}.${grant.generation}`,
     iat: Math.floor(grant.rotatedAt),
+    rev: grant.issuedAfter,
     exp: grant.accessExpires,
     ...formatProfileClaims(selectClaims(grant.profile, claims)),
     src: grant.exchangedFrom,
@@ -90,12 +91,13 @@ function readClaims(
 ): VerifiedToken | undefined {
   const claims = decodeJsonObject(payload);
   if (claims === undefined) return undefined;
-  const { iss, aud, sub, client_id, scope, gid, gen, iat, nbf, exp, src, cnf } = claims;
+  const { iss, aud, sub, client_id, scope, gid, gen, iat, rev, nbf, exp, src, cnf } = claims;
   // Exactly one: routes compare it with theirs.
   if (iss !== issuer || typeof aud !== 'string') return undefined;
   if (typeof sub !== 'string' || typeof client_id !== 'string' || typeof gid !== 'string') return undefined;
   if (!isInteger(iat) || !isInteger(exp) || !isInteger(gen) || typeof scope !== 'string') return undefined;
   if (nbf !== undefined && (!isInteger(nbf) || nbf > now + CLOCK_TOLERANCE)) return undefined;
+  if (rev !== undefined && !isInteger(rev)) return undefined;
   if (src !== undefined && typeof src !== 'string') return undefined;
   const parsedScope = readScope(scope);
   if (parsedScope === undefined) return undefined;
@@ -111,6 +113,7 @@ function readClaims(
     issuedAt: iat,
     expires: exp,
     keyId,
+    ...(rev !== undefined && { issuedAfter: rev }),
     ...(aud !== issuer && { audience: [aud] }),
     ...(src !== undefined && { exchangedFrom: src }),
     ...binding,

@@ -197,6 +197,7 @@ function toVerifiedToken(
     issuedAt,
     expires,
     keyId,
+    ...(grant.issuedAfter !== undefined && { issuedAfter: grant.issuedAfter }),
     ...(grant.audience !== undefined && grant.audience !== issuer && { audience: [grant.audience] }),
     ...(grant.exchangedFrom !== undefined && { exchangedFrom: grant.exchangedFrom }),
     ...(grant.boundTo !== undefined && { boundTo: grant.boundTo }),

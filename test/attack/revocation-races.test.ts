@@ -10,7 +10,7 @@ import { createDeviceClient } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { createMemoryStore } from '../support/memory-store.ts';
 import { withSettings, withTokens } from '../support/reconfigure.ts';
-import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
+import { ALICE, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
 freezeClock();
 let gateway: TestGateway;
@@ -55,6 +55,45 @@ test('a token is denied while the store is still writing its revocation', async 
     Object.assign(revocations, { announce });
   }
 });
+
+test.each(['create', 'replace'] as const)(
+  'V13 tokens of a request that was in progress at the revocation of all grants of the user are revoked: %s',
+  async (operation) => {
+    const { grants } = gateway.server.store;
+    const { refresh_token: token } = await gateway.grant();
+    const original = grants[operation];
+    const began = Promise.withResolvers<void>();
+    const revoked = Promise.withResolvers<void>();
+    Object.assign(grants, {
+      [operation]: async (...given: Parameters<typeof grants.replace>) => {
+        began.resolve();
+        await revoked.promise;
+        return (original as typeof grants.replace)(...given);
+      },
+    });
+    try {
+      const issuing =
+        operation === 'create'
+          ? gateway.grant()
+          : gateway.refresh(token).then(({ json }) => json as unknown as TokenGrant);
+      await began.promise;
+      await revokeAllGrants(
+        { store: gateway.server.store, now: () => gateway.clock.now() },
+        { of: 'identity', identity: ALICE },
+        86_400,
+      );
+      revoked.resolve();
+      const issued = await issuing;
+      expect((await gateway.api('/whoami', issued.access_token)).status).toBe(401);
+      expect((await gateway.refresh(issued.refresh_token)).status).toBe(400);
+    } finally {
+      revoked.resolve();
+      Object.assign(grants, { [operation]: original });
+    }
+    const later = await gateway.grant();
+    expect((await gateway.api('/whoami', later.access_token)).status).toBe(200);
+  },
+);
 
 test('an approval is refused when the device flow was disabled after the page was shown', async () => {
   const now = (): number => 1_800_000_000;

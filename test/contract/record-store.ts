@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { Version } from '../../src/ports/record-store.ts';
+import type { RevocationSubject } from '../../src/ports/revocation-log.ts';
 import { KEEP_FOREVER, type Store } from '../../src/ports/store.ts';
 import { LATER, NOW, testClock, testGrant } from '../support/store-fixtures.ts';
 
@@ -186,8 +187,10 @@ export function describeStore(name: string, open: (now: () => number) => Promise
     test('a healthy store passes its probe', () => store.probe());
 
     describe('revocations', () => {
-      const isRevoked = (changes: Partial<typeof testToken> = {}): boolean =>
+      const isRevoked = (changes: Partial<RevocationSubject> = {}): boolean =>
         store.revocations.isRevoked({ ...testToken, ...changes });
+      const revokeIdentity = (identity = testToken.identity): Promise<void> =>
+        store.revocations.announce({ of: 'identity', identity, notBefore: NOW + 1, keepUntil: LATER });
 
       test('are empty at first', () => {
         expect(isRevoked()).toBe(false);
@@ -215,29 +218,68 @@ export function describeStore(name: string, open: (now: () => number) => Promise
         expect(isRevoked({ generation: Number.MAX_SAFE_INTEGER })).toBe(true);
       });
 
-      test('of a client apply to tokens issued before the given time', async () => {
+      test('of a client apply to tokens issued before, not to those issued after at the same time', async () => {
+        const before = store.revocations.getLastNumber();
         await store.revocations.announce({
           of: 'client',
           clientId: 'reporting-tool',
-          notBefore: NOW,
+          notBefore: NOW + 1,
           keepUntil: LATER,
         });
-        expect(isRevoked({ issuedAt: NOW - 1 })).toBe(true);
-        expect(isRevoked({ issuedAt: NOW })).toBe(false);
-        expect(isRevoked({ issuedAt: NOW - 1, clientId: 'Reporting-Tool' })).toBe(false);
+        const issuedAfter = store.revocations.getLastNumber();
+        expect(isRevoked()).toBe(true);
+        expect(isRevoked({ issuedAfter: before })).toBe(true);
+        expect(isRevoked({ issuedAfter })).toBe(false);
+        expect(isRevoked({ clientId: 'Reporting-Tool' })).toBe(false);
       });
 
-      test('of an identity apply to tokens issued before the given time', async () => {
+      test('of an identity apply to tokens issued before, not to those issued after at the same time', async () => {
         expect(isRevoked()).toBe(false);
-        await store.revocations.announce({
-          of: 'identity',
-          identity: 'corp:00112233',
-          notBefore: NOW,
-          keepUntil: LATER,
-        });
-        expect(isRevoked({ issuedAt: NOW - 1 })).toBe(true);
-        expect(isRevoked({ issuedAt: NOW })).toBe(false);
-        expect(isRevoked({ issuedAt: NOW - 1, identity: 'corp:44556677' })).toBe(false);
+        await revokeIdentity();
+        const issuedAfter = store.revocations.getLastNumber();
+        expect(isRevoked()).toBe(true);
+        expect(isRevoked({ issuedAfter: issuedAfter - 1 })).toBe(true);
+        expect(isRevoked({ issuedAfter })).toBe(false);
+        expect(isRevoked({ identity: 'corp:44556677' })).toBe(false);
+        await revokeIdentity();
+        expect(isRevoked({ issuedAfter })).toBe(true);
+        expect(isRevoked({ issuedAfter: store.revocations.getLastNumber() })).toBe(false);
+      });
+
+      test('of a client or an identity apply in the order of their announcement while the clock is set back', async () => {
+        for (const seconds of [0, -3_600, 5, -7_200]) {
+          clock.at(NOW + seconds);
+          const before = store.revocations.getLastNumber();
+          await revokeIdentity();
+          const issuedAfter = store.revocations.getLastNumber();
+          expect(isRevoked({ issuedAfter: before })).toBe(true);
+          expect(isRevoked({ issuedAfter })).toBe(false);
+        }
+      });
+
+      test('of fifty identities at once have numbers of their own', async () => {
+        const identities = Array.from({ length: 50 }, (_, index) => `corp:${index}`);
+        const before = store.revocations.getLastNumber();
+        await Promise.all(identities.map(revokeIdentity));
+        const issuedAfter = store.revocations.getLastNumber();
+        for (const identity of identities) {
+          expect(isRevoked({ identity, issuedAfter: before })).toBe(true);
+          expect(isRevoked({ identity, issuedAfter })).toBe(false);
+        }
+        // Numbers between two revocations: those that had seen fewer of them are revoked.
+        const revokedCounts = Array.from(
+          { length: 51 },
+          (_, index) =>
+            identities.filter((identity) => isRevoked({ identity, issuedAfter: issuedAfter - index })).length,
+        );
+        expect(revokedCounts).toEqual(Array.from({ length: 51 }, (_, index) => index));
+      });
+
+      test('of an identity apply to tokens of trusted issuers by the time at which they were issued', async () => {
+        await revokeIdentity();
+        const issuer = 'corp';
+        expect(isRevoked({ issuer, issuedAt: NOW })).toBe(true);
+        expect(isRevoked({ issuer, issuedAt: NOW + 1 })).toBe(false);
       });
 
       test('of a client do not apply to an identity of the same name', async () => {

@@ -159,6 +159,7 @@ describe('V05: the store is unreachable', () => {
           await revocations.announce(revocation);
         },
         isRevoked: (token) => revocations.isRevoked(token),
+        getLastNumber: () => revocations.getLastNumber(),
       },
       now: () => 10,
       retryMs: 1,
@@ -175,7 +176,11 @@ describe('V05: the store is unreachable', () => {
 
   test('V05: local denials are bounded, and a failed supersession denies nothing', async () => {
     const log = createLocalRevocations({
-      log: { announce: () => Promise.reject(storeUnreachable()), isRevoked: () => false },
+      log: {
+        announce: () => Promise.reject(storeUnreachable()),
+        isRevoked: () => false,
+        getLastNumber: () => 0,
+      },
       now: () => 10,
       max: 100,
     });

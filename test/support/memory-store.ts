@@ -7,10 +7,14 @@ import type { RevocationLog } from '../../src/ports/revocation-log.ts';
 import type { Note, Store, UserCodeEntry } from '../../src/ports/store.ts';
 import {
   clientKey,
+  getNextNumber,
   grantKey,
   identityKey,
+  issuerKey,
   mergeEntries,
+  NEXT_NUMBER,
   type RevocationEntry,
+  revokes,
   toKeyedEntry,
 } from '../../src/stores/revocation-rules.ts';
 
@@ -91,18 +95,26 @@ function createMemoryGrantIndex(entries: ReadonlyMap<string, StoredEntry>, now: 
 
 function createMemoryRevocations(now: () => Epoch): RevocationLog {
   const entries = new Map<string, RevocationEntry>();
-  const getLimit = (key: string): number => {
+  let lastNumber = 0;
+  const getActive = (key: string): RevocationEntry | undefined => {
     const entry = entries.get(key);
-    return entry !== undefined && now() < entry.keepUntil ? entry.limit : 0;
+    return entry !== undefined && now() < entry.keepUntil ? entry : undefined;
   };
   return {
     async announce(revocation) {
       const [key, entry] = toKeyedEntry(revocation);
-      entries.set(key, mergeEntries(entries.get(key), entry));
+      const isNumbered = revocation.of !== 'grant' && entry.limit === NEXT_NUMBER;
+      if (isNumbered) lastNumber = getNextNumber(lastNumber, now());
+      entries.set(key, mergeEntries(entries.get(key), isNumbered ? { ...entry, limit: lastNumber } : entry));
     },
-    isRevoked: ({ grantId, generation, clientId, identity, issuedAt }) =>
-      generation < getLimit(grantKey(grantId)) ||
-      issuedAt < getLimit(clientKey(clientId)) ||
-      issuedAt < getLimit(identityKey(identity)),
+    isRevoked: (subject) =>
+      subject.generation < (getActive(grantKey(subject.grantId))?.limit ?? 0) ||
+      [clientKey(subject.clientId), identityKey(subject.identity), issuerKey(subject.issuer ?? '')].some(
+        (key) => {
+          const entry = getActive(key);
+          return entry !== undefined && revokes(entry, subject);
+        },
+      ),
+    getLastNumber: () => lastNumber,
   };
 }

@@ -228,6 +228,7 @@ export async function createSignedInSession(
   // Drop what belongs to a user who was signed in before.
   const {
     signedInFor: _signedInFor,
+    issuedAfter: _issuedAfter,
     authenticatedAt: _authenticatedAt,
     shownAs: _shownAs,
     profile: _profile,
@@ -246,6 +247,7 @@ export async function createSignedInSession(
     identity,
     since: Math.floor(getIssueTime(deps.grantDeps, deps.grantDeps.now())),
     ...(deps.transaction !== undefined && { signedInFor: deps.transaction.request.id }),
+    ...(deps.grantDeps.issuedAfter && { issuedAfter: deps.grantDeps.issuedAfter }),
     ...(authenticatedAt !== undefined && { authenticatedAt }),
     ...(shownAs !== undefined && { shownAs: sanitizeText(shownAs) }),
     ...(profile !== undefined && { profile }),

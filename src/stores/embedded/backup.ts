@@ -33,7 +33,7 @@ import {
 } from './folder.ts';
 import { countEntries } from './grant-index.ts';
 import { parseRecord } from './records.ts';
-import { STAMP, unpack } from './revocations.ts';
+import { LAST_NUMBER, unpack } from './revocations.ts';
 
 export interface ExportedRecord {
   readonly kind: TableName;
@@ -78,7 +78,7 @@ function exportRecord(
   authenticator: RecordAuthenticator | undefined,
 ): ExportedRecord | undefined {
   if (kind === 'revocations') {
-    if (id === STAMP) return undefined;
+    if (id === LAST_NUMBER) return undefined;
     const entry = unpack(bytes);
     const { keepUntil } = entry;
     return now < keepUntil ? { kind, id, record: toRevocation([id, entry]), keepUntil } : undefined;

@@ -4,12 +4,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Epoch } from '../../domain/epoch.ts';
 import { Fault } from '../../ports/fault.ts';
 import { MAX_SKEW_SECONDS } from '../../ports/store.ts';
-import type { KeyedEntry } from '../revocation-rules.ts';
+import { isGrantKey, type KeyedEntry } from '../revocation-rules.ts';
 import type { RevocationView } from '../revocation-view.ts';
 import { batches } from './batch.ts';
 import { type RedisClient, toRedisFault } from './client.ts';
 import {
   compareIds,
+  type KnownState,
   type LogHead,
   NO_ENTRY,
   type RevocationKeys,
@@ -40,6 +41,7 @@ const HEARTBEAT_INTERVAL_MS = 500;
 /** A reader that is behind for longer has lost its position. */
 const MAX_BEHIND_MS = 1_000;
 const READ_RETRY_MS = 50;
+const APPLY_POLL_MS = 2;
 /** For the first catch-up with the log; not including the snapshot, whose commands have timeouts of their own. */
 const CATCH_UP_TIMEOUT_MS = 60_000;
 const BATCH = 1_000;
@@ -52,10 +54,12 @@ interface Position {
   readonly epoch: string;
   readonly floor: number;
   readonly applied: string;
+  /** All revocations of clients, identities and trusted issuers up to this number are applied. */
+  readonly number: number;
 }
 
 /** What was known when the server's history turned out to have changed. */
-interface KnownHistory extends Omit<Position, 'applied'> {
+interface KnownHistory extends Pick<Position, 'epoch' | 'floor'> {
   /** Whether the view was within its lease, so that no revocation is missing from it. */
   readonly wasCurrent: boolean;
 }
@@ -88,7 +92,7 @@ export class RevocationFollower {
   readonly #reloader: ReturnType<typeof createSnapshotReloader>;
   readonly #stopController = new AbortController();
   #state: SyncState = { kind: 'unsynced', previous: undefined };
-  #position: Position = { epoch: '', floor: 0, applied: NO_ENTRY };
+  #position: Position = { epoch: '', floor: 0, applied: NO_ENTRY, number: 0 };
   #confirmedAt = Number.NEGATIVE_INFINITY;
   /** Its reply named an entry that is not applied yet. */
   #pendingHeartbeat: Heartbeat | undefined;
@@ -127,10 +131,22 @@ export class RevocationFollower {
     return this.#position.floor;
   }
 
-  /** The floor for a server that lost its data; empty when this replica may have missed revocations. */
-  knownFloor(): string {
+  /** For a server that lost its data. */
+  knownState(): KnownState {
     const { wasCurrent, floor } = this.#getKnownHistory() ?? { wasCurrent: false };
-    return wasCurrent ? String(floor) : '';
+    return { floor: wasCurrent ? String(floor) : '', number: this.#position.number };
+  }
+
+  /** All revocations of clients, identities and trusted issuers up to this number are applied here. */
+  lastNumber(): number {
+    return this.#position.number;
+  }
+
+  /** Resolves when an entry of the log is applied here, or after a timeout: then the reader is stuck, and a heartbeat starts it anew. */
+  async waitUntilApplied(id: string, timeoutMs: number): Promise<void> {
+    const deadline = performance.now() + timeoutMs;
+    while (this.#isBehind(id) && performance.now() < deadline && !this.#isStopped())
+      await sleep(APPLY_POLL_MS);
   }
 
   /** Milliseconds since all announced revocations were known here. */
@@ -202,7 +218,9 @@ export class RevocationFollower {
     await this.#loadSnapshot();
     const epoch = head.epoch ?? '';
     const floor = knownFloor ?? head.floor;
-    this.#position = { epoch, floor, applied: head.lastId };
+    // Read before the snapshot, which therefore contains all revocations up to it.
+    const number = Math.max(this.#position.number, head.number);
+    this.#position = { epoch, floor, applied: head.lastId, number };
     // Tokens issued before the floor would be rejected at once. If the clocks differ by more, none are issued.
     const secondsToFloor = Math.min(floor - issuingTime(), MAX_SKEW_SECONDS + 1);
     const { signal } = this.#stopController;
@@ -227,7 +245,7 @@ export class RevocationFollower {
   async #republish(epoch: string): Promise<void> {
     const { scripts, view } = this.#options;
     for await (const batch of batches(view.entries(), REPUBLISH_BATCH))
-      await scripts.announce(epoch, this.knownFloor(), batch);
+      await scripts.announce(epoch, this.knownState(), batch);
   }
 
   /** One at a time; a request meanwhile sends one more. */
@@ -345,8 +363,15 @@ export class RevocationFollower {
       const { previous, entries } = readLogEntry(fields);
       if (previous !== this.#position.applied) return false;
       this.#add(entries);
-      this.#position = { ...this.#position, applied: id };
+      const number = getHighestNumber(this.#position.number, entries);
+      this.#position = { ...this.#position, applied: id, number };
     }
     return true;
   }
 }
+
+const getHighestNumber = (known: number, entries: readonly KeyedEntry[]): number =>
+  entries.reduce(
+    (highest, [key, { limit }]) => (isGrantKey(key) ? highest : Math.max(highest, limit)),
+    known,
+  );

@@ -1,6 +1,6 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import { unreadableFault } from '../record-format.ts';
-import type { KeyedEntry, RevocationEntry } from '../revocation-rules.ts';
+import { isGrantKey, type KeyedEntry } from '../revocation-rules.ts';
 import { chunk } from './batch.ts';
 import { defineScript, type RedisClient, type RedisScript } from './client.ts';
 import { LUA_TIME } from './lua-time.ts';
@@ -8,9 +8,10 @@ import { LUA_TIME } from './lua-time.ts';
 /**
  * Revocations in Redis, all in one slot:
  *
- *   {gh}:head      hash    epoch, id of the last log entry, floor: tokens issued before it are rejected
+ *   {gh}:head      hash    epoch, id of the last log entry, floor: tokens issued before it are rejected, number of the last
+ *                          revocation of a client, an identity or a trusted issuer
  *   {gh}:rev       zset    ended grants, by keep-until
- *   {gh}:lim       hash    other revocations: `<limit> <keep until>`
+ *   {gh}:lim       hash    other revocations: `<limit> <keep until> <not before>`
  *   {gh}:revs      stream  every change, with the id of the previous change
  *   {gh}:replicas  hash    followers of the log: `<applied id> <milliseconds of the last heartbeat> <lease>`
  */
@@ -29,8 +30,17 @@ export interface LogHead {
   readonly epoch: string | undefined;
   readonly lastId: string;
   readonly floor: number;
+  /** Of the last revocation of a client, an identity or a trusted issuer. */
+  readonly number: number;
   /** Milliseconds. */
   readonly now: number;
+}
+
+/** What a replica knows if the server has lost it. */
+export interface KnownState {
+  /** Empty when the replica may have missed revocations. */
+  readonly floor: string;
+  readonly number: number;
 }
 
 export interface Peer {
@@ -43,11 +53,14 @@ export interface Peer {
 
 export const NO_ENTRY = '0-0';
 
+/** Above it, a number is damaged: adding one to it would not change it. */
+const MAX_NUMBER = 2 ** 52;
+
 const LUA_PROLOGUE = `${LUA_TIME}
 local now = time(ARGV[1])
 local function head()
-  local h = redis.call('HMGET', KEYS[1], 'epoch', 'last', 'floor')
-  return {now, h[1], h[2], h[3]}
+  local h = redis.call('HMGET', KEYS[1], 'epoch', 'last', 'floor', 'number')
+  return {now, h[1], h[2], h[3], h[4]}
 end
 `;
 
@@ -65,32 +78,47 @@ end
 
 const INITIALIZE = defineScript(`${LUA_PROLOGUE}${LUA_INITIALIZE} return head()`);
 
-/** KEYS: head, ended, limits, log, replicas. ARGV from 4: key, limit, keep until of each entry. Only changes are logged. */
+/**
+ * KEYS: head, ended, limits, log, replicas. ARGV from 4: the highest number that the caller knows; key, limit, keep until and not-before of
+ * each entry. The limit "next" becomes the next number, as in `getNextNumber`. Only changes are logged.
+ */
 const ANNOUNCE = defineScript(`${LUA_PROLOGUE}${LUA_INITIALIZE}
 local changed = {}
-for i = 4, #ARGV, 3 do
-  local key, limit, till = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+local stored = tonumber(redis.call('HGET', KEYS[1], 'number') or 0) or 0
+if stored > ${MAX_NUMBER} then stored = 0 end
+local number = math.max(stored, tonumber(ARGV[4]))
+for i = 5, #ARGV, 4 do
+  local key, limit, till, from = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local change = false
   if limit == 'inf' then
     change = redis.call('ZADD', KEYS[2], 'GT', 'CH', till, key) == 1
   else
+    if limit == 'next' then
+      number = math.max(number + 1, now)
+      limit = string.format('%.0f', number)
+    elseif string.sub(key, 1, 2) ~= 'g:' then
+      number = math.max(number, tonumber(limit))
+    end
     local known = redis.call('HGET', KEYS[3], key)
-    local l, t
-    if known then l, t = string.match(known, '^(%S+) (%S+)$') end
+    local l, t, f
+    if known then l, t, f = string.match(known, '^(%S+) (%S+) (%S+)$') end
     -- A damaged value is replaced: it must not prevent a revocation.
-    if tonumber(l) and tonumber(t) then
+    if tonumber(l) and tonumber(t) and tonumber(f) then
       if tonumber(l) > tonumber(limit) then limit = l end
       if tonumber(t) > tonumber(till) then till = t end
+      if tonumber(f) > tonumber(from) then from = f end
     end
-    change = l ~= limit or t ~= till
-    if change then redis.call('HSET', KEYS[3], key, limit .. ' ' .. till) end
+    change = l ~= limit or t ~= till or f ~= from
+    if change then redis.call('HSET', KEYS[3], key, limit .. ' ' .. till .. ' ' .. from) end
   end
   if change then
     changed[#changed + 1] = key
     changed[#changed + 1] = limit
     changed[#changed + 1] = till
+    changed[#changed + 1] = from
   end
 end
+if number ~= stored then redis.call('HSET', KEYS[1], 'number', string.format('%.0f', number)) end
 if #changed > 0 then
   local before = redis.call('HGET', KEYS[1], 'last') or '${NO_ENTRY}'
   local id = redis.call('XADD', KEYS[4], 'MAXLEN', '~', '100000', '*', 'p', before, 'd', cjson.encode(changed))
@@ -100,20 +128,20 @@ else
   redis.call('HSET', KEYS[1], 'again', string.format('%d', now))
 end
 local reply = head()
-reply[5] = redis.call('HGETALL', KEYS[5])
-reply[6] = #changed / 3
+reply[6] = redis.call('HGETALL', KEYS[5])
+reply[7] = #changed / 4
 return reply`);
 
 /** KEYS: head, replicas. ARGV: time, replica, applied id, lease. */
 const HEARTBEAT = defineScript(`${LUA_PROLOGUE}
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3] .. ' ' .. string.format('%d', now) .. ' ' .. ARGV[4])
 local reply = head()
-reply[5] = redis.call('HLEN', KEYS[2])
+reply[6] = redis.call('HLEN', KEYS[2])
 return reply`);
 
 const PEERS = defineScript(`${LUA_PROLOGUE}
 local reply = head()
-reply[5] = redis.call('HGETALL', KEYS[2])
+reply[6] = redis.call('HGETALL', KEYS[2])
 return reply`);
 
 /** For a replica that knows all earlier revocations: accepts tokens issued before this epoch. ARGV: time, floor. */
@@ -134,7 +162,7 @@ local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', seconds, 'LIMIT', 0
 if #expired > 0 then redis.call('ZREM', KEYS[2], unpack(expired)) end
 local page = redis.call('HSCAN', KEYS[3], ARGV[2], 'COUNT', 200)
 for i = 1, #page[2], 2 do
-  local till = tonumber(string.match(page[2][i + 1], ' (%S+)$'))
+  local till = tonumber(string.match(page[2][i + 1], '^%S+ (%S+) %S+$'))
   -- A damaged entry is kept.
   if till and till <= safe then redis.call('HDEL', KEYS[3], page[2][i]) end
 end
@@ -156,12 +184,13 @@ export function createRevocationScripts(client: RedisClient, keys: RevocationKey
     target = writer,
   ) => {
     const reply = await target.runScript(script, scriptKeys, [client.timeArgument(), ...args]);
-    const [now, epoch, lastId, floor, ...rest] = reply as readonly unknown[];
+    const [now, epoch, lastId, floor, number, ...rest] = reply as readonly unknown[];
     const logHead: LogHead = {
       now: Number(now),
       epoch: typeof epoch === 'string' ? epoch : undefined,
       lastId: typeof lastId === 'string' ? lastId : NO_ENTRY,
       floor: typeof floor === 'string' ? Number(floor) : 0,
+      number: typeof number === 'string' && Number(number) <= MAX_NUMBER ? Number(number) : 0,
     };
     client.recordServerTime(logHead.now);
     return { logHead, rest };
@@ -169,14 +198,15 @@ export function createRevocationScripts(client: RedisClient, keys: RevocationKey
   return {
     initialize: async (epoch: string, floor: string): Promise<LogHead> =>
       (await run(INITIALIZE, [head], [epoch, floor])).logHead,
-    async announce(epoch: string, floor: string, entries: readonly KeyedEntry[]) {
-      const args = entries.flatMap(([key, { limit, keepUntil }]) => [
+    async announce(epoch: string, known: KnownState, entries: readonly KeyedEntry[]) {
+      const args = entries.flatMap(([key, { limit, keepUntil, notBefore = 0 }]) => [
         key,
-        limit === Number.POSITIVE_INFINITY ? 'inf' : String(limit),
+        Number.isFinite(limit) ? String(limit) : isGrantKey(key) ? 'inf' : 'next',
         String(keepUntil),
+        String(notBefore),
       ]);
       const scriptKeys = [head, ended, limits, log, replicas];
-      const { logHead, rest } = await run(ANNOUNCE, scriptKeys, [epoch, floor, ...args]);
+      const { logHead, rest } = await run(ANNOUNCE, scriptKeys, [epoch, known.floor, known.number, ...args]);
       return { ...logHead, peers: parsePeers(rest[0]), changed: Number(rest[1]) };
     },
     async heartbeat(replica: string, applied: string, lease: number) {
@@ -200,11 +230,11 @@ export function createRevocationScripts(client: RedisClient, keys: RevocationKey
       const scanEnded = (cursor: string) =>
         client.execute((redis) => redis.zscan(ended, cursor, 'COUNT', SCAN_COUNT));
       for await (const page of scanPages(scanEnded))
-        yield chunk(page, 2).map(([key, till]) => [key, parseEntry('inf', till)]);
+        yield chunk(page, 2).map(([key, till]) => parseEntry(key, 'inf', till));
       const scanLimits = (cursor: string) =>
         client.execute((redis) => redis.hscan(limits, cursor, 'COUNT', SCAN_COUNT));
       for await (const page of scanPages(scanLimits))
-        yield chunk(page, 2).map(([key, text = '']) => [key, parseEntry(...text.split(' '))]);
+        yield chunk(page, 2).map(([key, text = '']) => parseEntry(key, ...text.split(' ')));
     },
   };
 }
@@ -233,11 +263,18 @@ async function* scanPages(
 }
 
 /** An unreadable entry must not be ignored: a revoked token would be accepted. */
-function parseEntry(limitText?: string, keepUntilText?: string): RevocationEntry {
+function parseEntry(
+  key: string,
+  limitText?: string,
+  keepUntilText?: string,
+  notBeforeText = '0',
+): KeyedEntry {
   const limit = limitText === 'inf' ? Number.POSITIVE_INFINITY : Number(limitText);
   const keepUntil = Number(keepUntilText);
-  if (Number.isNaN(limit) || Number.isNaN(keepUntil)) throw unreadableFault('revocations', 'it is damaged');
-  return { limit, keepUntil };
+  const notBefore = Number(notBeforeText);
+  if (Number.isNaN(limit) || Number.isNaN(keepUntil) || Number.isNaN(notBefore))
+    throw unreadableFault('revocations', 'it is damaged');
+  return [key, isGrantKey(key) ? { limit, keepUntil } : { limit, keepUntil, notBefore }];
 }
 
 /** One entry of the log: the id of its predecessor, and what changed. */
@@ -246,10 +283,10 @@ export function readLogEntry(fields: readonly string[]): {
   readonly entries: readonly KeyedEntry[];
 } {
   const getField = (name: string): string => fields[fields.indexOf(name) + 1] ?? '';
-  const changes = chunk(JSON.parse(getField('d')) as readonly string[], 3);
+  const changes = chunk(JSON.parse(getField('d')) as readonly string[], 4);
   return {
     previous: getField('p'),
-    entries: changes.map(([key, limit, keepUntil]) => [key, parseEntry(limit, keepUntil)]),
+    entries: changes.map(([key, ...values]) => parseEntry(key, ...values)),
   };
 }
 

@@ -4,7 +4,7 @@ import { singleFlight } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { Revocation, RevocationSubject } from '../../ports/revocation-log.ts';
 import type { ReplicaStatus } from '../../ports/store.ts';
-import { type KeyedEntry, toKeyedEntry } from '../revocation-rules.ts';
+import { isGrantKey, type KeyedEntry, NEXT_NUMBER, toKeyedEntry } from '../revocation-rules.ts';
 import { createRevocationView, type RevocationView } from '../revocation-view.ts';
 import { batches, createBatcher } from './batch.ts';
 import { type RedisClient, toRedisFault } from './client.ts';
@@ -57,8 +57,12 @@ export async function openRedisRevocations(options: RedisRevocationsOptions) {
   const waitForAcks = createAckWaiter(follower.replica, options.ack, () => scripts.peers());
 
   const announce = async (entries: readonly KeyedEntry[]) => {
-    const head = await scripts.announce(createEpoch(), follower.knownFloor(), entries);
-    for (const [key, entry] of entries) view.add(key, entry);
+    const head = await scripts.announce(createEpoch(), follower.knownState(), entries);
+    for (const [key, entry] of entries)
+      view.add(
+        key,
+        isGrantKey(key) || entry.limit !== NEXT_NUMBER ? entry : { ...entry, limit: head.number },
+      );
     follower.observeHead(head);
     return head;
   };
@@ -94,8 +98,12 @@ export async function openRedisRevocations(options: RedisRevocationsOptions) {
     async announce(revocation: Revocation): Promise<void> {
       const keyed = toKeyedEntry(revocation);
       if (!keyed[0].isWellFormed()) throw new RangeError('not a valid revocation key');
-      await waitForAcks(await announce([keyed]));
+      const head = await announce([keyed]);
+      await waitForAcks(head);
+      // `getLastNumber` follows the log, which may contain earlier entries of other replicas that are not applied here yet.
+      if (!isGrantKey(keyed[0])) await follower.waitUntilApplied(head.lastId, ACK_TIMEOUT_MS);
     },
+    getLastNumber: () => follower.lastNumber(),
     isRevoked(subject: RevocationSubject): boolean {
       const staleMs = follower.staleness();
       if (staleMs > lease)
@@ -147,9 +155,10 @@ function createRepair(options: {
         cursor = view.entries();
         return;
       }
-      const [key, { limit, keepUntil }] = next.value;
+      const [key, entry] = next.value;
+      const { keepUntil } = entry;
       // The view rounds up to whole seconds; one less never exceeds the value in Redis.
-      if (keepUntil > repairAfter) yield [key, { limit, keepUntil: keepUntil - 1 }];
+      if (keepUntil > repairAfter) yield [key, { ...entry, keepUntil: keepUntil - 1 }];
     }
   };
   return singleFlight(async () => {
@@ -157,7 +166,7 @@ function createRepair(options: {
     for await (const batch of batches(listNext(), REPAIR_BATCH)) {
       // After a change of history the follower restores everything.
       if (!follower.isCurrent()) continue;
-      const head = await scripts.announce(createEpoch(), follower.knownFloor(), batch);
+      const head = await scripts.announce(createEpoch(), follower.knownState(), batch);
       follower.observeHead(head);
       if (follower.isCurrent()) restored += head.changed;
     }
