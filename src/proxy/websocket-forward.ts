@@ -71,6 +71,12 @@ export class WebSocketForward {
         const fields = { request_id: this.#context.id, ...errorFields(cause), stack: undefined };
         this.#config.log.debug('websocket_aborted', fields);
       },
+      onInternalError: (error) => {
+        const fields = { request_id: this.#context.id, ...errorFields(error) };
+        this.#config.log.error('internal_error', fields);
+        if (response.headersSent || response.statusCode === 101) upgrade.socket.destroy();
+        else this.#refuse({ reason: 'upstream_failed' });
+      },
     });
     if (pending === undefined || response.statusCode === 101) return;
     this.#end = (reason) => {

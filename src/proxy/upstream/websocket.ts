@@ -31,12 +31,14 @@ export interface UpgradeRequest {
   readonly shareKey: string;
   readonly buildResponseHeaders: (rawHeaders: readonly string[], status: number) => string[];
   readonly onOpen: (tunnel: Tunnel) => void;
-  /** The upstream responded with another status than 101. */
+  /** The upstream responded with a status of 200 or higher. */
   readonly onDeclined: (response: IncomingMessage) => void;
   /** No WebSocket was opened, and nothing was sent to the client. Called at most once. */
   readonly onFailure: (refusal: ProxyRefusal, cause: unknown) => void;
   /** It failed after it had been opened. */
   readonly onAbort: (cause: unknown) => void;
+  /** The response could not be processed. The upstream connection is closed; nothing else is called. */
+  readonly onInternalError: (error: unknown) => void;
 }
 
 /** A handshake that was sent to the upstream. */
@@ -195,22 +197,48 @@ class Handshake implements PendingUpgrade {
       if (!this.#isSettled) targets.reportFailure(target);
       this.#onError(error);
     });
-    upstreamRequest.removeAllListeners('response').on('response', (response) => {
-      targets.reportSuccess(target);
-      if (!this.#settle()) return void response.destroy();
-      const isEvents = isEventStream(response.rawHeaders);
-      if (isEvents) this.#markStream();
-      this.#limitPauses(response, isEvents);
-      this.#request.onDeclined(response);
-    });
+    upstreamRequest
+      .removeAllListeners('response')
+      .on('response', (response) => this.#guard(() => this.#onResponse(response)));
     const join = upstreamRequest.listeners('upgrade');
     upstreamRequest
       .removeAllListeners('upgrade')
       .on('upgrade', (response, upstreamSocket: Socket, upstreamHead) =>
-        this.#onUpgrade(response, upstreamSocket, () => {
-          for (const listener of join) listener.call(upstreamRequest, response, upstreamSocket, upstreamHead);
-        }),
+        this.#guard(() =>
+          this.#onUpgrade(response, upstreamSocket, () => {
+            for (const listener of join)
+              listener.call(upstreamRequest, response, upstreamSocket, upstreamHead);
+          }),
+        ),
       );
+  }
+
+  /** Node's HTTP client calls the listeners: an exception would end the process, not only the handshake. */
+  #guard(handle: () => void): void {
+    try {
+      handle();
+    } catch (error) {
+      this.#settle();
+      this.#upstreamRequest?.destroy();
+      this.#request.onInternalError(error);
+    }
+  }
+
+  #onResponse(response: IncomingMessage): void {
+    // Node reports a 101 without `Upgrade` here, and accepts any status of three digits (RFC 9110 §15).
+    if ((response.statusCode ?? 0) < 200) return this.#rejectResponse(response.socket);
+    this.#tunnels.targets.reportSuccess(this.#endpoint.target);
+    if (!this.#settle()) return void response.destroy();
+    const isEvents = isEventStream(response.rawHeaders);
+    if (isEvents) this.#markStream();
+    this.#limitPauses(response, isEvents);
+    this.#request.onDeclined(response);
+  }
+
+  #rejectResponse(upstreamSocket: Socket): void {
+    upstreamSocket.destroy();
+    if (!this.#isSettled) this.#tunnels.targets.reportFailure(this.#endpoint.target);
+    this.#fail({ reason: 'upstream_failed' }, new Error('invalid handshake response'));
   }
 
   /** The client must read within `idle`; an event stream that it has read completely may pause for `events`. */
@@ -236,10 +264,7 @@ class Handshake implements PendingUpgrade {
   #onUpgrade(response: IncomingMessage, upstreamSocket: Socket, join: () => void): void {
     const { targets, timeouts, open } = this.#tunnels;
     const { socket, buildResponseHeaders, onOpen } = this.#request;
-    if (!isAccepted(response, this.#key)) {
-      upstreamSocket.destroy();
-      return this.#fail({ reason: 'upstream_failed' }, new Error('invalid handshake response'));
-    }
+    if (!isAccepted(response, this.#key)) return this.#rejectResponse(upstreamSocket);
     targets.reportSuccess(this.#endpoint.target);
     if (!this.#settle() || socket.destroyed) return void upstreamSocket.destroy();
     this.#markStream();
@@ -323,10 +348,11 @@ function checkHandshake(key: string | undefined, version: string | undefined): P
   return version === '13' ? undefined : { reason: 'websocket_version' };
 }
 
-/** RFC 6455 §4.1: without the right accept key it is not a WebSocket. */
+/** RFC 6455 §4.1: otherwise it is not a WebSocket. */
 const isAccepted = ({ statusCode, headers }: IncomingMessage, key = ''): boolean =>
   statusCode === 101 &&
   headers.upgrade?.toLowerCase() === 'websocket' &&
+  /(?:^|,)[ \t]*upgrade[ \t]*(?:,|$)/i.test(headers.connection ?? '') &&
   headers['sec-websocket-accept'] === computeAcceptKey(key);
 
 /** For Node's HTTP client: repeated fields become arrays. No prototype, so that no name is special. */

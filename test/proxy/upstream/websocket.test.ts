@@ -14,6 +14,7 @@ import { rawRequest } from '../../support/raw-client.ts';
 import { startRecordingUpstream } from '../../support/recording-upstream.ts';
 import { until } from '../../support/serve-process.ts';
 import {
+  acceptUpgrade,
   computeAccept,
   encodeFrame,
   openWebSocket,
@@ -307,21 +308,52 @@ describe('an upstream that does not accept the handshake', () => {
   });
 
   test.each([
-    ['a 101 without Sec-WebSocket-Accept', 'Upgrade: websocket\r\n'],
+    ['a 101 without Sec-WebSocket-Accept', ['Connection: Upgrade', 'Upgrade: websocket']],
     [
       'a 101 with a wrong Sec-WebSocket-Accept',
-      `Upgrade: websocket\r\nSec-WebSocket-Accept: ${computeAccept('x')}\r\n`,
+      ['Connection: Upgrade', 'Upgrade: websocket', `Sec-WebSocket-Accept: ${computeAccept('x')}`],
     ],
-    ['a 101 to another protocol', 'Upgrade: h2c\r\n'],
+    ['a 101 to another protocol', ['Connection: Upgrade', 'Upgrade: h2c']],
+    ['a 101 without Upgrade', ['Connection: Upgrade', 'Sec-WebSocket-Accept: <accept>']],
+    ['a 101 without Connection', ['Upgrade: websocket', 'Sec-WebSocket-Accept: <accept>']],
+    [
+      'a 101 whose Connection field does not list Upgrade',
+      ['Connection: keep-alive, x-upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Accept: <accept>'],
+    ],
+    ['a 101 without fields', []],
   ])('%s is 502, and no frames are forwarded', async (_what, fields) => {
     const { open, upstream } = await setUp({
-      respond: (_request, socket) =>
-        void socket.write(`HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n${fields}\r\n`),
+      respond: ({ headers }, socket) => {
+        const accept = computeAccept(String(headers['sec-websocket-key']));
+        const head = ['HTTP/1.1 101 Switching Protocols', ...fields].join('\r\n').replace('<accept>', accept);
+        socket.write(`${head}\r\n\r\n`);
+      },
     });
     const client = await open({ earlyData: encodeFrame(TEXT, 'hidden', true) });
     expect(client.status).toBe(502);
     await until('the upstream connection is closed', () => upstream.open() === 0);
     expect(upstream.messages).toEqual([]);
+  });
+
+  test.each([
+    ['000 X'],
+    ['001 X'],
+    ['099 X'],
+    ['000 X\r\nContent-Length: 2'],
+    ['099 X\r\nConnection: Upgrade\r\nUpgrade: websocket'],
+    ['200 OK\r\nTrailer: X-A\r\nContent-Length: 2'],
+    ['999 X\r\nTrailer: X-A\r\nTransfer-Encoding: gzip'],
+  ])('U07 %j as the response is no uncaught exception, and the next handshake is served', async (text) => {
+    let isBroken = true;
+    const { open } = await setUp({
+      respond: (request, socket) => {
+        if (!isBroken) return acceptUpgrade(request, socket);
+        socket.end(`HTTP/1.1 ${text}\r\n\r\nok`);
+      },
+    });
+    expect((await open()).status).toBe(text.startsWith('0') ? 502 : Number(text.slice(0, 3)));
+    isBroken = false;
+    expect((await open()).status).toBe(101);
   });
 
   test('an unreachable upstream is 502, and so is one that closes without a response', async () => {
