@@ -3,6 +3,7 @@ import { Cluster, Command, type RedisOptions as IoRedisOptions, Redis } from 'io
 import type { Epoch } from '../../domain/epoch.ts';
 import { withTimeout } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
+import { limitReplies } from './reply-limits.ts';
 import { parseRedisUrl } from './url.ts';
 
 /** A Lua script, executed atomically by the server. Scripts know nothing of OAuth. */
@@ -58,6 +59,7 @@ export const COMMAND_TIMEOUT_MS = 1_000;
 /** Throws a `Fault` when the server is unreachable or rejects the connection. */
 export async function connectRedis(options: RedisClientOptions): Promise<RedisClient> {
   const { commandTimeout, clock } = options;
+  limitReplies();
   const redis = withFairTimeouts(createIoRedis(options));
   /** Server time minus the monotonic clock, which a step of the local clock does not affect. */
   let offset = Date.now() - performance.now();
