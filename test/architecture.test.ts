@@ -81,6 +81,13 @@ test('the domain reads no clock, no environment and no random numbers', () => {
   expect(impure.map(({ file }) => file)).toEqual([]);
 });
 
+test('no array of unknown length is passed to Math.min or Math.max as arguments', () => {
+  const spread = sources.filter(({ file }) =>
+    /\bMath\.(?:min|max)\(\.\.\.|\bfromCharCode\(\.\.\./.test(readFileSync(join(SRC, file), 'utf8')),
+  );
+  expect(spread.map(({ file }) => file)).toEqual([]);
+});
+
 test('imported packages are dependencies in package.json', () => {
   const { dependencies } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
     readonly dependencies: Readonly<Record<string, string>>;

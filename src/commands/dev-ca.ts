@@ -13,6 +13,7 @@ import { isIP } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
 import { loadSettings } from '../config/load.ts';
+import { largest } from '../lib/extremes.ts';
 import { type Command, type CommandContext, CommandError, EXIT, UsageError, writeJson } from './command.ts';
 import { createCrl } from './pki/crl.ts';
 import { isReservedName } from './pki/file-names.ts';
@@ -351,7 +352,7 @@ function printCreated(context: CommandContext, created: Created): void {
     ...(hosts.length > 0 ? [['server.pem', `the server: ${hosts.join(', ')}`]] : []),
     ...clients.map((name) => [`${name}.pem`, `the client ${name}`]),
   ];
-  const width = Math.max(...rows.map(([name = '']) => name.length));
+  const width = largest(rows.map(([name = '']) => name.length));
   context.stdout(
     [
       `Created in ${folder}, for ${MARK}, valid until ${toDate(notAfter)}:`,

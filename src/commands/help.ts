@@ -1,3 +1,4 @@
+import { largest } from '../lib/extremes.ts';
 import { wrapText } from '../lib/wrap-text.ts';
 import { COMMON_OPTIONS } from './arguments.ts';
 import { type Command, EXIT, type Option } from './command.ts';
@@ -17,7 +18,7 @@ export async function formatOverview(
   emphasize: TextStyle = PLAIN,
 ): Promise<string> {
   const groups = await loadGroups();
-  const width = Math.max(...groups.flatMap(({ commands }) => commands.map(({ name }) => name.length)));
+  const width = largest(groups.flatMap(({ commands }) => commands.map(({ name }) => name.length)));
   return [
     'gatehouse: issues bearer tokens and checks them in front of a REST API',
     '',
@@ -51,7 +52,7 @@ export function formatHelp(
   emphasize: TextStyle = PLAIN,
 ): string {
   const formatEntries = (entries: readonly (readonly [name: string, text: string])[]): string[] => {
-    const width = Math.max(...entries.map(([entryName]) => entryName.length));
+    const width = largest(entries.map(([entryName]) => entryName.length));
     return entries.flatMap(([entryName, text]) =>
       formatEntry(entryName, text, { width, columns, emphasize }),
     );

@@ -1,3 +1,4 @@
+import { largest } from '../lib/extremes.ts';
 import { wrapText } from '../lib/wrap-text.ts';
 import type { ConfigProblem } from './problem.ts';
 
@@ -25,7 +26,13 @@ const MIN_MESSAGE_WIDTH = 48;
 /** All problems as text: paths in one column, messages in the next. */
 export function formatProblems({ name, problems, unchecked }: ProblemList, style: ProblemStyle = {}): string {
   const { columns = Number.POSITIVE_INFINITY, emphasize = plain } = style;
-  const width = Math.min(MAX_PATH_WIDTH, Math.max(...problems.map(({ path }) => path.length), 0));
+  const width = Math.min(
+    MAX_PATH_WIDTH,
+    largest(
+      problems.map(({ path }) => path.length),
+      0,
+    ),
+  );
   const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`;
   return `${[
     emphasize(`gatehouse: ${count} in ${name}`),

@@ -1,3 +1,4 @@
+import { smallest } from '../lib/extremes.ts';
 import { redactText } from '../lib/redact.ts';
 
 /** What an operator must know about a running process that no counter shows. Serializable for IPC. */
@@ -67,7 +68,7 @@ export function mergeStatuses(statuses: readonly GatewayStatus[]): GatewayStatus
 function mergeRejections(rejections: readonly RejectedReload[]): RejectedReload | undefined {
   if (rejections.length === 0) return undefined;
   return {
-    since: Math.min(...rejections.map(({ since }) => since)),
+    since: smallest(rejections.map(({ since }) => since)),
     problems: [...new Set(rejections.flatMap(({ problems }) => problems))],
   };
 }

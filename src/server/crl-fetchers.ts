@@ -40,7 +40,7 @@ export class CrlFetcherRegistry extends SharedResources<CrlFetcher> {
 
   #open(source: CrlUrl, issuers: readonly ApprovedIssuer[]): OpenedResource<CrlFetcher> {
     const { crlFiles, log, metrics, now } = this.#options;
-    const { url, issuer, refresh, timeout, ca } = source;
+    const { url, issuer, refresh, timeout, maxSize, ca } = source;
     const httpClient = createHttpClient({ timeoutMs: timeout * 1_000, ca, maxConnections: 1 });
     const successes = metrics.counter('gatehouse_crl_fetches_total', url, 'success');
     const failures = metrics.counter('gatehouse_crl_fetches_total', url, 'failure');
@@ -50,7 +50,7 @@ export class CrlFetcherRegistry extends SharedResources<CrlFetcher> {
         url,
         issuer,
         issuers,
-        fetch: () => fetchCrl(url, httpClient),
+        fetch: () => fetchCrl(url, maxSize, httpClient),
         parse: (bytes) => crlFiles.parse(url, bytes, issuers),
         refresh,
         now,

@@ -17,6 +17,7 @@ import {
 import { dirname } from 'node:path';
 import { z } from 'zod';
 import type { Epoch } from '../domain/epoch.ts';
+import { smallest } from '../lib/extremes.ts';
 import { Fault } from '../ports/fault.ts';
 
 export type SigningAlgorithm = 'EdDSA' | 'ES256';
@@ -229,7 +230,7 @@ export function rotateKeyring(
 export function findEarlyRetirements({ signing, sealing }: KeyringFile, longestGrant: number): string[] {
   return [signing, sealing].flatMap((keys) =>
     keys.flatMap(({ kid, activeFrom, retireAt = Number.POSITIVE_INFINITY }) => {
-      const next = Math.min(...keys.map((key) => key.activeFrom).filter((time) => time > activeFrom));
+      const next = smallest(keys.map((key) => key.activeFrom).filter((time) => time > activeFrom));
       return retireAt < next + longestGrant
         ? [`the key ${kid} retires before its longest grant expires; see \`gatehouse keys rotate --keep\``]
         : [];

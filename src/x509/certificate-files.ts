@@ -230,7 +230,8 @@ export function parseCertificates(bytes: Buffer): [X509Certificate, ...X509Certi
       ? [bytes]
       : parsePem(bytes)
           .filter(({ label }) => label === 'CERTIFICATE')
-          .map(({ decode }) => decode());
+          .map(({ decode }) => decode())
+          .toArray();
   if (ders.length === 0) throw new Error('contains no certificate');
   try {
     return ders.map((der) => new X509Certificate(der)) as [X509Certificate, ...X509Certificate[]];

@@ -1,4 +1,5 @@
 import type { Epoch } from '../domain/epoch.ts';
+import { smallest } from '../lib/extremes.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
 import { KEY_USAGE } from './certificate-facts.ts';
 import { CLOCK_SKEW, type Crl, type CrlSource } from './crl-set.ts';
@@ -138,7 +139,7 @@ export function computeRefetchDelay(
   refresh: number,
   now: Epoch,
 ): number {
-  const remaining = Math.min(...lists.map(({ nextUpdate }) => nextUpdate - now));
+  const remaining = smallest(lists.map(({ nextUpdate }) => nextUpdate - now));
   return Math.min(refresh, Math.max(MIN_INTERVAL, remaining * RENEW_AT_FRACTION));
 }
 

@@ -56,7 +56,7 @@ export function createCrlFiles() {
         if (entry === undefined) continue;
         // Also if the file is unusable now: the lists in force need not be parsed again once it is repaired.
         next.set(file, { digest: entry.digest, lists: entry.lists });
-        if (result.kind !== 'unusable') lists.push(...entry.lists);
+        if (result.kind !== 'unusable') for (const list of entry.lists) lists.push(list);
       }
       cache = next;
       cachedIssuersDigest = issuersDigest;
@@ -102,16 +102,36 @@ async function isSmall({ files }: CrlReadTask): Promise<boolean> {
 /** With the extension of this module: TypeScript from the sources, JavaScript when compiled. */
 const WORKER_URL = new URL(`./crl-worker${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url);
 
+/** Lists are in typed arrays outside this heap: a million entries need a few megabytes of it. */
+const WORKER_LIMITS = { maxOldGenerationSizeMb: 64, maxYoungGenerationSizeMb: 16, stackSizeMb: 2 } as const;
+/** Without a file, and for each: reading a pipe may take a minute, and a million entries take seconds on a busy machine. */
+const WORKER_TIMEOUT_MS = 60_000;
+
 function readInWorker(task: CrlReadTask, workers: Set<Worker>): Promise<readonly CrlReadResult[]> {
   const failAll = (reason: string): readonly CrlReadResult[] =>
     task.files.map(({ file }) => ({ file, kind: 'unusable', problem: `could not be parsed: ${reason}` }));
   return new Promise((resolve) => {
-    const worker = new Worker(WORKER_URL, { workerData: task, execArgv: [], name: 'crl-reader' });
+    const worker = new Worker(WORKER_URL, {
+      workerData: task,
+      // What was fetched is not copied: it is as long as a server likes, within the limit.
+      transferList: task.files.flatMap(({ bytes }) =>
+        bytes === undefined ? [] : [bytes.buffer as ArrayBuffer],
+      ),
+      execArgv: [],
+      name: 'crl-reader',
+      resourceLimits: WORKER_LIMITS,
+    });
+    const timeoutMs = WORKER_TIMEOUT_MS * (1 + task.files.length);
+    const timer = setTimeout(() => {
+      resolve(failAll(`it took longer than ${timeoutMs / 1_000} s`));
+      void worker.terminate();
+    }, timeoutMs);
     workers.add(worker);
     worker
       .once('message', (results: readonly CrlReadResult[]) => resolve(results))
       .once('error', (error) => resolve(failAll((error as Error).message)))
       .once('exit', (code) => {
+        clearTimeout(timer);
         workers.delete(worker);
         resolve(failAll(`its worker thread exited (code ${code})`));
       });

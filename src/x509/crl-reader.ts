@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { statSync } from 'node:fs';
 import { readFileBytes } from '../lib/read-file.ts';
 import { approveIssuer } from './approved-issuer.ts';
-import { type Crl, parseCrlFile } from './crl-set.ts';
+import { type Crl, parseCrlFile, selectNewest } from './crl-set.ts';
 import { readPipe } from './read-pipe.ts';
 
 const MAX_FILE_BYTES = 64 * 1_048_576;
@@ -63,7 +63,9 @@ export function readCrlFiles({ files, issuers }: CrlReadTask, read = readBytes):
       const bytes = fetched === undefined ? read(file) : toBuffer(fetched);
       const digest = hash('sha256', bytes, 'base64');
       if (digest === previousDigest) return { file, kind: 'unchanged' };
-      return { file, kind: 'parsed', digest, lists: parseCrlFile(file, bytes, approved) };
+      const lists = parseCrlFile(file, bytes, approved);
+      // Of a file, one that is not valid yet is kept in addition to the current one; a fetched one would be refused.
+      return { file, kind: 'parsed', digest, lists: fetched === undefined ? lists : selectNewest(lists) };
     } catch (error) {
       return { file, kind: 'unusable', problem: (error as Error).message };
     }

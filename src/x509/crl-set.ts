@@ -1,4 +1,5 @@
 import type { Epoch } from '../domain/epoch.ts';
+import { smallest } from '../lib/extremes.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
 import { KEY_USAGE, readExtensions } from './certificate-facts.ts';
 import { createSerialSet, hasSerial, MAX_SERIAL_BYTES, type SerialSet } from './crl-serial-set.ts';
@@ -104,7 +105,7 @@ export function createCrlSet(loaded: readonly Crl[], sources: readonly CrlSource
         // A list applies from a whole second on, but `now` has fractions: in the second before it, only `now` is certain.
         thisUpdate <= now + CLOCK_SKEW ? nextUpdate : Math.max(now, thisUpdate - CLOCK_SKEW - 1),
       );
-      return Math.min(...ends.filter((end) => end >= now));
+      return smallest(ends.filter((end) => end >= now));
     },
     /** The list that applies now, for each issuer. */
     getCurrent: (now: Epoch): readonly Crl[] =>
@@ -145,27 +146,42 @@ const SUPPORTED_EXTENSIONS: ReadonlySet<string> = new Set([
   '2.5.29.35' /* authorityKeyIdentifier */,
 ]);
 
-/** A file contains PEM blocks, or one list in DER. Throws an `Error` whose message completes "<file> ...". */
+/** Each is verified, which takes up to a millisecond. */
+const MAX_LISTS = 1_000;
+
+/**
+ * A file contains PEM blocks, or one list in DER. They are parsed one after the other, so that the first invalid one ends it.
+ * Throws an `Error` whose message completes "<file> ...".
+ */
 export function parseCrlFile(file: string, bytes: Buffer, issuers: readonly ApprovedIssuer[]): Crl[] {
+  const lists: Crl[] = [];
   try {
-    const blocks = readDerBlocks(bytes);
-    if (blocks.length === 0) throw new Error('contains no revocation list (PEM "X509 CRL" or DER)');
-    return blocks.map((block) => ({ file, ...parseCrl(block, issuers) }));
+    for (const block of readDerBlocks(bytes)) {
+      if (lists.length === MAX_LISTS)
+        throw new Error(`contains more than ${MAX_LISTS.toLocaleString('en')} revocation lists`);
+      lists.push({ file, ...parseCrl(block, issuers) });
+    }
   } catch (cause) {
     if (cause instanceof DerError) throw new Error(`is not a revocation list: ${cause.message}`, { cause });
     throw cause;
   }
+  if (lists.length === 0) throw new Error('contains no revocation list (PEM "X509 CRL" or DER)');
+  return lists;
 }
 
+/** The newest list of each key of an issuer. */
+export const selectNewest = (lists: readonly Crl[]): readonly Crl[] =>
+  [...groupByIssuer(lists).values()].flatMap(([newest]) => newest ?? []);
+
 /** Every block must be a list: skipping one would silently drop its revocations. */
-function readDerBlocks(bytes: Buffer): Buffer[] {
-  if (bytes[0] === TAG.sequence) return [bytes];
-  return parsePem(bytes).map(({ label, decode }) => {
+function* readDerBlocks(bytes: Buffer): Generator<Buffer, void> {
+  if (bytes[0] === TAG.sequence) return yield bytes;
+  for (const { label, decode } of parsePem(bytes)) {
     // Some libraries write `CRL` without `X509`.
     if (label !== 'X509 CRL' && label !== 'CRL')
       throw new PemError(`contains a block "${label}"; only revocation lists ("X509 CRL") are allowed`);
-    return decode();
-  });
+    yield decode();
+  }
 }
 
 function parseCrl(der: Buffer, issuers: readonly ApprovedIssuer[]): Omit<Crl, 'file'> {

@@ -1,9 +1,6 @@
 import { IDENTITY_ENCODING, readResponseBytes } from '../http/read-response.ts';
 import type { HttpClient } from '../lib/http-client.ts';
 
-/** As for a file. */
-const MAX_BYTES = 64 * 1_048_576;
-
 /** RFC 2585 §4.2, and what servers without a configured type send. */
 const CONTENT_TYPES: ReadonlySet<string> = new Set([
   'application/pkix-crl',
@@ -18,7 +15,11 @@ const CONTENT_TYPES: ReadonlySet<string> = new Set([
 ]);
 
 /** Redirects are not followed: the operator names the host. */
-export async function fetchCrl(url: string, httpClient: Pick<HttpClient, 'send'>): Promise<Buffer> {
+export async function fetchCrl(
+  url: string,
+  maxBytes: number,
+  httpClient: Pick<HttpClient, 'send'>,
+): Promise<Buffer> {
   const response = await httpClient.send(url, { headers: { ...IDENTITY_ENCODING } });
   const [type = ''] = String(response.headers['content-type'] ?? '').split(';');
   const problem =
@@ -27,7 +28,7 @@ export async function fetchCrl(url: string, httpClient: Pick<HttpClient, 'send'>
       : CONTENT_TYPES.has(type.trim().toLowerCase())
         ? undefined
         : 'its content type is not that of a revocation list';
-  const bytes = await readResponseBytes(response, problem === undefined ? MAX_BYTES : 0).catch(
+  const bytes = await readResponseBytes(response, problem === undefined ? maxBytes : 0).catch(
     (error: unknown) => {
       if (problem === undefined) throw error;
     },

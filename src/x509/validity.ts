@@ -1,5 +1,6 @@
 import type { X509Certificate } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
+import { largest, smallest } from '../lib/extremes.ts';
 
 export interface ValidityPeriod {
   readonly notBefore: Epoch;
@@ -58,11 +59,11 @@ export function describeValidity(
   if (next.length > 0)
     return {
       expired: [
-        `${subject} is not valid before ${formatTime(Math.min(...next.map(({ notBefore }) => notBefore)))}; ${early}`,
+        `${subject} is not valid before ${formatTime(smallest(next.map(({ notBefore }) => notBefore)))}; ${early}`,
       ],
       warnings: [],
     };
-  const last = Math.max(...periods.map(({ notAfter }) => notAfter));
+  const last = largest(periods.map(({ notAfter }) => notAfter));
   return { expired: [`${subject} expired on ${formatTime(last)}; ${expired}`], warnings: [] };
 }
 

@@ -72,7 +72,7 @@ describe('a fetcher', () => {
     const fetcher = new CrlFetcher({
       url,
       issuers: [approve(ca), approve(other, 'commonName', 'other')],
-      fetch: () => fetchCrl(url, httpClient),
+      fetch: () => fetchCrl(url, 16 * 1_048_576, httpClient),
       parse: (bytes, issuers) => crlFiles.parse(url, bytes, issuers),
       refresh: 0.01,
       now: nowSeconds,

@@ -76,7 +76,7 @@ function readEntries({ pem }: PemPair, list: string): readonly RevokedEntry[] {
   const certificate = new X509Certificate(pem).raw;
   const issuer = approveIssuer({ name: 'CA', certificate, directory: '', identityFrom: 'commonName' });
   parseCrlFile('', bytes, [issuer]);
-  return parsePem(bytes).flatMap(({ decode }) => {
+  return [...parsePem(bytes)].flatMap(({ decode }) => {
     const sequences = readSignedStructure(decode()).fields.filter(({ tag }) => tag === TAG.sequence);
     // After the algorithm and the issuer; missing in an empty list.
     const entries = sequences[2] === undefined ? [] : children(sequences[2]);

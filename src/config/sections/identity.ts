@@ -12,6 +12,7 @@ import {
   type PathSchema,
   peers,
   shortText,
+  size,
 } from '../units.ts';
 import { checkLdap, ldapSection } from './ldap.ts';
 
@@ -106,6 +107,12 @@ export function certificatesSection(path: PathSchema) {
     timeout: durationBetween(1, 600, 'must be from 1s to 10m')
       .prefault('30s')
       .describe('Time limit for fetching it.'),
+    maxSize: size
+      .refine((bytes) => bytes >= 1_024 && bytes <= 67_108_864, 'must be from 1KiB to 64MiB')
+      .prefault('16MiB')
+      .describe(
+        'Maximum size of the response. Fetching and parsing it takes up to five times this memory in each process.',
+      ),
     ca: path.exactOptional().describe('CA certificates of the server, PEM.'),
   });
 

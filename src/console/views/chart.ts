@@ -1,3 +1,4 @@
+import { largest } from '../../lib/extremes.ts';
 import { html, type Markup } from '../../pages/views/html.ts';
 
 export interface Series {
@@ -24,7 +25,7 @@ const HEIGHT = 150;
 /** A line chart. Everything that it shows is also in the text of its legend. */
 export function renderChart({ id, title, series, format, start, empty }: Chart): Markup {
   const known = series.flatMap(({ values }) => values.filter((value) => value !== undefined));
-  const top = roundUp(Math.max(...known, 0));
+  const top = roundUp(largest(known, 0));
   return html`<figure class="card chart" aria-labelledby="${id}">
 <figcaption id="${id}">${title}</figcaption>
 ${
@@ -51,7 +52,7 @@ function renderLegend(
 ): Markup {
   const known = values.filter((value) => value !== undefined);
   const last = known.at(-1);
-  return html`<li><i class="s${index + 1}"></i>${name}${last !== undefined && html` <b>${format(last)}</b> <span class="soft">max ${format(Math.max(...known))}</span>`}</li>\n`;
+  return html`<li><i class="s${index + 1}"></i>${name}${last !== undefined && html` <b>${format(last)}</b> <span class="soft">max ${format(largest(known))}</span>`}</li>\n`;
 }
 
 function renderLine(values: Series['values'], top: number): string {

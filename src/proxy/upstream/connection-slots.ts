@@ -1,3 +1,4 @@
+import { smallest } from '../../lib/extremes.ts';
 import type { Target } from './targets.ts';
 
 /** A request that holds a connection slot of a target, or waits for one. */
@@ -277,7 +278,7 @@ export class Slots {
       }
     if (this.#waitingUploads > 0 && this.#uploading.size >= this.#maxUploads) {
       const victim = findLargest(this.#uploading, 'uploads', (slot) => slot.isSlowUpload(now));
-      const fewest = Math.min(...[...this.#queue].filter(hasUploads).map(({ uploads }) => uploads));
+      const fewest = smallest([...this.#queue].filter(hasUploads).map(({ uploads }) => uploads));
       if (victim?.share !== undefined && victim.share.uploads > fewest + 1) victim.evict();
       else recheck = true;
     }

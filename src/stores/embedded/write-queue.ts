@@ -1,3 +1,4 @@
+import { largest } from '../../lib/extremes.ts';
 import { withTimeout } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { Batch } from './disk-reserve.ts';
@@ -142,7 +143,7 @@ export class WriteQueue {
 const measureBatch = (batch: readonly Write[], reserveShare: number): Batch => ({
   writes: batch.length,
   bytes: batch.reduce((sum, { bytes }) => sum + bytes, 0),
-  largest: Math.max(...batch.map(({ bytes }) => bytes)),
+  largest: largest(batch.map(({ bytes }) => bytes)),
   reserveShare,
 });
 

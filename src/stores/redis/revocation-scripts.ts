@@ -234,7 +234,7 @@ export function createRevocationScripts(client: RedisClient, keys: RevocationKey
       const scanLimits = (cursor: string) =>
         client.execute((redis) => redis.hscan(limits, cursor, 'COUNT', SCAN_COUNT));
       for await (const page of scanPages(scanLimits))
-        yield chunk(page, 2).map(([key, text = '']) => parseEntry(key, ...text.split(' ')));
+        yield chunk(page, 2).map(([key, text = '']) => parseEntry(key, ...text.split(' ', 3)));
     },
   };
 }

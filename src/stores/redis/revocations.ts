@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Epoch } from '../../domain/epoch.ts';
+import { largest } from '../../lib/extremes.ts';
 import { singleFlight } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { Revocation, RevocationSubject } from '../../ports/revocation-log.ts';
@@ -235,7 +236,7 @@ export function createAckWaiter(
     for (const { id, applied } of latest.peers) if (stuck.get(id) !== applied) stuck.delete(id);
     if (ack === 'reachable') return;
     const leaseEnds = findBehind(latest).map(({ heartbeatAt, lease }) => heartbeatAt + lease);
-    const leaseLeftMs = Math.max(...leaseEnds) - latest.now;
+    const leaseLeftMs = largest(leaseEnds) - latest.now;
     if (leaseLeftMs > 0)
       throw new Fault('store_unavailable', 'a replica that is cut off may still accept the token', {
         retryAfter: Math.ceil(leaseLeftMs / 1_000),

@@ -1,0 +1,3 @@
+import { testHostileCrlServers } from './hostile-crl-servers.ts';
+
+testHostileCrlServers(12);
