@@ -86,13 +86,14 @@ async function createReport({ result, parseUsable, fileSettings, locate }: Inspe
   const settings = parseUsable();
   const results = settings === undefined ? [] : await runChecks(settings, known);
   const missing = (settings === undefined ? [] : findMissingFiles(settings, fileSettings)).map(locate);
-  const reported = new Set([...known, ...missing].map(({ path }) => path).filter(Boolean));
+  const knownPaths = new Set(known.map(({ path }) => path));
+  const reported = new Set([...knownPaths, ...missing.map(({ path }) => path)].filter(Boolean));
   const found = results.flatMap(({ problems = [] }) => problems).map(locate);
   return {
     configuration: result.name,
     problems: [
       ...known,
-      ...missing.filter(({ path }) => !known.some((problem) => problem.path === path)),
+      ...missing.filter(({ path }) => !knownPaths.has(path)),
       ...found.filter(({ path }) => !reported.has(path)),
     ],
     warnings: [

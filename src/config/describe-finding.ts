@@ -16,6 +16,7 @@ export function createDescriber(
   yaml: string | undefined,
   findPosition: (path: SettingPath) => Position | undefined,
 ): DescribeFinding {
+  let lines: readonly string[] | undefined;
   return (finding) => {
     const path = formatPath(finding.path);
     // A single value in place of a list is reported as its first entry.
@@ -27,10 +28,9 @@ export function createDescriber(
     const isInFile = from === undefined || isSettingPath(from);
     const { line, column } =
       finding.line === undefined && isInFile ? (findPosition(finding.path) ?? {}) : finding;
-    const excerpt =
-      finding.showsLine === true && !isSecret(finding.path) && line !== undefined && yaml !== undefined
-        ? createExcerpt(yaml, line)
-        : undefined;
+    const showsLine = finding.showsLine === true && !isSecret(finding.path) && line !== undefined;
+    if (showsLine) lines ??= yaml?.split('\n') ?? [];
+    const excerpt = showsLine ? createExcerpt(lines?.[line - 1]) : undefined;
     return {
       path,
       message: toSingleLine(redactText(message)),
@@ -55,17 +55,20 @@ export function collectProblems(
   return [...seen.values()];
 }
 
-/** A message `<setting>: …` or `<file>: …` as a problem of the setting, or of the setting that names the file. */
+/**
+ * Turns a message `<setting>: …` or `<file>: …` into a problem of the setting, or of the setting that names the file. `fileSettings` are grouped by
+ * their file.
+ */
 export function locateMessage(
   text: string,
-  fileSettings: readonly FileSetting[],
+  fileSettings: ReadonlyMap<string, readonly FileSetting[]>,
   describe: DescribeFinding,
 ): ConfigProblem {
   const [, name = '', rest = ''] = /^([A-Za-z][\w.[\]"-]*): ([^]*)$/.exec(text) ?? [];
   const path = parsePath(name);
   const isSetting = path !== undefined && settingAt(path) !== undefined;
   const message = isSetting ? rest : text;
-  const named = fileSettings.filter(({ file }) => startsWithFile(message, file));
+  const named = findNamedFile(message, fileSettings);
   if (isSetting) {
     // A list without its invalid entries has other indexes than the file.
     const isSame = named.length === 0 || named.some((entry) => formatPath(entry.path) === name);
@@ -74,8 +77,14 @@ export function locateMessage(
   return describe({ path: named[0]?.path ?? [], message });
 }
 
-const startsWithFile = (message: string, file: string): boolean =>
-  message.startsWith(`${file}: `) || message.startsWith(`${file} `);
+/** The message begins with the file, followed by a space or by a colon and a space. */
+function findNamedFile<T>(message: string, byFile: ReadonlyMap<string, readonly T[]>): readonly T[] {
+  for (const { index } of message.matchAll(/:? /g)) {
+    const found = byFile.get(message.slice(0, index));
+    if (found !== undefined) return found;
+  }
+  return [];
+}
 
 /** Control characters in values must not break lines or control a terminal. */
 const toSingleLine = (text: string): string => text.replace(/\p{Cc}+/gu, ' ');

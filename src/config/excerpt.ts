@@ -6,8 +6,7 @@ import { listAllNames, listAllSecretNames } from './known-settings.ts';
 const MAX_LENGTH = 400;
 
 /** A line of the file for a message, without secrets; undefined if it may be part of one. */
-export function createExcerpt(text: string, line: number): string | undefined {
-  const content = text.split('\n', line)[line - 1];
+export function createExcerpt(content: string | undefined): string | undefined {
   if (content === undefined || content.length > MAX_LENGTH || !beginsSetting(content)) return undefined;
   const visible = content.replace(getSecretPattern(), '$1…').replace(/(rediss?:\/\/).*/i, '$1…');
   return printable(redactText(visible).replaceAll('\t', '→').trimEnd());
@@ -23,8 +22,9 @@ function beginsSetting(content: string): boolean {
 let secretPattern: RegExp | undefined;
 
 function getSecretPattern(): RegExp {
+  if (secretPattern !== undefined) return secretPattern;
   // URLs may contain a password, which `redactText` removes; a JWK set contains public keys.
   const names = listAllSecretNames().difference(new Set(['url', 'jwks']));
-  secretPattern ??= new RegExp(`(\\b(?:${[...names].join('|')})["']?\\s*[:=]\\s*).*`);
+  secretPattern = new RegExp(`(\\b(?:${[...names].join('|')})["']?\\s*[:=]\\s*).*`);
   return secretPattern;
 }

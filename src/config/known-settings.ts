@@ -164,31 +164,37 @@ export function getChild(setting: KnownSetting, segment: string | number): Known
 export const listNames = (setting: KnownSetting): readonly string[] =>
   [...setting.properties].flatMap(([name, { replacedBy }]) => (replacedBy === undefined ? [name] : []));
 
+const isSecretName = ({ properties }: KnownSetting, name: string): boolean =>
+  properties.has(name) && properties.has(`${name}File`);
+
 /** A secret can be in a file of its own: `passwordHash` has a twin, `passwordHashFile`. */
 export function listSecretNames(setting: KnownSetting): readonly string[] {
-  return [...setting.properties.keys()].filter((name) => setting.properties.has(`${name}File`));
+  return [...setting.properties.keys()].filter((name) => isSecretName(setting, name));
 }
 
 export function isSecret(path: SettingPath): boolean {
   let setting: KnownSetting | undefined = getKnownSettings();
   for (const segment of path) {
-    if (setting && typeof segment === 'string' && listSecretNames(setting).includes(segment)) return true;
+    if (setting && typeof segment === 'string' && isSecretName(setting, segment)) return true;
     setting = setting && getChild(setting, segment);
   }
   return false;
 }
 
+let settingPaths: readonly SettingPath[] | undefined;
+
 /** Paths of all settings in groups; entries of lists and records are not included. */
-export function listSettingPaths(
-  setting = getKnownSettings(),
-  parent: SettingPath = [],
-): readonly SettingPath[] {
-  return listNames(setting).flatMap((name) => {
+export function listSettingPaths(): readonly SettingPath[] {
+  settingPaths ??= collectPaths(getKnownSettings(), []);
+  return settingPaths;
+}
+
+const collectPaths = (setting: KnownSetting, parent: SettingPath): readonly SettingPath[] =>
+  listNames(setting).flatMap((name) => {
     const path = [...parent, name];
     const child = setting.properties.get(name);
-    return [path, ...(child ? listSettingPaths(child, path) : [])];
+    return [path, ...(child ? collectPaths(child, path) : [])];
   });
-}
 
 let allNames: ReadonlySet<string> | undefined;
 

@@ -26,7 +26,7 @@ import {
   type SettingsSections,
 } from './schema.ts';
 import { resolveSecretFiles } from './secret-files.ts';
-import { startsWithPath } from './setting-path.ts';
+import { formatPath } from './setting-path.ts';
 import { parseUsableSettings } from './usable-settings.ts';
 import { parseValidSections } from './valid-sections.ts';
 import type { YamlProblem } from './yaml-problem.ts';
@@ -114,11 +114,12 @@ export function inspectSettings(options: LoadOptions): Inspection {
     parseUsable: Inspection['parseUsable'],
   ): Inspection => {
     const fileSettings = source.ok ? listFileSettings(draft.tree, source.folder) : [];
+    const byFile = Map.groupBy(fileSettings, ({ file }) => file);
     return {
       result,
       parseUsable,
       fileSettings,
-      locate: (message) => locateMessage(message, fileSettings, describe),
+      locate: (message) => locateMessage(message, byFile, describe),
     };
   };
   const fail = (unchecked: readonly string[], secretFiles: readonly string[] = []): InvalidConfig => ({
@@ -172,7 +173,8 @@ export function inspectSettings(options: LoadOptions): Inspection {
       : (z.strictObject(sections).safeParse(draft.tree, PARSE_OPTIONS).error ?? { issues: [] });
   const findings = [...convertIssues(draft, issues)];
   for (const rule of CROSS_CHECKS) rule.run(valid, (path, message) => findings.push({ path, message }));
-  draft.findings.push(...findings.filter((finding) => !isAlreadyReported(draft, finding)));
+  const isReported = createReportedFilter(draft);
+  for (const finding of findings) if (!isReported(finding)) draft.findings.push(finding);
   return inspect(fail(unchecked, secretFiles), () => parseUsableSettings(sections, draft.tree));
 }
 
@@ -219,13 +221,15 @@ function readSource({ file, env, cwd = process.cwd(), text }: LoadOptions): Sour
   return yaml.ok ? { ...yaml, ...source, folder: dirname(path), text: content } : { ...yaml, ...source };
 }
 
-/** Is this about a value that has already been reported, or about a group that lacks it for that reason? */
-const isAlreadyReported = (draft: Draft, { path }: Finding): boolean =>
-  draft.invalidPaths.some(
-    (invalidPath) =>
-      startsWithPath(path, invalidPath) ||
-      (path.length > 0 && path.length === invalidPath.length - 1 && startsWithPath(invalidPath, path)),
+/** Is a finding about a value that has already been reported, or about a group that lacks it for that reason? */
+function createReportedFilter({ invalidPaths }: Draft): (finding: Finding) => boolean {
+  const reported = new Set(invalidPaths.map(formatPath));
+  const groups = new Set(
+    invalidPaths.filter(({ length }) => length > 1).map((path) => formatPath(path.slice(0, -1))),
   );
+  return ({ path }) =>
+    groups.has(formatPath(path)) || path.some((_, at) => reported.has(formatPath(path.slice(0, at + 1))));
+}
 
 /** The warnings of `gatehouse check` about settings under former names. */
 export const formatDeprecations = ({ deprecations }: LoadedConfig): string[] =>

@@ -1,4 +1,15 @@
-import { type Document, isAlias, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument } from 'yaml';
+import {
+  type Document,
+  isAlias,
+  isMap,
+  isNode,
+  isScalar,
+  isSeq,
+  LineCounter,
+  type Pair,
+  parseDocument,
+  type YAMLMap,
+} from 'yaml';
 import type { SettingPath } from './setting-path.ts';
 import type { Tree } from './tree.ts';
 import { explainYamlIssues, findUnresolvedAliases, MAX_ALIASES, type YamlProblem } from './yaml-problem.ts';
@@ -37,11 +48,12 @@ export function parseYaml(text: string): YamlResult {
       return { ok: false, problems: explainYamlIssues(source, issues) };
     const aliases = findUnresolvedAliases(source);
     if (aliases.length > 0) return { ok: false, problems: aliases };
+    const positions = { document, counter, pairs: new Map() };
     return {
       ok: true,
       value: document.toJS({ maxAliasCount: MAX_ALIASES }) as Tree | undefined,
       duplicates: explainYamlIssues(source, issues),
-      findPosition: (path) => findPosition(document, counter, path),
+      findPosition: (path) => findPosition(positions, path),
     };
   } catch (error) {
     return { ok: false, problems: [{ message: `not valid YAML: ${describeParseError(error)}` }] };
@@ -54,15 +66,29 @@ function describeParseError(error: unknown): string {
   return 'it cannot be read';
 }
 
+type PairsByName = ReadonlyMap<string, Pair>;
+
+/** Of a setting that is given twice, the last value applies. */
+const groupPairs = (map: YAMLMap): PairsByName =>
+  new Map(map.items.flatMap((pair) => (isScalar(pair.key) ? [[String(pair.key.value), pair]] : [])));
+
 /** The position of a scalar, or of the name of a group or list. */
-function findPosition(document: Document, counter: LineCounter, path: SettingPath): Position | undefined {
+function findPosition(
+  {
+    document,
+    counter,
+    pairs,
+  }: { document: Document; counter: LineCounter; pairs: Map<YAMLMap, PairsByName> },
+  path: SettingPath,
+): Position | undefined {
   let node: unknown = document.contents;
   let offset: number | undefined;
   for (const segment of path) {
     if (isAlias(node)) node = node.resolve(document);
     if (isMap(node)) {
-      // Of a setting that is given twice, the last value applies.
-      const pair = node.items.findLast(({ key }) => isScalar(key) && String(key.value) === String(segment));
+      const byName = pairs.get(node) ?? groupPairs(node);
+      pairs.set(node, byName);
+      const pair = byName.get(String(segment));
       if (pair === undefined) break;
       node = pair.value;
       const located = isScalar(node) && node.value !== null ? node : pair.key;

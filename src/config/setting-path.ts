@@ -48,6 +48,3 @@ export function comparePaths(a: SettingPath, b: SettingPath): number {
   }
   return a.length - b.length;
 }
-
-export const startsWithPath = (path: SettingPath, start: SettingPath): boolean =>
-  start.length <= path.length && start.every((segment, at) => path[at] === segment);

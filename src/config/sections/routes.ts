@@ -1,14 +1,9 @@
 import { z } from 'zod';
 import { parsePattern } from '../../domain/access-rule.ts';
-import {
-  getIgnoredDifferences,
-  normalizePattern,
-  type PathComparison,
-  patternCovers,
-} from '../../domain/path-comparison.ts';
-import { crossCheck, formatKnownNames, type ParsedSections } from '../cross-check.ts';
+import { crossCheck, formatKnownNames } from '../cross-check.ts';
 import { audience, listRouteLimits, method, nonEmptyText, routeRate, scope } from '../units.ts';
 import { cors } from './cors.ts';
+import { findShadowedRoutes } from './shadowed-routes.ts';
 
 /** `routes[]`: what a request needs, and where it is forwarded to. */
 export const routeSection = () =>
@@ -85,8 +80,6 @@ export const routeSection = () =>
       ),
   });
 
-type Route = NonNullable<ParsedSections['routes'][number]>;
-
 export const routeRules = [
   crossCheck(['routes'], ({ routes }, report) => {
     routes.forEach((route, index) => {
@@ -128,18 +121,17 @@ export const routeRules = [
           ['routes', index, 'upstream'],
           `no such upstream: "${route.upstream}"${formatKnownNames(Object.keys(upstreams)) || `; add upstreams.${route.upstream}.url`}`,
         );
-      const shadowingIndex = routes
-        .slice(0, index)
-        .findIndex((earlier) => earlier && shadows(earlier, route, upstreams[earlier.upstream]?.paths));
-      const shadowing = routes[shadowingIndex];
-      if (shadowing)
+    });
+    for (const [index, shadowingIndex] of findShadowedRoutes({ routes, upstreams })) {
+      const [route, shadowing] = [routes[index], routes[shadowingIndex]];
+      if (route && shadowing)
         report(
           ['routes', index, 'path'],
-          shadows(route, shadowing, upstreams[route.upstream]?.paths)
+          findShadowedRoutes({ routes: [route, shadowing], upstreams }).has(1)
             ? `is never reached: path, methods and host are the same as routes[${shadowingIndex}]; remove one of the two, or merge them`
             : `is never reached: routes[${shadowingIndex}] (${shadowing.path}) matches all its requests; move this route before it`,
         );
-    });
+    }
   }),
   crossCheck(['routes', 'integrations'], ({ routes, integrations }, report) => {
     const clients = new Set(integrations.map((integration) => integration?.clientId));
@@ -171,14 +163,3 @@ export const routeRules = [
         );
   }),
 ];
-
-/** The first match wins, so a route after a wider one has no effect: most likely a mistake. */
-function shadows(earlier: Route, later: Route, comparison: PathComparison | undefined): boolean {
-  if (earlier.host !== undefined && earlier.host.toLowerCase() !== later.host?.toLowerCase()) return false;
-  const { methods } = earlier;
-  if (methods && !later.methods?.every((method) => methods.includes(method))) return false;
-  const [wide, narrow] = [parsePattern(earlier.path), parsePattern(later.path)];
-  if (!wide.ok || !narrow.ok) return false;
-  const ignored = comparison === undefined ? 0 : getIgnoredDifferences(comparison);
-  return patternCovers(normalizePattern(wide.segments, ignored), normalizePattern(narrow.segments, ignored));
-}
