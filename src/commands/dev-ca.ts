@@ -18,7 +18,7 @@ import { type Command, type CommandContext, CommandError, EXIT, UsageError, writ
 import { createCrl } from './pki/crl.ts';
 import { isReservedName } from './pki/file-names.ts';
 import { createAuthority, createClient, createServer, LOOPBACK_HOSTS, type PemPair } from './pki/issue.ts';
-import { readIfExists } from './pki/private-files.ts';
+import { readIfExists, refuseSymbolicLink } from './pki/private-files.ts';
 import { quoteForShell, quoteForYaml } from './quote.ts';
 
 /** `gatehouse check` warns during the last 30 days. */
@@ -178,6 +178,7 @@ function create(context: CommandContext, options: CreateOptions): void {
 function readAuthority(folder: string): PemPair | undefined {
   const file = join(folder, 'ca.pem');
   const keyFile = join(folder, 'ca-key.pem');
+  for (const path of [folder, file, keyFile]) refuseSymbolicLink(path);
   if (!existsSync(file)) return undefined;
   const fail = (problem: string): never => {
     throw new CommandError(`${file} ${problem}`, EXIT.configuration);
@@ -212,6 +213,7 @@ function writeFiles(folder: string, files: Files): void {
         [join(folder, `${name}-key.pem`), keyPem, 0o600],
       ] as const,
   );
+  for (const [file] of contents) refuseSymbolicLink(file);
   const existing = contents.find(([file]) => existsSync(file));
   if (existing !== undefined)
     throw new CommandError(
@@ -299,6 +301,7 @@ function createRevocations(file: string, createList: () => string): string {
   try {
     return createList();
   } catch (error) {
+    if (error instanceof CommandError) throw error;
     // The list that is there cannot be read, or is not one of this CA.
     throw new CommandError(`${file} ${(error as Error).message}`, EXIT.configuration);
   }

@@ -1,10 +1,11 @@
 import { X509Certificate } from 'node:crypto';
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { ensurePki } from '../../src/commands/demo/pki.ts';
 import { needs } from '../set-up/programs.ts';
 import { runChild } from '../support/child-process.ts';
+import { runCommand } from '../support/command-in-process.ts';
 import { temporaryFolder } from '../support/demo.ts';
 import { createCa } from '../support/pki.ts';
 
@@ -111,3 +112,20 @@ test('a CA created by another program keeps its name as issuer', async () => {
   expect(await verifyWithOpenssl('server', 'sslserver')).toMatchObject({ code: 0 });
   expect(certificate('server').issuer).toBe(certificate('ca').subject);
 });
+
+test.each(['', 'pki', 'data', 'gatehouse.yaml', 'passwords.txt', 'pki/ca-key.pem'])(
+  'a symbolic link in place of <folder>/%s is not followed',
+  async (name) => {
+    const demo = join(folder, 'demo');
+    const other = join(folder, 'other');
+    mkdirSync(other, { mode: 0o755 });
+    const link = join(demo, name);
+    mkdirSync(dirname(link), { recursive: true, mode: 0o700 });
+    symlinkSync(other, link);
+    const { code, stderr } = await runCommand(['demo', '--folder', demo]);
+    expect(code).toBe(73);
+    expect(stderr).toContain(`gatehouse: ${link} is a symbolic link, which is not followed; delete it`);
+    expect(readdirSync(other)).toEqual([]);
+    expect(statSync(other).mode & 0o777).toBe(0o755);
+  },
+);

@@ -417,3 +417,26 @@ test('--output json lists the files, and no key is printed', async () => {
   });
   expect(stdout).not.toContain('PRIVATE');
 });
+
+test.each([
+  ['the folder', 'pki', []],
+  ['the certificate of the CA', 'pki/ca.pem', []],
+  ['the key of the CA', 'pki/ca-key.pem', ['--client', 'alice']],
+  ['a file that it creates', 'pki/alice-key.pem', ['--client', 'alice']],
+  ['the revocation list', 'pki/crl.pem', ['--revoke', 'bob']],
+])('a symbolic link in place of %s is not followed', async (_, link, args) => {
+  const cwd = testFolder();
+  const other = testFolder();
+  const isFolder = link === 'pki';
+  if (!isFolder) expect((await runCommand(['dev-ca', '--client', 'bob', 'pki'], { cwd })).code).toBe(0);
+  const target = isFolder ? other : join(other, 'target.pem');
+  if (existsSync(join(cwd, link))) renameSync(join(cwd, link), target);
+  symlinkSync(target, join(cwd, link));
+  const before = readdirSync(other);
+  const { code, stderr } = await runCommand(['dev-ca', ...args, 'pki'], { cwd });
+  expect({ code, stderr }).toEqual({
+    code: 73,
+    stderr: `gatehouse: ${join(cwd, link)} is a symbolic link, which is not followed; delete it, or name the folder that it leads to\n`,
+  });
+  expect(readdirSync(other)).toEqual(before);
+});

@@ -5,7 +5,12 @@ import { join } from 'node:path';
 import { hashPassword } from '../../identity/password-hasher.ts';
 import { createKeyringFile, writeKeyringFile } from '../../tokens/keyring-file.ts';
 import { generatePassword } from '../generate-password.ts';
-import { createPrivateFolder, readIfExists, writePrivateFile } from '../pki/private-files.ts';
+import {
+  createPrivateFolder,
+  readIfExists,
+  refuseSymbolicLink,
+  writePrivateFile,
+} from '../pki/private-files.ts';
 import { renderDemoConfiguration } from './configuration.ts';
 import { type CertificateHolder, ensurePki, type RenewedNames } from './pki.ts';
 
@@ -34,6 +39,7 @@ export async function prepareDemoFolder(folder: string, apiPort: number, now: nu
 
   const configuration = join(folder, 'gatehouse.yaml');
   const passwordFile = join(folder, 'passwords.txt');
+  for (const path of [configuration, passwordFile, join(folder, 'data')]) refuseSymbolicLink(path);
   const isNew = !existsSync(configuration);
   if (isNew) {
     const users = await Promise.all(

@@ -2,6 +2,7 @@ import { basename, dirname, join } from 'node:path';
 import { Fault } from '../../ports/fault.ts';
 import { acquireLock, prepareFolder, resolveStoreFiles } from '../../stores/embedded/folder.ts';
 import { CommandError, EXIT } from '../command.ts';
+import { refuseSymbolicLink } from '../pki/private-files.ts';
 
 export interface LockedFolder {
   readonly folder: string;
@@ -17,6 +18,7 @@ export function lockDemoFolder(folder: string, isChosen: boolean): LockedFolder 
   for (let number = 1; number <= (isChosen ? 1 : MAX_DEMOS); number += 1) {
     const name = number === 1 ? basename(folder) : `${basename(folder)}-${number}`;
     const candidate = join(dirname(folder), name);
+    refuseSymbolicLink(candidate);
     const unlock = tryLock(candidate);
     if (unlock) return { folder: candidate, isAlternative: number > 1, unlock };
   }

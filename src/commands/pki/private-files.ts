@@ -1,7 +1,27 @@
-import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { CommandError, EXIT } from '../command.ts';
+
+/** Keys must not end up in, or be taken from, a place that someone else chose. */
+export function refuseSymbolicLink(path: string): void {
+  if (lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() === true)
+    throw new CommandError(
+      `${path} is a symbolic link, which is not followed; delete it, or name the folder that it leads to`,
+      EXIT.cannotCreate,
+    );
+}
 
 /** Readable by the owner only, whatever the umask. */
 export function createPrivateFolder(folder: string): void {
+  refuseSymbolicLink(folder);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   chmodSync(folder, 0o700);
 }
@@ -15,5 +35,7 @@ export function writePrivateFile(file: string, content: string | Uint8Array): vo
   renameSync(temporary, file);
 }
 
-export const readIfExists = (file: string): string | undefined =>
-  existsSync(file) ? readFileSync(file, 'utf8') : undefined;
+export function readIfExists(file: string): string | undefined {
+  refuseSymbolicLink(file);
+  return existsSync(file) ? readFileSync(file, 'utf8') : undefined;
+}
