@@ -101,14 +101,17 @@ export async function handleEndpoint<Name extends string, Service extends Endpoi
   subpath: string,
 ): Promise<void> {
   const endpoint = api.endpoints.find(({ path }) => path === subpath.toLowerCase());
-  if (endpoint === undefined)
+  if (endpoint === undefined) {
+    context.note({ decision: 'refused', reason: 'no_such_endpoint' });
     return sendResponse(
       context,
       createErrorResponse(api, 404, 'not_found', 'No such endpoint of the token service.'),
     );
+  }
   const { name, method, allowsHead } = endpoint;
   context.note({ rule: api.getRule(name) });
   if (context.request.method !== method && !(context.request.method === 'HEAD' && allowsHead)) {
+    context.note({ decision: 'refused', reason: 'method_not_allowed' });
     const allow = allowsHead ? `${method}, HEAD` : method;
     return sendResponse(
       context,
@@ -183,9 +186,10 @@ async function runEndpoint<Name extends string, Service extends EndpointService<
     if ('status' in result || !result.ok) {
       const limitResponse = isCountedByAddress ? undefined : await checkRateLimit(undefined);
       if (limitResponse !== undefined) return limitResponse;
-      return 'status' in result
-        ? createErrorResponse(api, result.status, 'invalid_request', result.detail, { connection: 'close' })
-        : refuse(result.refusal);
+      if (!('status' in result)) return refuse(result.refusal);
+      const { status, detail } = result;
+      context.note({ decision: 'refused', reason: status === 413 ? 'body_too_large' : 'client_too_slow' });
+      return createErrorResponse(api, status, 'invalid_request', detail, { connection: 'close' });
     }
     parameters = result.value;
   }

@@ -62,11 +62,13 @@ export const handleOAuth = (service: OAuthService, context: RequestContext, subp
 export function handleMetadata(service: OAuthService, context: RequestContext, issuerPath: string): void {
   const { method = '' } = context.request;
   context.note({ rule: 'oauth2:metadata' });
-  if (method !== 'GET' && method !== 'HEAD')
+  if (method !== 'GET' && method !== 'HEAD') {
+    context.note({ decision: 'refused', reason: 'method_not_allowed' });
     return sendResponse(
       context,
       createErrorResponse(OAUTH_API, 405, 'invalid_request', 'Use GET.', { allow: 'GET, HEAD' }),
     );
+  }
   context.note({ decision: 'allowed' });
   sendResponse(context, { status: 200, body: createMetadata(service, issuerPath) });
 }

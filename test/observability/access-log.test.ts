@@ -103,6 +103,17 @@ describe('the access log line', () => {
     });
   });
 
+  test.each([
+    ['GET', '/authsvc/Authorize/Nothing', 404, 'no_such_endpoint'],
+    ['PUT', '/authsvc/Revoke/Token', 405, 'method_not_allowed'],
+    ['POST', '/authsvc/oauth2/nothing', 404, 'no_such_endpoint'],
+    ['GET', '/authsvc/oauth2/token', 405, 'method_not_allowed'],
+    ['POST', '/.well-known/oauth-authorization-server', 405, 'method_not_allowed'],
+  ])('has the decision on %s %s: %i', async (method, path, status, reason) => {
+    await gateway.request({ method, path });
+    expect(await waitForLine(gateway, path)).toMatchObject({ status, decision: 'refused', reason });
+  });
+
   test('L01 L03 is one line of JSON without secrets for any input', async () => {
     const { access_token: token } = await gateway.grant();
     const from = gateway.logLines.length;
