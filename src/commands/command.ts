@@ -74,8 +74,11 @@ export interface CommandContext {
 export const EXIT = {
   ok: 0,
   usage: 64,
+  data: 65,
+  noInput: 66,
   unavailable: 69,
   internal: 70,
+  cannotCreate: 73,
   signIn: 77,
   configuration: 78,
 } as const;

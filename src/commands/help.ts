@@ -40,8 +40,11 @@ export async function formatOverview(
 export const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
   [EXIT.ok, 'success'],
   [EXIT.usage, 'invalid arguments'],
+  [EXIT.data, 'a file that an argument names is damaged, altered or not of this kind'],
+  [EXIT.noInput, 'a file that an argument names, or the store, does not exist'],
   [EXIT.unavailable, 'unavailable: not ready, or unreachable'],
   [EXIT.internal, 'internal error, or an unsupported Node version'],
+  [EXIT.cannotCreate, 'a file or folder exists already or cannot be created'],
   [EXIT.signIn, 'not signed in, or not allowed: run gatehouse login'],
   [EXIT.configuration, 'the configuration, or a file it names, cannot be used'],
 ];

@@ -78,6 +78,13 @@ function describeUnknownCommand(commandName: string): string {
   return `unknown command "${commandName.slice(0, 64)}"; ${hint}`;
 }
 
+const FAULT_EXIT_CODES = {
+  missing: EXIT.noInput,
+  invalid: EXIT.data,
+  cannot_create: EXIT.cannotCreate,
+  none: EXIT.unavailable,
+} as const;
+
 function reportError(error: unknown, showTrace: boolean, { stderr }: ProcessContext): number {
   const message = error instanceof Error ? error.message : String(error);
   const printLine = (text: string): void => stderr(`${printable(text.replaceAll('\n', ' '))}\n`);
@@ -93,7 +100,7 @@ function reportError(error: unknown, showTrace: boolean, { stderr }: ProcessCont
   if (error instanceof CommandError || error instanceof Fault) {
     printLine(`gatehouse: ${message}`);
     if (showTrace) stderr(`${printableLines(String(error.stack))}\n`);
-    return error instanceof CommandError ? error.exitCode : EXIT.unavailable;
+    return error instanceof CommandError ? error.exitCode : FAULT_EXIT_CODES[error.fileProblem ?? 'none'];
   }
   printLine(`gatehouse: internal error: ${message}${showTrace ? '' : ' (use --trace for the stack)'}`);
   if (showTrace && error instanceof Error) stderr(`${printableLines(String(error.stack))}\n`);

@@ -7,19 +7,29 @@ export class Fault extends Error {
   readonly retryAfter: number;
   /** The configured name of the trusted issuer that failed. */
   readonly issuer: string | undefined;
+  /** What is wrong with a file or folder that the user named in a command. */
+  readonly fileProblem: FileProblem | undefined;
 
   constructor(
     code: FaultCode,
     message: string,
-    options: { readonly cause?: unknown; readonly retryAfter?: number; readonly issuer?: string } = {},
+    options: {
+      readonly cause?: unknown;
+      readonly retryAfter?: number;
+      readonly issuer?: string;
+      readonly fileProblem?: FileProblem;
+    } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = 'Fault';
     this.code = code;
     this.retryAfter = options.retryAfter ?? 1;
     this.issuer = options.issuer;
+    this.fileProblem = options.fileProblem;
   }
 }
+
+export type FileProblem = 'missing' | 'invalid' | 'cannot_create';
 
 export type FaultCode =
   | 'store_unavailable'

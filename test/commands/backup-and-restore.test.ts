@@ -108,7 +108,7 @@ test('a backup does not overwrite a file', async () => {
   const file = join(machine, 'here.already');
   writeFileSync(file, 'precious');
   const { code, stderr } = await backup(file);
-  expect(code).toBe(69);
+  expect(code).toBe(73);
   expect(stderr).toContain(`${file} already exists; a backup does not overwrite files`);
   expect(statSync(file).size).toBe('precious'.length);
 });
@@ -131,7 +131,7 @@ test('a restore with other keys than those of the backup is rejected; without MA
   const file = backupFile();
   expect((await runCommand(['keys', 'new', join(machine, 'data/keys.json')])).code).toBe(0);
   const rejected = await restore(file);
-  expect(rejected.code).toBe(69);
+  expect(rejected.code).toBe(65);
   expect(rejected.stderr).toMatch(/it was made with the key \w+, which keys\.file does not have/);
   const { code, stdout, stderr } = await restore(file, '--unauthenticated', '--output', 'json');
   expect([code, stderr]).toEqual([0, '']);
@@ -157,7 +157,7 @@ test('for a truncated backup, the first advice is to use another one', async () 
   const file = join(machine, 'b');
   writeFileSync(file, readFileSync(backupFile()).subarray(0, -1));
   const { code, stderr } = await restore(file);
-  expect(code).toBe(69);
+  expect(code).toBe(65);
   expect(stderr).toMatch(/truncated.*Use another backup\..*before backups had a MAC.*--unauthenticated/);
 });
 
@@ -193,7 +193,7 @@ test('a restore is rejected while gatehouse runs, and if a store exists already'
   restoreKeys();
   expect((await restore(file)).code).toBe(0);
   const again = await restore(file);
-  expect(again.code).toBe(69);
+  expect(again.code).toBe(73);
   expect(again.stderr).toMatch(
     /there is already a store in .*; restore into another folder, or move it elsewhere first/,
   );
@@ -204,8 +204,13 @@ test('a damaged backup is not restored', async () => {
   restoreKeys();
   writeFileSync(file, Buffer.alloc(65_536, 7));
   const { code, stderr } = await restore(file);
-  expect(code).toBe(69);
+  expect(code).toBe(65);
   expect(stderr).toContain('gatehouse: ');
+  const unauthenticated = await restore(file, '--unauthenticated');
+  expect(unauthenticated).toMatchObject({
+    code: 65,
+    stderr: `gatehouse: the backup ${file} is damaged; use another backup\n`,
+  });
 });
 
 test('a backup without a store fails', async () => {
@@ -216,6 +221,19 @@ test('a backup without a store fails', async () => {
     join(machine, 'gatehouse.yaml'),
     join(machine, 'b'),
   ]);
-  expect(code).toBe(69);
+  expect(code).toBe(66);
   expect(stderr).toContain('there is no store in');
+});
+
+test('a backup into a folder that does not exist, and a restore of a file that does not exist, fail', async () => {
+  restoreKeys();
+  const missing = join(machine, 'missing/b');
+  expect(await backup(missing)).toMatchObject({
+    code: 73,
+    stderr: `gatehouse: cannot write a backup to ${join(machine, 'missing')}\n`,
+  });
+  expect(await restore(missing)).toMatchObject({
+    code: 66,
+    stderr: `gatehouse: there is no backup ${missing}\n`,
+  });
 });

@@ -55,6 +55,7 @@ export async function removeBackupMac(
     throw new Fault(
       'store_corrupt',
       `the backup ${backup} was not restored: ${REJECTION_REASONS[state](trailer?.keyId ?? '')}`,
+      { fileProblem: 'invalid' },
     );
   if (trailer !== undefined) await handle.truncate(trailer.dataBytes);
   return state;

@@ -23,12 +23,12 @@ import { reportGrowth } from './copy-progress.ts';
 import { type Env, openEnv, startAfter, type TableName } from './env.ts';
 import {
   acquireLock,
+  fileFault,
   prepareFolder,
   resolveStoreFiles,
   type StoreFiles,
   syncPath,
   toFault,
-  unavailableFault,
   writeMarker,
 } from './folder.ts';
 import { countEntries } from './grant-index.ts';
@@ -102,12 +102,12 @@ export async function createBackup(
 ): Promise<void> {
   const target = resolve(toFile);
   if (existsSync(target))
-    throw unavailableFault(`${target} already exists; a backup does not overwrite files`);
+    throw fileFault('cannot_create', `${target} already exists; a backup does not overwrite files`);
   let tempFolder: string;
   try {
     tempFolder = mkdtempSync(join(dirname(target), '.gatehouse-backup-'));
   } catch (error) {
-    throw unavailableFault(`cannot write a backup to ${dirname(target)}`, error);
+    throw fileFault('cannot_create', `cannot write a backup to ${dirname(target)}`, error);
   }
   try {
     const copy = join(tempFolder, 'copy');
@@ -147,7 +147,8 @@ export async function restoreBackup(options: RestoreOptions) {
   const unlock = acquireLock(files);
   try {
     if (existsSync(files.data) || existsSync(files.marker))
-      throw unavailableFault(
+      throw fileFault(
+        'cannot_create',
         `there is already a store in ${files.folder}; restore into another folder, or move it elsewhere first`,
       );
     const tempFolder = mkdtempSync(join(files.folder, '.restore-'));
@@ -217,7 +218,7 @@ const countRecords = (env: Env, kinds: readonly TableName[]): number =>
   kinds.reduce((sum, kind) => sum + countEntries(env.tables[kind]), 0);
 
 function requireBackup(file: string): void {
-  if (!existsSync(file)) throw unavailableFault(`there is no backup ${resolve(file)}`);
+  if (!existsSync(file)) throw fileFault('missing', `there is no backup ${resolve(file)}`);
 }
 
 /** Copies a backup into a temporary folder, as a data file without the MAC, and checks every page of it. */
@@ -230,7 +231,14 @@ async function stageBackup(from: string, tempFolder: string, verification: Backu
   );
   chmodSync(staged.data, 0o600);
   const mac = await removeBackupMac(resolve(from), staged.data, verification);
-  checkDataFile(staged.data, true, report);
+  try {
+    checkDataFile(staged.data, true, report);
+  } catch (error) {
+    const isDamaged = error instanceof Fault && error.code === 'store_corrupt';
+    throw isDamaged
+      ? fileFault('invalid', `the backup ${resolve(from)} is damaged; use another backup`, error)
+      : error;
+  }
   return { staged, mac };
 }
 

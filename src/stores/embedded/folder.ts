@@ -15,7 +15,7 @@ import {
 } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { Fault } from '../../ports/fault.ts';
+import { Fault, type FileProblem } from '../../ports/fault.ts';
 import { corruptFault } from './check-data-file.ts';
 
 /** The files of the store. Its folder may contain other files, such as the keys. */
@@ -35,6 +35,10 @@ export type StoreFiles = ReturnType<typeof resolveStoreFiles>;
 
 export const unavailableFault = (message: string, cause?: unknown): Fault =>
   new Fault('store_unavailable', message, { cause });
+
+/** A file that the user named in a command cannot be used. */
+export const fileFault = (fileProblem: FileProblem, message: string, cause?: unknown): Fault =>
+  new Fault('store_unavailable', message, { cause, fileProblem });
 
 export const toFault = (error: unknown, message: string): Fault =>
   error instanceof Fault ? error : unavailableFault(message, error);
@@ -158,7 +162,10 @@ export function syncPath(path: string): void {
 /** Workers use the store that the supervisor has opened. */
 export function requireExistingStore(files: StoreFiles): void {
   if (statIfExists(files.marker) === undefined || statIfExists(files.data) === undefined)
-    throw unavailableFault(`there is no store in ${files.folder}; the supervisor must open it first`);
+    throw fileFault(
+      'missing',
+      `there is no store in ${files.folder}; start gatehouse first, which creates it`,
+    );
 }
 
 /**
