@@ -102,9 +102,24 @@ export async function startTraefik({ port, gatehousePort, apiPort, ca }: Address
   return proxy;
 }
 
+/** The program that runs Envoy: its package starts it with Python. */
+export const ENVOY = join(dirname(getPythonProgram('envoy')), 'python');
+export const envoyArguments = (configuration: string): readonly string[] => [
+  '-m',
+  'envoy._main',
+  '--config-path',
+  configuration,
+  '--concurrency',
+  '1',
+  '--log-level',
+  'warning',
+  // Hot restart uses names that all Envoys of the machine share.
+  '--disable-hot-restart',
+];
+
 export const startEnvoy = ({ port, gatehousePort, apiPort, ca }: Addresses): Promise<FrontProxy> =>
   startFrontProxy({
-    program: join(dirname(getPythonProgram('envoy')), 'python'),
+    program: ENVOY,
     port,
     arguments: (_, write) => {
       const configuration = fillPlaceholders(readDocumentedConfig('yaml envoy'), {
@@ -114,8 +129,6 @@ export const startEnvoy = ({ port, gatehousePort, apiPort, ca }: Addresses): Pro
         'gate.example.test': 'localhost',
         '/etc/gatehouse/ca.pem': ca,
       });
-      const config = ['--config-path', write('envoy.yaml', configuration)];
-      // Hot restart uses names that all Envoys of the machine share.
-      return ['-m', 'envoy._main', ...config, '--concurrency', '1', '--disable-hot-restart', '-l', 'warning'];
+      return envoyArguments(write('envoy.yaml', configuration));
     },
   });

@@ -55,6 +55,12 @@ describe('issued tokens', () => {
     expect(reply.status, reply.text).toBe(200);
   });
 
+  test('an access token of Dex, which has the claims of an ID token', async () => {
+    const token = await issuers.okta.sign({ at_hash: 'dGVzdA', scp: undefined, nonce: 'n' });
+    const reply = await exchange(token, { subject_token_type: `${TOKEN_TYPE}access_token` });
+    expect(reply.status, reply.text).toBe(200);
+  });
+
   test('an RFC 9068 access token is not an ID token', async () => {
     const token = await issuers.keycloak.sign({}, { typ: 'at+jwt' });
     expect(await exchange(token, { subject_token_type: `${TOKEN_TYPE}id_token` })).toMatchObject(

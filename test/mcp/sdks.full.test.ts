@@ -2,10 +2,12 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { UnauthorizedError } from '@modelcontextprotocol/sdk/client/auth.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
 import { installPythonTools, runPython } from '../clients/python.ts';
 import { type Child, startChild } from '../support/child-process.ts';
 import { recordFigures } from '../support/figures.ts';
 import { freePort, waitForPort } from '../support/ports.ts';
+import { withSettings } from '../support/reconfigure.ts';
 import { until } from '../support/until.ts';
 import { type McpGateway, REGISTERED, SCOPE, startMcpGateway } from './mcp-gateway.ts';
 import { authorizeAndConnect, connect, createProvider, TestProvider } from './typescript-client.ts';
@@ -99,6 +101,25 @@ describe.each([
       figures[`TypeScript client, ${language} server, ms`] = Math.round((await cutAt) - clickedAt);
       await expect(connection.callTool('add', { a: 1, b: 1 })).rejects.toThrow(UnauthorizedError);
       expect(provider.redirects.length).toBeGreaterThan(1);
+    });
+
+    test('version 1 of the SDK refreshes instead of asking for a wider scope, and asks once its tokens are discarded', async () => {
+      const provider = createProvider(gateway);
+      await using connection = await authorizeAndConnect(gateway, provider);
+      const requireMore = (settings: SettingsInput): SettingsInput => ({
+        ...settings,
+        integrations: (settings.integrations ?? []).map((app) => ({ ...app, scope: 'mcp:use,admin' })),
+        routes: [{ path: '/mcp', requires: 'mcp:admin' }],
+      });
+      await withSettings(gateway.at.gateway, requireMore, async () => {
+        await expect(connection.callTool('whoami')).rejects.toThrow('403 after trying upscoping');
+        expect(provider.savedTokens.length).toBeGreaterThan(1);
+        expect(provider.redirects).toHaveLength(1);
+        provider.invalidateCredentials('tokens');
+        await using again = await authorizeAndConnect(gateway, provider);
+        expect(provider.redirects.at(-1)?.searchParams.get('scope')).toContain('mcp:admin');
+        expect(await again.callTool('whoami')).toBe('alice');
+      });
     });
 
     test('a client that is not registered is known by its metadata document, and the page names its host', async () => {

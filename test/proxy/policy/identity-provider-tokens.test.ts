@@ -8,6 +8,7 @@ import {
   writeKeySets,
 } from '../../support/foreign-tokens.ts';
 import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
+import { until } from '../../support/until.ts';
 
 /** Tokens with the claims that products write, and the settings that docs/trusted-issuers.md recommends for them. */
 type Claims = Readonly<Record<string, unknown>>;
@@ -32,6 +33,19 @@ const ADDITIONAL: Readonly<Record<IssuerShape, object>> = {
   entra: SCOPES,
   entraV1: SCOPES,
   okta: SCOPES,
+};
+
+/** In a lightweight access token of Keycloak, the claims of mappers are missing: here all but audience, subject and roles. */
+const LIGHTWEIGHT = {
+  acr: undefined,
+  'allowed-origins': undefined,
+  name: undefined,
+  preferred_username: undefined,
+  given_name: undefined,
+  family_name: undefined,
+  email: undefined,
+  email_verified: undefined,
+  resource_access: undefined,
 };
 
 let gateway: TestGateway;
@@ -92,6 +106,12 @@ describe('the upstream receives', () => {
         'service-account-reports',
         undefined,
       ],
+    ],
+    [
+      'a user of Keycloak with a lightweight token, to which audience, subject and roles were added',
+      'keycloak',
+      LIGHTWEIGHT,
+      ['keycloak:2a7b1c30-8f0d-4c5e-9b1a-3f2e1d0c9b8a', 'keycloak/cli', undefined, undefined],
     ],
     [
       'an application of Entra ID',
@@ -237,6 +257,22 @@ describe('refused', () => {
     gateway.upstream.requests.length = 0;
     expect(await call(await issuers[name].sign(claims))).toBe(status);
     expect(gateway.upstream.requests).toEqual([]);
+  });
+
+  test.each<[string, number, string]>([
+    ['aud', 401, 'token_not_authentic: claim_missing aud (issuer keycloak)'],
+    ['sub', 401, 'token_not_authentic: claim_missing sub (issuer keycloak)'],
+    ['realm_access', 403, 'insufficient_scope: files:read'],
+  ])('a lightweight token of Keycloak without %s', async (claim, status, reason) => {
+    const token = await issuers.keycloak.sign({ ...LIGHTWEIGHT, [claim]: undefined });
+    const reply = await gateway.api('/files/1', token);
+    expect(reply.status).toBe(status);
+    const line = await until('the request is logged', () =>
+      gateway.log.find(
+        ({ event, request_id: id }) => event === 'request' && id === reply.headers['x-request-id'],
+      ),
+    );
+    expect(line['reason']).toBe(reason);
   });
 
   test('a refresh token of Keycloak, which it signs with its own secret', async () => {
