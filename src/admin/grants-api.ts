@@ -15,7 +15,7 @@ import { readBody } from '../http/read-body.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
 import type { Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import type { GrantFilter, GrantPage, GrantQuery } from '../ports/grant-index.ts';
+import type { GrantFilter, GrantPage, GrantPrefix, GrantQuery } from '../ports/grant-index.ts';
 import type { StoredRecord } from '../ports/record-store.ts';
 import type { Store } from '../ports/store.ts';
 import { createErrorResponse } from './responses.ts';
@@ -140,7 +140,17 @@ async function listGrants(
     return value === undefined ? [] : [{ field, value }];
   });
   if (otherSelectors.length > 0) throw badRequest(`Use only one of ${SELECTORS.join(', ')}.`);
-  const selection = selector && (await resolveSelector(deps, selector));
+  const clientSelector = clientId === undefined ? undefined : { field: 'client' as const, value: clientId };
+  const [prefix, otherPrefix] = [selector, clientSelector].flatMap((one) => readPrefix(one) ?? []);
+  if (otherPrefix !== undefined) throw badRequest('Use only one prefix.');
+  const selection = {
+    ...(selector !== undefined &&
+      prefix?.field !== selector.field &&
+      (await resolveSelector(deps, selector))),
+    ...(clientId !== undefined && prefix?.field !== 'client' && { clientId }),
+  };
+  // A selector that is a prefix has no filter of its own.
+  const filter = { ...selection.filter, ...(prefix !== undefined && { prefix }) };
   const grants = new Map<string, GrantView>();
   let next = after;
   do {
@@ -148,7 +158,7 @@ async function listGrants(
     const page = await deps.store.grantIndex.list({
       limit: Number(limit),
       ...selection,
-      ...(clientId !== undefined && { clientId }),
+      filter,
       ...(next !== undefined && { after: next }),
     });
     for (const grant of page.grants) {
@@ -161,6 +171,28 @@ async function listGrants(
     status: 200,
     body: { grants: [...grants.values()], ...(next !== undefined && { next }) },
   };
+}
+
+const PREFIX_FIELDS: ReadonlySet<string> = new Set<GrantPrefix['field']>([
+  'identity',
+  'client',
+  'name',
+  'email',
+  'subject',
+]);
+
+/** A value that ends with `*` selects what begins with the text before it. Only lists have prefixes; revocations never do. */
+function readPrefix(
+  selector: { readonly field: GrantSelector['field'] | 'client'; readonly value: string } | undefined,
+): GrantPrefix | undefined {
+  if (selector === undefined || !selector.value.endsWith('*') || !PREFIX_FIELDS.has(selector.field))
+    return undefined;
+  const text = selector.value.slice(0, -1);
+  if (text === '' || text.length > MAX_SELECTOR_LENGTH)
+    throw badRequest(
+      `A prefix of ${selector.field} must have 1 to ${MAX_SELECTOR_LENGTH} characters before the *.`,
+    );
+  return { field: selector.field as GrantPrefix['field'], text };
 }
 
 /** In an iteration of its own: the embedded store reads synchronously, in the process that may also serve clients. */

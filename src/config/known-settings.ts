@@ -33,6 +33,8 @@ export interface KnownSetting {
   readonly items: KnownSetting | undefined;
   /** Values under names that the operator chooses. */
   readonly entries: KnownSetting | undefined;
+  /** As in the file. */
+  readonly defaultValue: JsonSchema['default'];
   readonly appliesAfter: AppliesAfter | undefined;
   readonly formerName: string | undefined;
   /** This is a deprecated name; the current one. */
@@ -139,6 +141,7 @@ function readSchema(json: JsonSchema, inherited?: AppliesAfter): KnownSetting {
     properties: new Map([...variants.flatMap((variant) => [...variant.properties]), ...properties]),
     items,
     entries,
+    defaultValue: json.default,
     appliesAfter,
     formerName,
     replacedBy,

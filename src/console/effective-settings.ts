@@ -1,6 +1,7 @@
 import { getChild, getKnownSettings, type KnownSetting, listSecretNames } from '../config/known-settings.ts';
 import type { Settings } from '../config/schema.ts';
 import { formatPath, type SettingPath } from '../config/setting-path.ts';
+import { duration, size } from '../config/units.ts';
 import { formatScope, type Scope } from '../domain/scope.ts';
 import { redactText } from '../lib/redact.ts';
 
@@ -8,6 +9,8 @@ export interface EffectiveSetting {
   readonly path: string;
   /** As it could be in the file; undefined if it is hidden. */
   readonly value: string | undefined;
+  /** Differs from the default, or has none. */
+  readonly isChanged: boolean;
 }
 
 export interface EffectiveSection {
@@ -33,7 +36,8 @@ export function listEffectiveSettings(settings: Settings): readonly EffectiveSec
         const value = isHidden(node, setting, path)
           ? undefined
           : redactText(hideUrlParts(text, path)).slice(0, MAX_VALUE);
-        return void collected.push({ path: formatPath(path), value });
+        const isChanged = !isDefault(node, text, setting);
+        return void collected.push({ path: formatPath(path), value, isChanged });
       }
       const entries = Array.isArray(node)
         ? (node as readonly unknown[]).map((item, index) => [index, item] as const)
@@ -44,13 +48,23 @@ export function listEffectiveSettings(settings: Settings): readonly EffectiveSec
         if (inner === undefined || typeof inner === 'function') continue;
         const innerPath = [...path, key];
         if (setting !== undefined && typeof key === 'string' && listSecretNames(setting).includes(key))
-          collected.push({ path: formatPath(innerPath), value: undefined });
+          collected.push({ path: formatPath(innerPath), value: undefined, isChanged: true });
         else visit(inner, setting && getChild(setting, key), innerPath);
       }
     };
     visit(value, getChild(known, name), [name]);
     return { name, settings: collected, omitted };
   });
+}
+
+function isDefault(value: unknown, text: string, setting: KnownSetting | undefined): boolean {
+  const { defaultValue, expected = '' } = setting ?? {};
+  if (defaultValue === undefined) return text === '[]' || text === '{}';
+  if (typeof value === 'number' && typeof defaultValue === 'string')
+    return (expected.startsWith('a size') ? size : duration).safeParse(defaultValue).data === value;
+  const defaultText = formatValue(defaultValue, setting) ?? JSON.stringify(defaultValue);
+  // Paths are resolved against the folder of the file.
+  return text === defaultText || (expected.startsWith('a path') && text.endsWith(`/${defaultText}`));
 }
 
 /** Secrets that cannot be in a file of their own. */

@@ -213,7 +213,10 @@ export function createPages(options: PagesOptions) {
     handle: (context: RequestContext, subpath: string): Promise<void> =>
       handleTarget(context, parseTarget(subpath)),
     /** Responds to a browser that opened an address below the service path that does not exist. */
-    handleUnknownPath: (context: RequestContext): Promise<void> => handleTarget(context, undefined),
+    handleUnknownPath(context: RequestContext): Promise<void> {
+      context.note({ decision: 'refused', reason: 'no_such_endpoint' });
+      return handleTarget(context, undefined);
+    },
     /** The authorization endpoint (RFC 6749 §3.1), on the host of the pages. */
     async handleAuthorization(context: RequestContext): Promise<void> {
       const { url: requestUrl = '' } = context.request;

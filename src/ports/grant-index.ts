@@ -32,6 +32,13 @@ export interface GrantFilter {
   /** SHA-256, base64url. */
   readonly fingerprint?: string;
   readonly subject?: string;
+  readonly prefix?: GrantPrefix;
+}
+
+/** The beginning of a field. */
+export interface GrantPrefix {
+  readonly field: 'identity' | 'client' | 'name' | 'email' | 'subject';
+  readonly text: string;
 }
 
 export interface GrantPage {
@@ -46,14 +53,26 @@ export const matchesQuery = (grant: Grant, { identity, clientId, filter = {} }: 
   matchesFilter(grant, filter);
 
 const matchesFilter = (
-  { profile, certificate, boundTo }: Grant,
-  { name, email, serial, fingerprint, subject }: GrantFilter,
-): boolean =>
-  (name === undefined || isSameText(profile?.name, name)) &&
-  (email === undefined || isSameText(profile?.email, email)) &&
-  (serial === undefined || certificate?.serial === serial) &&
-  (fingerprint === undefined || (certificate?.fingerprint ?? boundTo) === fingerprint) &&
-  (subject === undefined || certificate?.subject === subject);
+  grant: Grant,
+  { name, email, serial, fingerprint, subject, prefix }: GrantFilter,
+): boolean => {
+  const { profile, certificate, boundTo } = grant;
+  return (
+    (name === undefined || isSameText(profile?.name, name)) &&
+    (email === undefined || isSameText(profile?.email, email)) &&
+    (serial === undefined || certificate?.serial === serial) &&
+    (fingerprint === undefined || (certificate?.fingerprint ?? boundTo) === fingerprint) &&
+    (subject === undefined || certificate?.subject === subject) &&
+    (prefix === undefined || foldCase(readField(grant, prefix)).startsWith(foldCase(prefix.text)))
+  );
+};
+
+function readField({ identity, clientId, profile, certificate }: Grant, { field }: GrantPrefix): string {
+  if (field === 'name' || field === 'email') return profile?.[field] ?? '';
+  return { identity, client: clientId, subject: certificate?.subject ?? '' }[field];
+}
+
+const foldCase = (text: string): string => text.normalize('NFC').toLowerCase();
 
 const isSameText = (one: string | undefined, other: string): boolean =>
-  one?.normalize('NFC').toLowerCase() === other.normalize('NFC').toLowerCase();
+  one !== undefined && foldCase(one) === foldCase(other);

@@ -254,6 +254,11 @@ test('grants can be listed and revoked by user name', async () => {
   const listed = await adminApi('GET', '/grants?name=BOB');
   expect(listIds(listed)).toContain(await readGrantId(grant.access_token));
   expect(listIds(listed)).not.toContain(await readGrantId(other.access_token));
+  expect(listIds(await adminApi('GET', '/grants?name=BO*')).toSorted()).toEqual(listIds(listed).toSorted());
+  expect(listIds(await adminApi('GET', '/grants?name=o*'))).toEqual([]);
+  expect((await adminApi('GET', '/grants?name=*')).status).toBe(400);
+  const byPrefix = { headers: { authorization: `Bearer ${token}`, ...JSON_TYPE }, body: '{"name":"bo*"}' };
+  expect((await adminApi('POST', '/revoke', byPrefix)).status).toBe(404);
   expect(listIds(await adminApi('GET', '/grants?name=nobody'))).toEqual([]);
   expect((await adminApi('GET', '/grants?name=')).status).toBe(400);
   expect((await adminApi('GET', `/grants?name=bob&identity=${encodeURIComponent(ALICE)}`)).status).toBe(400);

@@ -55,7 +55,7 @@ test('a script that got into a page does not run', async () => {
   });
   await signInWithBrowser(harness, page);
   await page.goto(`${harness.url}/console/refusals?q=script`);
-  expect(await page.locator('.rows li').count()).toBe(1);
+  expect(await page.locator('.rows > li').count()).toBe(1);
   expect(await page.locator('main script, main img').count()).toBe(0);
   // Even markup that is injected into the document is stopped by the policy.
   await page.evaluate(() => {
@@ -113,4 +113,35 @@ test('an operator whose token was replaced is asked to sign in again', async () 
   await window.context.clearCookies();
   await page.getByLabel('Admin token').waitFor();
   expect(window.consoleErrors).toEqual([]);
+});
+
+test('on a phone, a table that continues has a shadow at the edge where it does', async () => {
+  const phone = await openWindow(browser, { viewport: { width: 375, height: 667 }, colorScheme: 'light' });
+  try {
+    await signInWithBrowser(harness, phone.page);
+    const table = phone.page.locator('#upstreams-table');
+    await table.scrollIntoViewIfNeeded();
+    const box = await table.boundingBox();
+    if (box === null) throw new Error('the table is not displayed');
+    /** A column of pixels between the last row and the edge, where there is no text. */
+    const readEdge = async (x: number): Promise<string> =>
+      (await phone.page.screenshot({ clip: { x, y: box.y + box.height - 8, width: 1, height: 2 } })).toString(
+        'base64',
+      );
+    const [left, right] = [box.x + 3, box.x + box.width - 4];
+    const plain = await readEdge(box.x + box.width / 2);
+    expect([await readEdge(left), await readEdge(right)].map((edge) => edge === plain)).toEqual([
+      true,
+      false,
+    ]);
+    await table.evaluate((element) => {
+      (element as unknown as { scrollLeft: number }).scrollLeft = 10_000;
+    });
+    expect([await readEdge(left), await readEdge(right)].map((edge) => edge === plain)).toEqual([
+      false,
+      true,
+    ]);
+  } finally {
+    await phone.close();
+  }
 });

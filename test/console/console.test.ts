@@ -73,14 +73,58 @@ test('the overview shows figures of requests, upstreams and certificates', async
     'sec-fetch-dest': 'empty',
     'sec-fetch-site': 'same-origin',
   });
-  expect(text).toMatch(/Requests per second, by decision/);
-  expect(text).toMatch(/forwarded <b>[\d.]+<\/b>/);
-  expect(text).toMatch(/token missing <b>/);
+  expect(text).toMatch(/Requests per (?:second|minute), by decision/);
   expect(text).toMatch(/issued <b>/);
   expect(text).toMatch(/<bdi>default<\/bdi><\/th><td><span class="badge good">healthy/);
   expect(text).toMatch(/<bdi>listener<\/bdi><\/th><td>certificate/);
   expect(text).toContain('The embedded store is used by this gatehouse only.');
   expect(text).not.toContain('<html');
+});
+
+test('the overview has counts in words, not small rates', async () => {
+  const { gateway } = harness;
+  const { access_token: token } = await gateway.grant();
+  await operator.get('/console');
+  gateway.clock.advance(920);
+  await operator.get('/console');
+  for (let count = 0; count < 4; count += 1) await gateway.api('/files/a', token);
+  await gateway.api('/files/a');
+  gateway.clock.advance(61);
+  const { text } = await operator.get('/console');
+  expect(text).toContain('<dt>Requests</dt><dd>5<small><bdi>in the last minute</bdi></small>');
+  expect(text).toContain('<dt>Refused</dt><dd>1<small><bdi>of them (20 %); none failed</bdi></small>');
+  expect(text).toContain('Requests per minute, by decision');
+  expect(text).toMatch(/forwarded <b>4<\/b> <span class="soft">in the last minute, \d+ in 15 minutes</);
+  expect(text).toMatch(/token missing <b>1<\/b> <span class="soft">in the last minute, \d+ in 15 minutes</);
+  // More than one request per second.
+  await Promise.all(Array.from({ length: 90 }, () => gateway.api('/files/a', token)));
+  gateway.clock.advance(5);
+  const busy = await operator.get('/console');
+  expect(busy.text).toMatch(/<dd>95<small><bdi>in the last minute, 1\.\d+ per second</);
+  expect(busy.text).toContain('Requests per second, by decision');
+});
+
+test('grants are found by the beginning of a value, which revokes nothing', async () => {
+  const { gateway } = harness;
+  const alices = readGrantId((await gateway.grant({ clientId: 'other-app' })).access_token);
+  const bobs = readGrantId((await gateway.grant({ user: 'bob' })).access_token);
+  const search = async (by: string, q: string): Promise<readonly boolean[]> => {
+    const { text } = await operator.get(`/console/grants?${new URLSearchParams({ by, q }).toString()}`);
+    expect(text).not.toContain('Revoke all');
+    return [alices, bobs].map((id) => text.includes(`id=${id}`));
+  };
+  expect(await search('name', 'AL*')).toEqual([true, false]);
+  expect(await search('email', 'bob@*')).toEqual([false, true]);
+  expect(await search('client', 'other*')).toEqual([true, false]);
+  expect(await search('identity', 'local:*')).toEqual([true, true]);
+  expect(await search('name', 'lic*')).toEqual([false, false]);
+  expect((await operator.get('/console/grants?by=name&q=*')).text).toContain(
+    '1 to 1024 characters before the *',
+  );
+  expect((await operator.get('/console/grants?by=serial&q=ab*')).text).toContain(
+    'serial must be hexadecimal.',
+  );
+  expect((await operator.get('/console/revoke?by=name&q=al*')).status).toBe(400);
 });
 
 test('grants are found by person, client and certificate', async () => {
@@ -156,7 +200,7 @@ test('a refusal is found by its request id, with its rule, what that requires an
   expect(status).toBe(403);
   const id = String(headers['x-request-id']);
   const list = await operator.get(`/console/refusals?q=${id}`);
-  expect(list.text.match(/<li>/g)).toHaveLength(1);
+  expect(list.text.match(/href="\/console\/refusal\?id=/g)).toHaveLength(1);
   const { text } = await operator.get(`/console/refusal?id=${id}`);
   expect(text).toContain('insufficient_scope');
   expect(text).toContain('routes[2] /reports/**');
@@ -169,6 +213,26 @@ test('a refusal is found by its request id, with its rule, what that requires an
   expect(text).not.toContain('secret=1');
   expect(text).not.toContain(token);
   expect((await operator.get('/console/refusal?id=unknown')).status).toBe(404);
+});
+
+test('refusals are grouped by their cause and described in sentences', async () => {
+  const { gateway } = harness;
+  const { access_token: token } = await gateway.grant({ user: 'bob', scope: 'files:read' });
+  for (const path of ['/reports/1', '/reports/2', '/reports/3', '/reports/4', '/reports/5'])
+    await gateway.api(path, token, { method: 'POST' });
+  await gateway.api('/grouped', token);
+  const { text } = await operator.get('/console/refusals?q=bob');
+  const groups = text.split('<div class="line-up">').slice(1);
+  expect(groups[0]).toContain('<h2><bdi>No rule matches the request: none of ');
+  const group = groups.find((one) =>
+    one.includes('The token does not include reports:write, which the rule requires.'),
+  );
+  expect(group).toContain('<span>5 requests</span>');
+  expect(group).toContain('<summary>2 more</summary>');
+  expect(group?.match(/href="\/console\/refusal\?id=/g)).toHaveLength(5);
+  expect((await operator.get('/console/refusals')).text).toMatch(
+    /\d+ requests, in \d+ groups by reason, rule and caller/,
+  );
 });
 
 test('requests that a report-only rule forwards are shown as such; forwarded ones are not recorded', async () => {
@@ -230,6 +294,36 @@ test('a request is explained with the configuration in use, also after a reload'
     'No integration has this client id.',
   );
   expect(await explain({ method: 'get', path: '/a' })).toContain('Write the method in capitals');
+});
+
+test('the page for explanations has an example that is allowed', async () => {
+  const { text } = await operator.get('/console/explain');
+  const [, url = ''] = /Example: <a href="([^"]+)">/.exec(text) ?? [];
+  const example = await operator.get(url.replaceAll('&amp;', '&'));
+  expect(example.text).toContain('<bdi>/files/example</bdi></h2><span class="badge good">');
+  expect(example.text).not.toContain('Example:');
+});
+
+test('settings that differ from their default are marked, and settings are filtered by name and value', async () => {
+  const load = async (query: string) => (await operator.get(`/console/configuration?${query}`)).text;
+  const all = await load('');
+  const find = (path: string) =>
+    new RegExp(`<bdi>${path}</bdi></dt><dd class="mono">(.*?)</dd>`).exec(all)?.[1];
+  expect(find('tokens\\.accessLifetime')).not.toContain('changed');
+  expect(find('store\\.path')).not.toContain('changed');
+  expect(find('admin\\.port')).toContain('<span class="badge neutral">changed</span>');
+  const filtered = await load('q=ACCESSlifetime');
+  expect(filtered).toContain('1 setting, 0 changed');
+  expect(filtered).toContain('tokens.accessLifetime');
+  expect(filtered).not.toContain('admin.port');
+  expect(await load('q=reports%3Aread')).toContain('integrations[0].scope');
+  const changed = await load('changed=1');
+  expect(changed).toContain('admin.port');
+  expect(changed).not.toContain('tokens.accessLifetime');
+  expect(await load('q=nothing-has-this')).toContain('No setting matches.');
+  // A filter reveals nothing about secrets.
+  expect(await load('q=argon2id')).toContain('No setting matches.');
+  expect(await load('q=a-pseudonym-key')).toContain('No setting matches.');
 });
 
 test('the configuration is shown with defaults and without secrets', async () => {

@@ -82,3 +82,26 @@ directories:
     'integrations[0].redirectUris': '[https://app.example.test/callback?tenant=1]',
   });
 });
+
+test('only what the file sets differs from the defaults', () => {
+  const text = `
+listen: { behindTls: true }
+upstreams: { api: { url: 'http://127.0.0.1:1', timeouts: { idle: 2m } } }
+routes: [{ path: /x, public: true, upstream: api }]
+tokens: { accessLifetime: 60m, grantLifetime: 30d }
+limits: { body: 10240KiB }
+`;
+  const changed = listEffectiveSettings(loadValid(text)).flatMap(({ settings }) =>
+    settings.filter(({ isChanged }) => isChanged).map(({ path }) => path),
+  );
+  expect(changed).toEqual([
+    'listen.behindTls',
+    'tokens.grantLifetime',
+    'upstreams.api.url',
+    'upstreams.api.timeouts.idle',
+    'upstreams.api.targets',
+    'routes[0].path',
+    'routes[0].public',
+    'routes[0].upstream',
+  ]);
+});

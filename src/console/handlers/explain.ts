@@ -1,8 +1,14 @@
+import type { Settings } from '../../config/schema.ts';
 import { isForwardableMethod } from '../../domain/method.ts';
-import { parseScope } from '../../domain/scope.ts';
+import { formatScope, parseScope, type Scope } from '../../domain/scope.ts';
 import { explain } from '../../proxy/policy/explain.ts';
 import type { ConsoleHandler, ConsoleRequest } from '../context.ts';
-import { type ExplainFields, type ExplainResult, explainPage } from '../views/explain.ts';
+import {
+  type ExplainExample,
+  type ExplainFields,
+  type ExplainResult,
+  explainPage,
+} from '../views/explain.ts';
 
 const MAX_LENGTHS = { method: 32, path: 4_096, scope: 4_096, client: 256, host: 259 } as const;
 
@@ -17,8 +23,22 @@ export const showExplanation: ConsoleHandler = async (request) => {
     host: read('host'),
   };
   const clients = [...deps.listIntegrations(deps.getSettings()).keys()];
-  return explainPage(fields, clients, fields.path === '' ? undefined : explainFields(request, fields));
+  const result = fields.path === '' ? undefined : explainFields(request, fields);
+  return explainPage(fields, clients, result ?? { example: findExample(deps.getSettings()) });
 };
+
+/** A request that the first rule with a scope allows. */
+function findExample({ routes }: Settings): ExplainExample | undefined {
+  const route = routes.find(({ requires, host }) => requires instanceof Map && host === undefined);
+  if (route === undefined) return undefined;
+  const { path, methods, clients } = route;
+  return {
+    method: methods?.[0] ?? 'GET',
+    path: path.replace(/\*\*$/, 'example').replaceAll('*', 'example'),
+    scope: formatScope(route.requires as Scope),
+    ...(clients?.[0] !== undefined && { client: clients[0] }),
+  };
+}
 
 /** As `gatehouse explain`, with the configuration in use. */
 function explainFields({ deps }: ConsoleRequest, fields: ExplainFields): ExplainResult {

@@ -127,7 +127,8 @@ function readSelection(
   const isKnown = by === 'grant' || isSearchField(by);
   if (!isKnown || text === null || text === undefined || text === '' || text.length > MAX_TEXT)
     return undefined;
-  return by === 'grant' && !GRANT_ID.test(text) ? undefined : { by, text };
+  // A prefix is for searches only.
+  return text.endsWith('*') || (by === 'grant' && !GRANT_ID.test(text)) ? undefined : { by, text };
 }
 
 function readSearch(query: URLSearchParams): GrantSearch {

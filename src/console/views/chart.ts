@@ -5,6 +5,8 @@ export interface Series {
   readonly name: string;
   /** One per point in time; undefined where nothing is known. */
   readonly values: readonly (number | undefined)[];
+  /** In the legend: a value, and what it is, such as `2` and `in the last minute`. */
+  readonly legend?: readonly [value: string, text: string] | undefined;
 }
 
 export interface Chart {
@@ -40,20 +42,12 @@ ${series.map(({ values }, index) => html`<path class="line s${index + 1}" d="${r
 </div>`
 }
 <ul class="legend">
-${series.map(({ name, values }, index) => renderLegend(name, values, index, format))}</ul>
+${series.map(renderLegend)}</ul>
 </figure>`;
 }
 
-function renderLegend(
-  name: string,
-  values: Series['values'],
-  index: number,
-  format: Chart['format'],
-): Markup {
-  const known = values.filter((value) => value !== undefined);
-  const last = known.at(-1);
-  return html`<li><i class="s${index + 1}"></i>${name}${last !== undefined && html` <b>${format(last)}</b> <span class="soft">max ${format(largest(known))}</span>`}</li>\n`;
-}
+const renderLegend = ({ name, legend }: Series, index: number): Markup =>
+  html`<li><i class="s${index + 1}"></i>${name}${legend !== undefined && html` <b>${legend[0]}</b> <span class="soft">${legend[1]}</span>`}</li>\n`;
 
 function renderLine(values: Series['values'], top: number): string {
   const step = WIDTH / Math.max(1, values.length - 1);

@@ -12,6 +12,11 @@ export interface ExplainFields {
   readonly host: string;
 }
 
+/** Fields of a request that is allowed. */
+export type ExplainExample = Readonly<Record<'method' | 'path' | 'scope', string>> & {
+  readonly client?: string;
+};
+
 export type ExplainResult = { readonly explanation: Explanation } | { readonly problem: string };
 
 const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'];
@@ -20,7 +25,7 @@ const PASSING: ReadonlySet<Verdict> = new Set(['public', 'allowed', 'handled_by_
 export function explainPage(
   fields: ExplainFields,
   clients: readonly string[],
-  result: ExplainResult | undefined,
+  result: ExplainResult | { readonly example: ExplainExample | undefined },
 ): ConsolePage {
   const methods = METHODS.includes(fields.method) ? METHODS : [...METHODS, fields.method];
   return {
@@ -40,8 +45,18 @@ export function explainPage(
 <input type="text" id="host" name="host" value="${fields.host}" maxlength="259" spellcheck="false" autocomplete="off" placeholder="of publicUrl"></div>
 <button type="submit">Explain</button>
 </form>
-${result !== undefined && ('problem' in result ? html`<p class="note bad" role="alert">${result.problem}</p>` : renderExplanation(fields, result.explanation))}`,
+${renderResult(fields, result)}`,
   };
+}
+
+function renderResult(fields: ExplainFields, result: Parameters<typeof explainPage>[2]): Markup | undefined {
+  if ('problem' in result) return html`<p class="note bad" role="alert">${result.problem}</p>`;
+  if ('explanation' in result) return renderExplanation(fields, result.explanation);
+  const { example } = result;
+  return (
+    example &&
+    html`<p>Example: <a href="${urlFor('/explain', example)}">${renderText(example.method, 32)} ${renderText(example.path)} with the scope ${renderText(example.scope)}</a></p>`
+  );
 }
 
 function renderExplanation({ method, path }: ExplainFields, explanation: Explanation): Markup {

@@ -41,7 +41,10 @@ export function grantsPage(
 ): ConsolePage {
   const { by, text, withEnded } = search;
   const mayRevoke =
-    identity.role === 'operator' && text !== '' && grants.some(({ state }) => state === 'live');
+    identity.role === 'operator' &&
+    text !== '' &&
+    !text.endsWith('*') &&
+    grants.some(({ state }) => state === 'live');
   return {
     title: 'Grants',
     body: html`<h1>Grants</h1>
@@ -49,9 +52,10 @@ export function grantsPage(
 <div><label for="by">Search by</label>
 <select id="by" name="by">${Object.entries(SEARCH_FIELDS).map(([name, label]) => html`<option value="${name}"${name === by && { markup: ' selected' }}>${label}</option>`)}</select></div>
 <div><label for="q">Search for</label>
-<input type="search" id="q" name="q" value="${text}" maxlength="1024" spellcheck="false" autocomplete="off" placeholder="the whole value, not a part"></div>
+<input type="search" id="q" name="q" value="${text}" maxlength="1024" spellcheck="false" autocomplete="off" aria-describedby="q-hint"></div>
 <label class="check"><input type="checkbox" name="ended" value="1"${withEnded && { markup: ' checked' }}>Include expired and revoked</label>
 <button type="submit">Search</button>
+<p class="hint" id="q-hint">The whole value, or its beginning followed by an asterisk: <code>ali*</code>. Serial numbers and fingerprints only as a whole.</p>
 </form>
 ${problem !== undefined && renderProblem(problem)}
 ${

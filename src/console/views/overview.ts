@@ -1,4 +1,5 @@
 import type { CheckResult } from '../../admin/listener.ts';
+import { largest } from '../../lib/extremes.ts';
 import type { IssuerState, IssuerStatus } from '../../observability/gateway-status.ts';
 import { html, type Markup } from '../../pages/views/html.ts';
 import type { ReplicaStatus } from '../../ports/store.ts';
@@ -54,15 +55,16 @@ ${figures}
 
 export function renderFigures(range: Range, figures: Figures): Markup {
   const { seconds, text } = RANGES[range];
-  const parts = figures.history.parts(figures.now, seconds, PARTS);
-  const fewParts = figures.history.parts(figures.now, seconds, FEW_PARTS);
-  const start = `${text} ago`;
+  const { history, now } = figures;
+  const period: Period = { text, minute: history.total(now, MINUTE), whole: history.total(now, seconds) };
+  const parts = history.parts(now, seconds, PARTS);
+  const fewParts = history.parts(now, seconds, FEW_PARTS);
   return html`${renderConfigurationNotice(figures.configuration)}${renderIssuerNotice(figures)}${renderTiles(figures)}
 <div class="charts">
-${renderRequests(parts, start)}
-${renderLatency(parts, start)}
-${renderRefusals(fewParts, start)}
-${renderGrants(fewParts, start)}
+${renderRequests(parts, period)}
+${renderLatency(parts, period)}
+${renderRefusals(fewParts, period)}
+${renderGrants(fewParts, period)}
 </div>
 ${renderUpstreams(figures)}
 ${renderIssuers(figures)}
@@ -74,56 +76,82 @@ type Parts = readonly (Interval | undefined)[];
 
 const EMPTY = 'No data yet: the first values appear within ten seconds.';
 
-/** Events per second or minute. */
+/** The period that the charts show: its name, its last minute, and all of it. */
+interface Period {
+  readonly text: string;
+  readonly minute: Interval | undefined;
+  readonly whole: Interval | undefined;
+}
+
+/** Events per second or minute. The legend has counts, which are easier to understand than small rates. */
 const toSeries = (
   name: string,
   parts: Parts,
   unit: number,
+  { text, minute, whole }: Period,
   count: (interval: Interval) => number,
 ): Series => ({
   name,
   values: parts.map((part) => part && (count(part) / part.seconds) * unit),
+  legend: whole && [
+    formatNumber(minute === undefined ? 0 : count(minute)),
+    `in the last minute, ${formatNumber(count(whole))} in ${text}`,
+  ],
 });
 
 const sumOf = (interval: Interval, ...decisions: readonly string[]): number =>
   decisions.reduce((sum, decision) => sum + (interval.decisions.get(decision) ?? 0), 0);
 
-function renderRequests(parts: Parts, start: string): Markup {
-  const wouldRefuse = toSeries('would refuse (report-only)', parts, 1, (part) => sumOf(part, 'would_refuse'));
+function renderRequests(parts: Parts, period: Period): Markup {
+  const isBusy = parts.some((part) => part !== undefined && sumCounts(part.decisions) >= part.seconds);
+  const toRequests = (name: string, ...decisions: readonly string[]): Series =>
+    toSeries(name, parts, isBusy ? 1 : MINUTE, period, (part) => sumOf(part, ...decisions));
+  const wouldRefuse = toRequests('would refuse (report-only)', 'would_refuse');
   return renderChart({
     id: 'requests',
-    title: 'Requests per second, by decision',
+    title: `Requests per ${isBusy ? 'second' : 'minute'}, by decision`,
     series: [
-      toSeries('forwarded', parts, 1, (part) => sumOf(part, 'forwarded')),
-      toSeries('refused', parts, 1, (part) => sumOf(part, 'refused')),
-      toSeries('served by gatehouse', parts, 1, (part) => sumOf(part, 'allowed', 'handled', 'none')),
-      toSeries('failed', parts, 1, (part) => sumOf(part, 'failed')),
+      toRequests('forwarded', 'forwarded'),
+      toRequests('refused', 'refused'),
+      toRequests('served by gatehouse', 'allowed', 'handled', 'none'),
+      toRequests('failed', 'failed'),
       ...(wouldRefuse.values.some((value) => value !== undefined && value > 0) ? [wouldRefuse] : []),
     ],
     format: formatNumber,
-    start,
+    start: `${period.text} ago`,
     empty: EMPTY,
   });
 }
 
-function renderLatency(parts: Parts, start: string): Markup {
-  const quantile = (name: string, share: number): Series => ({
-    name,
-    values: parts.map((part) => part && quantileOf(part, share)),
-  });
+function renderLatency(parts: Parts, { text }: Period): Markup {
+  const quantile = (name: string, share: number): Series => {
+    const values = parts.map((part) => part && quantileOf(part, share));
+    const known = values.filter((value) => value !== undefined);
+    const last = known.at(-1);
+    const most = largest(known, 0);
+    return {
+      name,
+      values,
+      legend: last === undefined ? undefined : [formatSeconds(last), `now, at most ${formatSeconds(most)}`],
+    };
+  };
   return renderChart({
     id: 'latency',
     title: 'Latency of all requests',
-    series: [quantile('median', 0.5), quantile('95%', 0.95), quantile('99%', 0.99)],
+    series: [
+      quantile('half of them within', 0.5),
+      quantile('95% within', 0.95),
+      quantile('99% within', 0.99),
+    ],
     format: formatSeconds,
-    start,
+    start: `${text} ago`,
     empty: parts.some((part) => part !== undefined) ? 'No requests.' : EMPTY,
   });
 }
 
 const SHOWN_REASONS = 5;
 
-function renderRefusals(parts: Parts, start: string): Markup {
+function renderRefusals(parts: Parts, period: Period): Markup {
   const totals = new Map<string, number>();
   for (const part of parts)
     for (const [reason, count] of part?.refusals ?? []) totals.set(reason, (totals.get(reason) ?? 0) + count);
@@ -137,27 +165,39 @@ function renderRefusals(parts: Parts, start: string): Markup {
     title: 'Refusals per minute, by reason',
     series: [
       ...shown.map((reason) =>
-        toSeries(reason.replaceAll('_', ' '), parts, MINUTE, (part) => part.refusals.get(reason) ?? 0),
+        toSeries(
+          reason.replaceAll('_', ' '),
+          parts,
+          MINUTE,
+          period,
+          (part) => part.refusals.get(reason) ?? 0,
+        ),
       ),
-      ...(rest.length > 0 ? [toSeries(`${rest.length} others`, parts, MINUTE, countRest)] : []),
+      ...(rest.length > 0 ? [toSeries(`${rest.length} others`, parts, MINUTE, period, countRest)] : []),
     ],
     format: formatNumber,
-    start,
+    start: `${period.text} ago`,
     empty: parts.some((part) => part !== undefined) ? 'No request was refused.' : EMPTY,
   });
 }
 
-function renderGrants(parts: Parts, start: string): Markup {
+function renderGrants(parts: Parts, period: Period): Markup {
   return renderChart({
     id: 'grants',
     title: 'Grants per minute',
     series: [
-      toSeries('issued', parts, MINUTE, ({ tokens }) => sumCounts(tokens) - (tokens.get('refresh') ?? 0)),
-      toSeries('revoked', parts, MINUTE, ({ revocations }) => revocations),
-      toSeries('refreshed', parts, MINUTE, ({ tokens }) => tokens.get('refresh') ?? 0),
+      toSeries(
+        'issued',
+        parts,
+        MINUTE,
+        period,
+        ({ tokens }) => sumCounts(tokens) - (tokens.get('refresh') ?? 0),
+      ),
+      toSeries('revoked', parts, MINUTE, period, ({ revocations }) => revocations),
+      toSeries('refreshed', parts, MINUTE, period, ({ tokens }) => tokens.get('refresh') ?? 0),
     ],
     format: formatNumber,
-    start,
+    start: `${period.text} ago`,
     empty: EMPTY,
   });
 }
@@ -165,12 +205,10 @@ function renderGrants(parts: Parts, start: string): Markup {
 function renderTiles({ history, now, checks, replicas }: Figures): Markup {
   const { latest } = history;
   const minute = history.total(now, MINUTE);
-  const failed = checks.filter(({ problem }) => problem !== undefined);
+  const problems = checks.filter(({ problem }) => problem !== undefined);
   const requests = minute === undefined ? undefined : sumCounts(minute.decisions);
-  const formatShare = (decision: string): string =>
-    minute === undefined || requests === undefined || requests === 0
-      ? '–'
-      : `${formatNumber((100 * sumOf(minute, decision)) / requests)} %`;
+  const refused = minute && sumOf(minute, 'refused');
+  const failed = minute && sumOf(minute, 'failed');
   const p95 = minute && quantileOf(minute, 0.95);
   const p99 = minute && quantileOf(minute, 0.99);
   const startedAt = readTotal(latest, 'process_start_time_seconds');
@@ -178,19 +216,32 @@ function renderTiles({ history, now, checks, replicas }: Figures): Markup {
   return html`<dl class="tiles">
 ${renderTile(
   'Status',
-  failed.length === 0 ? renderBadge('ready', 'good') : renderBadge('not ready', 'bad'),
-  failed.length === 0
+  problems.length === 0 ? renderBadge('ready', 'good') : renderBadge('not ready', 'bad'),
+  problems.length === 0
     ? `up for ${startedAt === undefined ? '–' : formatDuration(now - startedAt)}`
-    : failed.map(({ name, problem }) => `${name}: ${problem}`).join('; '),
+    : problems.map(({ name, problem }) => `${name}: ${problem}`).join('; '),
 )}
-${renderTile('Requests', requests === undefined || minute === undefined ? '–' : formatNumber(requests / minute.seconds), 'per second, last minute')}
-${renderTile('Refused', formatShare('refused'), `of requests, last minute; ${formatShare('failed')} failed`)}
-${renderTile('Latency', p95 === undefined ? '–' : formatSeconds(p95), p99 === undefined ? '95% of requests, last minute' : `95% of requests, last minute; 99%: ${formatSeconds(p99)}`)}
-${renderTile('In progress', formatNumber(readTotal(latest, 'gatehouse_http_requests_in_flight') ?? 0), `requests, ${formatNumber(readTotal(latest, 'gatehouse_connections') ?? 0)} connections`)}
+${renderTile('Requests', formatCount(requests), `in the last minute${describeRate(requests, minute)}`)}
+${renderTile('Refused', formatCount(refused), `of them${describeShare(refused, requests)}; ${failed ? `${formatNumber(failed)} failed` : 'none failed'}`)}
+${renderTile('Latency', p95 === undefined ? '–' : formatSeconds(p95), p99 === undefined ? 'no request in the last minute' : `95% of requests take less; 99%: ${formatSeconds(p99)}`)}
+${renderTile('In progress', formatNumber(readTotal(latest, 'gatehouse_http_requests_in_flight') ?? 0), `requests, on ${formatNumber(readTotal(latest, 'gatehouse_connections') ?? 0)} open connections`)}
 ${renderTile('Workers', formatNumber(readTotal(latest, 'gatehouse_workers') ?? 0), `event loop delay ${formatSeconds(readTotal(latest, 'gatehouse_event_loop_lag_seconds') ?? 0)}`)}
 ${replicas !== undefined && renderTile('Revocation lag', lag === undefined ? '–' : formatSeconds(lag), 'since all were known')}
 </dl>`;
 }
+
+const formatCount = (count: number | undefined): string => (count === undefined ? '–' : formatNumber(count));
+
+/** Only where it is at least one per second. */
+const describeRate = (requests = 0, minute?: Interval): string =>
+  minute === undefined || requests < minute.seconds
+    ? ''
+    : `, ${formatNumber(requests / minute.seconds)} per second`;
+
+const describeShare = (count = 0, total = 0): string => {
+  const percent = Math.round((100 * count) / total);
+  return count === 0 ? '' : ` (${percent < 1 ? 'less than 1' : percent} %)`;
+};
 
 const renderTile = (name: string, value: Markup | string, note: string): Markup =>
   html`<div><dt>${name}</dt><dd>${value}<small>${renderText(note)}</small></dd></div>`;

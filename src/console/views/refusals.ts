@@ -15,28 +15,32 @@ export interface RefusalContext {
   readonly verdict?: string;
 }
 
-export const refusalsPage = (
+export function refusalsPage(
   text: string,
   refusals: readonly RecentRefusal[],
   hasMore: boolean,
-): ConsolePage => ({
-  title: 'Refusals',
-  body: html`<h1>Recent refusals</h1>
+): ConsolePage {
+  const groups = groupRefusals(refusals);
+  return {
+    title: 'Refusals',
+    body: html`<h1>Recent refusals</h1>
 <form class="search" method="get" action="${urlFor('/refusals')}" role="search">
 <div><label for="q">Request id, path, reason, rule, client, name or address</label>
 <input type="search" id="q" name="q" value="${text}" maxlength="256" spellcheck="false" autocomplete="off"></div>
 <button type="submit">Search</button>
 </form>
-<p class="soft" role="status">${describeCount(text, refusals.length, hasMore)}</p>
-${refusals.length > 0 && html`<ul class="rows card list">\n${refusals.map(renderRow)}</ul>`}`,
-});
+<p class="soft" role="status">${describeCount(text, refusals.length, groups.length, hasMore)}</p>
+${groups.length > 0 && html`<ul class="rows card list">\n${groups.map(renderGroup)}</ul>`}`,
+  };
+}
 
-const describeCount = (text: string, count: number, hasMore: boolean): string => {
+const describeCount = (text: string, count: number, groups: number, hasMore: boolean): string => {
   if (count === 0)
     return text === ''
       ? 'No request has been refused since startup.'
       : 'None of the recent refusals matches. Each process remembers its last 500; the log has all of them.';
-  return hasMore ? `The newest ${count}` : `${count}, newest first`;
+  const requests = hasMore ? `The newest ${count} requests` : count === 1 ? '1 request' : `${count} requests`;
+  return groups === 1 ? requests : `${requests}, in ${groups} groups by reason, rule and caller`;
 };
 
 const statusTone = (status: number) => (status >= 500 ? 'bad' : 'warn');
@@ -47,19 +51,36 @@ const renderTarget = ({ method, path, original }: RecentRefusal): Markup =>
     ? html`${renderText(method, 32)} ${renderText(path ?? '(path hidden)')}`
     : renderText(original);
 
-function renderRow(refusal: RecentRefusal): Markup {
-  const { id, status, decision, reason, rule, client, name, identity, from, time } = refusal;
+/** What one cause refused: newest first, as the list is. */
+const groupRefusals = (refusals: readonly RecentRefusal[]): readonly (readonly RecentRefusal[])[] => [
+  ...Map.groupBy(refusals, ({ status, decision, reason, rule, client, name, identity }) =>
+    JSON.stringify([status, decision, reason, rule, client, name, identity]),
+  ).values(),
+];
+
+/** Of a group, before the others are folded. */
+const SHOWN_REQUESTS = 3;
+
+function renderGroup(group: readonly RecentRefusal[]): Markup {
+  const [newest] = group;
+  if (newest === undefined) return html``;
+  const { status, decision, reason, rule, client, name, identity } = newest;
+  const more = group.slice(SHOWN_REQUESTS);
   return html`<li>
-<div class="line-up"><h2><a href="${urlFor('/refusal', { id })}">${renderTarget(refusal)}</a></h2>${renderBadge(String(status), statusTone(status))}${decision === 'would_refuse' && renderBadge('forwarded: report-only')}</div>
-<p>${renderText(reason ?? decision)}</p>
-<p class="meta"><span>${renderTime(time / 1_000)}</span>${rule !== undefined && html`<span>${renderText(rule)}</span>`}${client !== undefined && html`<span>${renderText(client)}</span>`}${(name ?? identity) !== undefined && html`<span>${renderText(name ?? identity ?? '')}</span>`}${from !== undefined && html`<span>${from}</span>`}<span class="mono">${id}</span></p>
+<div class="line-up"><h2>${renderText(describeReason(reason ?? decision))}</h2>${renderBadge(String(status), statusTone(status))}${decision === 'would_refuse' && renderBadge('forwarded: report-only')}</div>
+<p class="meta"><span>${group.length === 1 ? '1 request' : `${group.length} requests`}</span>${rule !== undefined && html`<span>rule ${renderText(rule)}</span>`}${client !== undefined && html`<span>client ${renderText(client)}</span>`}${(name ?? identity) !== undefined && html`<span>caller ${renderText(name ?? identity ?? '')}</span>`}<code>${renderText(reason ?? decision)}</code></p>
+<ul class="requests">
+${group.slice(0, SHOWN_REQUESTS).map(renderRequest)}</ul>
+${more.length > 0 && html`<details><summary>${more.length} more</summary><ul class="requests">\n${more.map(renderRequest)}</ul></details>`}
 </li>
 `;
 }
 
+const renderRequest = (refusal: RecentRefusal): Markup =>
+  html`<li><a href="${urlFor('/refusal', { id: refusal.id })}">${renderTarget(refusal)}</a> <span class="meta"><span>${renderTime(refusal.time / 1_000)}</span>${refusal.from !== undefined && html`<span>${refusal.from}</span>`}<span class="mono">${refusal.id}</span></span></li>\n`;
+
 export function refusalPage(refusal: RecentRefusal, context: RefusalContext): ConsolePage {
   const { id, reason, decision, path, method, client, grant } = refusal;
-  const text = describeReason(reason ?? decision);
   const optional = (value: string | undefined): Markup | undefined =>
     value === undefined ? undefined : renderText(value);
   const code = (value: string | undefined): Markup | undefined =>
@@ -68,7 +89,7 @@ export function refusalPage(refusal: RecentRefusal, context: RefusalContext): Co
     title: 'Refusal',
     body: html`<div class="card wide">
 <h1>${renderTarget(refusal)}</h1>
-${text !== undefined && html`<p class="note">${text}${context.verdict !== undefined && html` With the current configuration, ${renderText(context.verdict)}.`}</p>`}
+<p class="note">${renderText(describeReason(reason ?? decision))}${context.verdict !== undefined && html` With the current configuration, ${renderText(context.verdict)}.`}</p>
 ${renderFacts([
   ['Reason', code(reason ?? decision)],
   ['Decision', decision === 'would_refuse' ? 'forwarded: the rule is report-only' : decision],

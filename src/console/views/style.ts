@@ -4,9 +4,9 @@ import { DEFAULT_ACCENT, renderColours } from '../../pages/views/style.ts';
 export const createStylesheet = (accent: string = DEFAULT_ACCENT): string =>
   renderColours(accent) + SERIES_COLOURS + RULES;
 
-/** Lines of charts; 3:1 against cards in both schemes (WCAG 2.2, 1.4.11). */
-const SERIES_COLOURS = `:root{--s1:#1d5bb8;--s2:#b3261e;--s3:#1b7340;--s4:#8a4fbf;--s5:#a65e00;--s6:#52616f}
-@media (prefers-color-scheme:dark){:root{--s1:#7db0ff;--s2:#ff8a80;--s3:#7ddba0;--s4:#c9a2f2;--s5:#e0a93a;--s6:#aab4c0}}
+/** Lines of charts, 3:1 against cards in both schemes (WCAG 2.2, 1.4.11), and the edge of a table where it continues. */
+const SERIES_COLOURS = `:root{--edge:rgba(20,30,45,.28);--s1:#1d5bb8;--s2:#b3261e;--s3:#1b7340;--s4:#8a4fbf;--s5:#a65e00;--s6:#52616f}
+@media (prefers-color-scheme:dark){:root{--edge:rgba(160,180,210,.38);--s1:#7db0ff;--s2:#ff8a80;--s3:#7ddba0;--s4:#c9a2f2;--s5:#e0a93a;--s6:#aab4c0}}
 `;
 
 const RULES = `
@@ -88,7 +88,7 @@ figcaption{font-weight:600;margin:0 0 .5rem}
 .legend i{display:inline-block;width:1rem;height:0;margin:0 .35rem 0 0;vertical-align:.25rem;border-top:3px solid}
 .legend .s1{border-color:var(--s1)}.legend .s2{border-color:var(--s2)}.legend .s3{border-color:var(--s3);border-top-style:dashed}.legend .s4{border-color:var(--s4);border-top-style:dotted}.legend .s5{border-color:var(--s5)}.legend .s6{border-color:var(--s6);border-top-style:dashed}
 .empty{display:grid;place-items:center;min-height:10rem;margin:0;color:var(--soft)}
-.scroll{overflow-x:auto;padding:0}
+.scroll{overflow-x:auto;padding:0;background:linear-gradient(90deg,var(--card) 50%,transparent) 0 0/3rem 100% no-repeat local,linear-gradient(270deg,var(--card) 50%,transparent) 100% 0/3rem 100% no-repeat local,linear-gradient(90deg,var(--edge),transparent) 0 0/1.25rem 100% no-repeat,linear-gradient(270deg,var(--edge),transparent) 100% 0/1.25rem 100% no-repeat var(--card)}
 table{width:100%;border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.55rem 1rem;text-align:start;vertical-align:top;border-bottom:1px solid var(--line);overflow-wrap:normal}
 tr:last-child>*{border-bottom:0}
@@ -102,9 +102,15 @@ td.number,th.number{text-align:end}
 .search{display:flex;flex-wrap:wrap;align-items:end;gap:.75rem;margin:0 0 1rem}
 .search>div{flex:1 1 12rem;min-width:0}
 .search>.small{flex:0 1 11rem}
+.search>.hint{flex:1 0 100%;margin:-.35rem 0 0}
 .rows{margin:0;padding:0;list-style:none}
 .rows>li{padding:.8rem 1rem;border-bottom:1px solid var(--line)}
 .rows>li:last-child{border-bottom:0}
+.requests{margin:.35rem 0 0;padding:0;list-style:none}
+.requests li{padding:.1rem 0}
+.requests .meta{display:inline-flex;margin-inline-start:.5rem}
+.rows details{margin:.25rem 0 0;font-size:.95rem}
+.rows summary{font-weight:400;color:var(--main)}
 .rows h2{margin:0;font-size:1rem;font-weight:600}
 .rows p{margin:.1rem 0 0}
 .list{padding:0}
