@@ -149,7 +149,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
       .describe('How often its keys are fetched.'),
     cooldown: durationBetween(1, 3_600, 'must be from 1s to 1h')
       .prefault('30s')
-      .describe('Minimum time between two fetches that unknown keys trigger.'),
+      .describe('How often unknown keys can cause a fetch: three times in a row, then once in this time.'),
     maxStaleness: durationBetween(0, 604_800, 'must be from 0s to 7d')
       .prefault('1h')
       .describe(

@@ -1,3 +1,4 @@
+import { createBoundedCache } from '../../lib/bounded-cache.ts';
 import { Fault } from '../../ports/fault.ts';
 import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm } from '../signature.ts';
 import type { IssuerKey } from './key-set.ts';
@@ -11,7 +12,7 @@ export interface IssuerKeysOptions {
   readonly algorithms?: readonly SignatureAlgorithm[] | undefined;
   /** Seconds between regular fetches. */
   readonly refreshInterval: number;
-  /** Seconds after a fetch in which an unknown key causes no other one. */
+  /** Seconds in which unknown keys may cause one fetch, on average, and the same unknown key at most one. */
   readonly cooldown: number;
   /** Seconds for which the last keys are used while they cannot be fetched. */
   readonly maxStaleness: number;
@@ -25,12 +26,19 @@ export interface IssuerKeysOptions {
   readonly now?: () => number;
 }
 
-/** Seconds until a failed fetch is repeated; doubled with each failure. */
-const RETRY = { min: 1, max: 60 };
+/** Seconds until a failed fetch is repeated: doubled with each failure up to `max`, or to `maxInUse` if a request needs the keys. */
+const RETRY = { min: 1, max: 60, maxInUse: 3 };
+/** Fetches for unknown keys in a row: a key that is new just after another unknown one is found at once. */
+const UNKNOWN_KEY_BURST = 3;
+/** Unknown keys that are remembered, by id and algorithm. */
+const MAX_UNKNOWN_KEYS = 256;
+const MAX_REMEMBERED_KID = 256;
+/** Requests that wait for one fetch. */
+const MAX_WAITING = 1_000;
 
 /**
- * The keys of a trusted issuer. They are fetched at start, at regular intervals and, at most once per cooldown for all
- * requests together, when a token names a key that is not known.
+ * The keys of a trusted issuer. They are fetched at start, at regular intervals and when a token names a key that is not known. Tokens
+ * with invented key ids cause a few fetches, then one per cooldown for all requests together.
  */
 export class IssuerKeys {
   readonly name: string;
@@ -40,6 +48,11 @@ export class IssuerKeys {
   #ids: ReadonlySet<string> = new Set();
   #fetchedAt = Number.NEGATIVE_INFINITY;
   #attemptedAt = Number.NEGATIVE_INFINITY;
+  /** When the allowance for unknown keys is full again (GCRA). */
+  #allowanceFullAt = Number.NEGATIVE_INFINITY;
+  /** When each caused a fetch. */
+  readonly #unknownKeys = createBoundedCache<string, number>(MAX_UNKNOWN_KEYS);
+  #waiting = 0;
   #failures = 0;
   /** Of the last fetch, if it failed. */
   #lastError: Error | undefined;
@@ -101,11 +114,46 @@ export class IssuerKeys {
   }
 
   async #findAfterFetch(kid: string | undefined, alg: SignatureAlgorithm): Promise<IssuerKey | undefined> {
-    if (this.#fetching !== undefined || this.#mayFetch()) await this.#fetch();
+    await this.#wait(this.#fetching ?? this.#fetchFor(kid, alg));
+    // The fetch may have begun before the issuer published the key.
+    if (this.#failures === 0 && this.#select(kid, alg) === undefined)
+      await this.#wait(this.#fetching ?? this.#fetchFor(kid, alg));
     const found = this.#isStale() ? undefined : this.#select(kid, alg);
     // While keys cannot be fetched, an unknown key may be a new one: that is not the client's fault.
     if (found === undefined && (this.#isStale() || this.#failures > 0)) throw this.#createFault();
     return found;
+  }
+
+  /** Undefined: no fetch is allowed now. */
+  #fetchFor(kid: string | undefined, alg: SignatureAlgorithm): Promise<void> | undefined {
+    const isUnknown = this.#failures === 0 && this.#select(kid, alg) === undefined;
+    return (isUnknown ? this.#takeAllowance(kid, alg) : this.#mayFetch()) ? this.#fetch() : undefined;
+  }
+
+  #takeAllowance(kid = '', alg: SignatureAlgorithm): boolean {
+    const { cooldown } = this.#options;
+    const now = this.#now();
+    const fullAt = Math.max(now, this.#allowanceFullAt);
+    const key = `${alg} ${kid}`;
+    const lastFetch = this.#unknownKeys.get(key) ?? Number.NEGATIVE_INFINITY;
+    if (this.#isClosed || now - lastFetch < cooldown) return false;
+    if (fullAt - now > (UNKNOWN_KEY_BURST - 1) * cooldown) return false;
+    this.#allowanceFullAt = fullAt + cooldown;
+    if (kid.length <= MAX_REMEMBERED_KID) this.#unknownKeys.set(key, now);
+    return true;
+  }
+
+  async #wait(fetching: Promise<void> | undefined): Promise<void> {
+    if (fetching === undefined) return;
+    const { name } = this.#options;
+    if (this.#waiting >= MAX_WAITING)
+      throw new Fault('overloaded', `too many requests wait for the keys of the issuer ${name}`, {
+        issuer: name,
+      });
+    this.#waiting += 1;
+    await fetching.finally(() => {
+      this.#waiting -= 1;
+    });
   }
 
   #createFault(): Fault {
@@ -113,7 +161,7 @@ export class IssuerKeys {
     return new Fault('keys_unavailable', `the keys of the issuer ${name} cannot be fetched`, {
       issuer: name,
       cause: this.#lastError,
-      retryAfter: Math.max(1, Math.ceil(this.#retryDelay() - (this.#now() - this.#attemptedAt))),
+      retryAfter: Math.max(1, Math.ceil(this.#retryDelay(RETRY.maxInUse) - (this.#now() - this.#attemptedAt))),
     });
   }
 
@@ -132,12 +180,12 @@ export class IssuerKeys {
   }
 
   #mayFetch(): boolean {
-    const wait = this.#failures > 0 ? this.#retryDelay() : this.#options.cooldown;
+    const wait = this.#failures > 0 ? this.#retryDelay(RETRY.maxInUse) : this.#options.cooldown;
     return !this.#isClosed && this.#now() - this.#attemptedAt >= wait;
   }
 
-  #retryDelay(): number {
-    return Math.min(RETRY.max, RETRY.min * 2 ** Math.max(0, this.#failures - 1));
+  #retryDelay(max: number): number {
+    return Math.min(max, RETRY.min * 2 ** Math.max(0, this.#failures - 1));
   }
 
   #fetch(): Promise<void> {
@@ -163,6 +211,8 @@ export class IssuerKeys {
       if (isRecovery) onStateChange?.(undefined);
       this.#updateUsability();
     } catch (error) {
+      // A fetch that timed out must not be followed by the next one at once.
+      this.#attemptedAt = this.#now();
       this.#failures += 1;
       this.#lastError = error as Error;
       onAttempt?.(error as Error);
@@ -181,7 +231,7 @@ export class IssuerKeys {
   #schedule(): void {
     clearTimeout(this.#timer);
     if (this.#isClosed) return;
-    const seconds = this.#failures > 0 ? this.#retryDelay() : this.#options.refreshInterval;
+    const seconds = this.#failures > 0 ? this.#retryDelay(RETRY.max) : this.#options.refreshInterval;
     this.#timer = setTimeout(() => void this.#fetch(), seconds * 1_000).unref();
   }
 }

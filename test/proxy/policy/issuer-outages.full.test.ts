@@ -24,8 +24,7 @@ test('an issuer that is unreachable during a key rotation, and for longer than m
 
   issuer.isUp = false;
   issuer.published = [...issuer.published, next];
-  // 401 until the cooldown is over: the key is not known, and the last fetch succeeded.
-  await until('its keys are fetched again', async () => (await call(rotated)) === 503);
+  expect(await call(rotated), 'its keys are fetched again').toBe(503);
   expect(gateway.log.filter(({ event }) => event === 'issuer_unavailable')).toMatchObject([
     { issuer: 'corp' },
   ]);
@@ -46,6 +45,26 @@ test('an issuer that is unreachable during a key rotation, and for longer than m
   await until('its tokens are accepted', async () => (await call(rotated)) === 200);
   expect(await call(known)).toBe(200);
   expect(gateway.log.some(({ event }) => event === 'issuer_available')).toBe(true);
+});
+
+test('after a long outage, tokens are accepted within seconds', async () => {
+  const issuer = await startForeignIssuer();
+  onTestFinished(() => issuer.close());
+  issuer.isUp = false;
+  const gateway = await startGateway(withTrustedIssuer(issuer));
+  onTestFinished(() => gateway.close());
+  const token = await issuer.sign();
+  const call = async (): Promise<number> => (await gateway.api('/files/1', token)).status;
+  const outageEnd = performance.now() + 30_000;
+  await until('the outage is over', async () => {
+    expect(await call()).toBe(503);
+    return performance.now() > outageEnd;
+  });
+  issuer.isUp = true;
+  const back = performance.now();
+  await until('its tokens are accepted', async () => (await call()) === 200);
+  // Documented: a request causes a fetch after 3 seconds at the latest.
+  expect(performance.now() - back).toBeLessThan(6_000);
 });
 
 const LISTENERS: Readonly<Record<string, RequestListener>> = {

@@ -39,14 +39,80 @@ test('a new key is fetched when a token names it, once for all requests', async 
   expect(issuer.fetches).toBe(2);
 });
 
-test('a flood of unknown key ids causes one fetch per cooldown', async () => {
+test('a new key is found at once, also just after a fetch and just after tokens with other unknown keys', async () => {
+  const { issuer, keys } = await startKeys();
+  issuer.published = [first, second];
+  expect(await keys.find('k2', 'ES256')).toBeDefined();
+  expect(issuer.fetches).toBe(2);
+  const third = await createForeignKey('ES256', 'k3');
+  expect(await keys.find('junk', 'ES256')).toBeUndefined();
+  issuer.published = [second, third];
+  expect(await keys.find('k3', 'ES256')).toBeDefined();
+  expect(issuer.fetches).toBe(4);
+});
+
+test('a key that is published while the keys are being fetched is found', async () => {
+  const response = Promise.withResolvers<void>();
+  let published = [first];
+  let fetches = 0;
+  const { keys } = await startKeys({
+    async fetch() {
+      fetches += 1;
+      const keySet = formatKeySet(...published);
+      if (fetches === 2) await response.promise;
+      return parseKeySet(keySet);
+    },
+  });
+  const junk = keys.find('junk', 'ES256');
+  published = [first, second];
+  const found = Array.from({ length: 10 }, async () => keys.find('k2', 'ES256'));
+  response.resolve();
+  expect(await junk).toBeUndefined();
+  for (const key of await Promise.all(found)) expect(key).toBeDefined();
+  expect(fetches).toBe(3);
+});
+
+test('a key that stays unknown causes one fetch per cooldown and does not prevent the fetch for a new key', async () => {
+  const { issuer, keys } = await startKeys();
+  for (let second = 0; second < 300; second += 1) {
+    issuer.now += 1;
+    expect(await keys.find('removed', 'ES256')).toBeUndefined();
+  }
+  expect(issuer.fetches).toBe(11);
+  issuer.published = [first, second];
+  expect(await keys.find('k2', 'ES256')).toBeDefined();
+});
+
+test('requests that wait for a fetch are limited, and those that need none are served', async () => {
+  const response = Promise.withResolvers<void>();
+  let fetches = 0;
+  const { keys } = await startKeys({
+    async fetch() {
+      fetches += 1;
+      if (fetches > 1) await response.promise;
+      return parseKeySet(formatKeySet(first));
+    },
+  });
+  const results = Array.from({ length: 1_100 }, async (_, index) => keys.find(`junk-${index}`, 'ES256'));
+  expect(keys.find('k1', 'ES256')).not.toBeInstanceOf(Promise);
+  response.resolve();
+  const settled = await Promise.allSettled(results);
+  const refusals = settled.filter((result) => result.status === 'rejected').map(({ reason }) => reason as Fault);
+  expect(refusals).toHaveLength(100);
+  expect(new Set(refusals.map(({ code }) => code))).toEqual(new Set(['overloaded']));
+  expect(fetches).toBeLessThanOrEqual(4);
+  expect(await keys.find('junk', 'ES256'), 'afterwards').toBeUndefined();
+});
+
+test('a flood of unknown key ids causes three fetches and then one per cooldown', async () => {
   const { issuer, keys } = await startKeys();
   for (let second = 0; second < 60; second += 1) {
     issuer.now += 1;
     for (let index = 0; index < 20; index += 1)
       expect(await keys.find(`junk-${second}-${index}`, 'ES256')).toBeUndefined();
+    if (second < 30) expect(issuer.fetches).toBe(4);
   }
-  expect(issuer.fetches).toBe(3);
+  expect(issuer.fetches).toBe(5);
 });
 
 test('a known key is found without waiting', async () => {
@@ -125,6 +191,28 @@ test('an issuer that is unreachable at start is tried again, later each time', a
   issuer.isUp = true;
   issuer.now += 2;
   expect(await keys.find('k1', 'ES256')).toBeDefined();
+});
+
+test('after a long outage, a request that needs the keys causes a fetch within three seconds', async () => {
+  const { issuer, keys } = await startKeys({ maxStaleness: 0 });
+  const { id = '' } = (await keys.find('k1', 'ES256')) ?? {};
+  issuer.isUp = false;
+  issuer.now += 30;
+  const before = issuer.fetches;
+  for (let second = 0; second < 300; second += 1) {
+    issuer.now += 1;
+    const fault = await Promise.resolve()
+      .then(() => keys.find('k1', 'ES256'))
+      .catch((error: unknown) => error);
+    expect(fault).toMatchObject({ code: 'keys_unavailable' });
+    expect((fault as Fault).retryAfter).toBeLessThanOrEqual(3);
+    expect(() => keys.has(id)).toThrow(Fault);
+  }
+  expect(issuer.fetches - before).toBeLessThanOrEqual(103);
+  issuer.isUp = true;
+  issuer.now += 3;
+  expect(await keys.find('k1', 'ES256')).toBeDefined();
+  expect(keys.has(id)).toBe(true);
 });
 
 test('a removed key verifies nothing after the next fetch', async () => {
