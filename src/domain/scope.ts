@@ -51,7 +51,7 @@ export function parseScope(text: string, syntax: ScopeSyntax = { allowSpaces: fa
   return scope.size === 0 ? refused({ reason: 'scope_missing' }) : ok(scope);
 }
 
-/** The normal form, sorted, for tokens and upstreams. */
+/** The normal form, sorted, for upstreams. */
 export function formatScope(scope: Scope): string {
   return [...scope]
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
@@ -62,12 +62,18 @@ export function formatScope(scope: Scope): string {
 }
 
 /**
- * RFC 6749 §3.3: one scope token per permission, with spaces between them, for OAuth responses and challenges. A list that
- * `parseScope` would refuse as too long is in the normal form.
+ * RFC 6749 §3.3: one scope token per permission, with spaces between them, for JWTs (RFC 9068 §2.2.3), OAuth responses and challenges. A list
+ * that `parseScope` would refuse as too long is in the normal form.
  */
 export function formatOAuthScope(scope: Scope): string {
   const list = listScopeTokens(scope).join(' ');
   return list.length <= MAX_LENGTH ? list : formatScope(scope);
+}
+
+/** The same for the scope of a grant, which is as it was requested. */
+export function toOAuthScope(text: string): string {
+  const scope = parseScope(text, { allowSpaces: true });
+  return scope.ok ? formatOAuthScope(scope.value) : text;
 }
 
 /** RFC 6749 §3.3: one scope token per permission, sorted. */

@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { matchesUser } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { covers, formatOAuthScope, formatScope, intersectScopes, type Scope } from '../domain/scope.ts';
+import { covers, formatOAuthScope, intersectScopes, type Scope } from '../domain/scope.ts';
 import { findTokenFault, type PresentedCertificate, type VerifiedToken } from '../domain/verified-token.ts';
 import { identifyByCertificate } from '../grants/certificate-grant.ts';
 import { accessTokenRateLimitKey, certificateRateLimitKey } from '../grants/rate-limit-key.ts';
@@ -118,7 +118,8 @@ async function authorizeCaller(
     if (requires !== undefined && covers(effectiveScope.value, requires)) return ok(undefined);
     return refused({
       reason: 'token_scope_insufficient',
-      scope: requires === undefined ? '(none: introspection.requires is not set)' : formatScope(requires),
+      scope:
+        requires === undefined ? '(none: introspection.requires is not set)' : formatOAuthScope(requires),
     });
   }
   const certificate = service.getCertificate(context)?.der;

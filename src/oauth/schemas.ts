@@ -5,8 +5,10 @@ import { SUBJECT_TOKEN_TYPES, type SubjectTokenType } from '../ports/subject-tok
 /** Requests and responses. The endpoints take their parameter names and types from here, and so does the OpenAPI document. */
 
 const clientId = nonEmptyField('The API integration.').meta({ examples: ['report-runner'] });
-const scope = nonEmptyField('`resource:permission,permission`, with spaces (or `;`) between items.').meta({
-  examples: ['files:read reports:read,write'],
+const scope = nonEmptyField(
+  '`resource:permission`, with spaces between items. The syntax of the token API (`;` between items, `,` between permissions) is accepted, too.',
+).meta({
+  examples: ['files:read reports:read reports:write'],
 });
 
 /** RFC 6749 §2.3.1, RFC 7521 §4.2. */
@@ -94,9 +96,7 @@ export const TokenResponse = z.object({
   refresh_token: textField(
     'Exchanged for the next pair; valid once. Not returned for client_credentials, and for token-exchange and jwt-bearer only where the integration allows it.',
   ).exactOptional(),
-  scope: textField(
-    'The granted scope: as it was requested, or, if none was requested, with spaces between items.',
-  ),
+  scope: textField('The granted scope, separated by spaces, with one permission per item (RFC 6749 §3.3).'),
 });
 
 export const DeviceAuthorizationRequest = z.looseObject({
@@ -185,7 +185,7 @@ export const IntrospectionResponse = z.union([
   z.object({ active: z.literal(false) }),
   z.object({
     active: z.literal(true),
-    scope: textField('The current scope, separated by spaces.'),
+    scope: textField('The current scope, separated by spaces, with one permission per item.'),
     client_id: clientId,
     token_type: z
       .enum(['Bearer', 'DPoP'])

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { toOAuthScope } from '../domain/scope.ts';
 import { hasCodeGrant } from '../grants/authorization-request.ts';
 import { grantByCertificate } from '../grants/certificate-grant.ts';
 import type { AuthenticatedClient } from '../grants/client-authentication.ts';
@@ -341,7 +342,7 @@ export const token: OAuthEndpoint = {
         expires_in: expiresIn,
         ...(grantType === TOKEN_EXCHANGE && { issued_token_type: ACCESS_TOKEN_TYPE }),
         ...(refreshable && { refresh_token: pair.refreshToken }),
-        scope: grant.scope,
+        scope: toOAuthScope(grant.scope),
       } satisfies z.output<typeof TokenResponse>,
     });
   },

@@ -1,7 +1,7 @@
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
 import { type ProfileClaim, selectClaims } from '../domain/profile.ts';
-import { formatScope, parseScope, type Scope } from '../domain/scope.ts';
+import { formatOAuthScope, parseScope, type Scope } from '../domain/scope.ts';
 import { CLOCK_TOLERANCE, type VerifiedToken } from '../domain/verified-token.ts';
 import type { Json } from '../lib/strict-json.ts';
 import { TwoGenerationCache } from '../lib/two-generation-cache.ts';
@@ -30,7 +30,7 @@ export async function signAccessToken(
     aud: grant.audience ?? issuer,
     sub: grant.identity,
     client_id: grant.clientId,
-    scope: formatScope(scope.value),
+    scope: formatOAuthScope(scope.value),
     gid: grant.id,
     gen: grant.generation,
     jti: `${grant.id}.${grant.generation}`,
@@ -53,7 +53,7 @@ export function createAccessTokenReader(keyring: Keyring, issuer: string, cacheS
   const readScope = (text: string): Scope | undefined => {
     const known = scopes.get(text);
     if (known !== undefined) return known;
-    const parsed = parseScope(text);
+    const parsed = parseScope(text, { allowSpaces: true });
     if (!parsed.ok) return undefined;
     scopes.set(text, parsed.value);
     return parsed.value;

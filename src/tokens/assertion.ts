@@ -1,5 +1,5 @@
 import type { Epoch } from '../domain/epoch.ts';
-import { formatScope, type Scope } from '../domain/scope.ts';
+import { formatOAuthScope, type Scope } from '../domain/scope.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import { createPrivateField } from '../lib/private-field.ts';
 import { signJwt } from './jwt.ts';
@@ -39,7 +39,7 @@ export function createAssertionSigner(keyring: Keyring, issuer: string) {
       aud: audience,
       sub: bearer.identity,
       client_id: bearer.clientId,
-      scope: formatScope(scope),
+      scope: formatOAuthScope(scope),
       gid: bearer.grantId,
       ...formatProfileClaims(bearer.profile),
       iat: issuedAt,

@@ -8,7 +8,7 @@ import {
 import { withFailure } from '../support/fault-injection.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { createOAuthClient, type OAuthClient, refusal } from '../support/oauth-client.ts';
+import { createOAuthClient, getAccessToken, type OAuthClient, refusal } from '../support/oauth-client.ts';
 import { withIntegration, withSettings, withUser } from '../support/reconfigure.ts';
 import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
@@ -220,7 +220,7 @@ describe('refresh_token', () => {
     for (const scope of ['reports:manage', 'files:read mail', 'files:READ'])
       expect(await oauth.refresh(refresh_token, { scope }), scope).toMatchObject(refusal('invalid_scope'));
     const reply = await oauth.refresh(refresh_token, { scope: 'reports:read' });
-    expect(reply).toMatchObject({ status: 200, json: { scope: 'files:read;reports:read,write' } });
+    expect(reply).toMatchObject({ status: 200, json: { scope: 'files:read reports:read reports:write' } });
   });
 
   test('wire 9: an identity that has lost its access is unauthorized_client, and the grant is kept', async () => {
@@ -362,12 +362,26 @@ describe('client_credentials', () => {
 
   test('wire 9: without a scope, the token has all that the integration and the access list allow', async () => {
     const all = await oauth.clientCredentials();
-    // RFC 6749 §3.3; a requested scope is echoed as it was sent.
     expect(all.json['scope']).toBe('files:read reports:read reports:write');
-    const echoed = await oauth.clientCredentials({ scope: 'files:read;reports:read' });
-    expect(echoed.json['scope']).toBe('files:read;reports:read');
     const some = await oauth.clientCredentials({}, { as: gateway.users.bob });
     expect(some.json['scope']).toBe('files:read');
+  });
+
+  test.each([
+    'files:read reports:read reports:write',
+    'reports:write reports:read files:read',
+    'files:read reports:read,write',
+    'Reports:write,read;FILES:read;',
+  ])('wire 7: the scope %s is returned with spaces and one permission per item', async (scope) => {
+    const expected = 'files:read reports:read reports:write';
+    const reply = await oauth.clientCredentials({ scope });
+    expect(reply).toMatchObject({ status: 200, json: { scope: expected } });
+    const token = getAccessToken(reply);
+    expect(decodeJwt(token).claims['scope']).toBe(expected);
+    const headers = { authorization: `Bearer ${token}` };
+    expect(await oauth.introspect(token, { headers })).toMatchObject({
+      json: { active: true, scope: expected },
+    });
   });
 
   test('wire 9: each token has its own grant, which ends with the token and can be revoked separately', async () => {

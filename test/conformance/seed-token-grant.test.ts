@@ -105,7 +105,7 @@ describe('2.1 token grant', () => {
     const refreshed = await gateway.refresh(String(json['refresh_token']));
     expect(refreshed.json['scope']).toBe('Reports:write,read;files');
     expect(decodeJwt(String(refreshed.json['access_token'])).claims['scope']).toBe(
-      'files;reports:read,write',
+      'files reports:read reports:write',
     );
   });
 

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
+import { createOAuthClient } from '../support/oauth-client.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** Wire specification, section 7, over HTTP: what may be granted, and what a granted scope allows. */
@@ -108,15 +109,14 @@ test('wire 7: a request beyond the integration is invalid_scope naming the exces
   expect(reply.json['Error_description']).not.toContain('reports');
 });
 
-test('wire 7: responses echo the scope verbatim, tokens and upstream headers have the normal form', async () => {
+test('wire 7: the token API echoes the scope verbatim, tokens have one permission per item, and upstream headers the normal form', async () => {
   const scope = 'Reports:write,read;FILES:read;';
   const reply = await requestGrant(scope);
   const token = String(reply.json['access_token']);
   expect(reply.json['scope']).toBe(scope);
-  const normal = 'files:read;reports:read,write';
-  expect(decodeJwt(token).claims['scope']).toBe(normal);
+  expect(decodeJwt(token).claims['scope']).toBe('files:read reports:read reports:write');
   expect((await gateway.api('/need/any', token)).json['headers']).toMatchObject({
-    'x-forwarded-scope': normal,
+    'x-forwarded-scope': 'files:read;reports:read,write',
   });
   const headers = { authorization: `Bearer ${token}` };
   expect((await gateway.request({ path: '/authsvc/Authorize/Verify', headers })).json['scope']).toBe(scope);
@@ -129,4 +129,35 @@ test('wire 7: the scopes of several access entries are combined', async () => {
 
 test('wire 7: an entry without a scope allows the entire integration scope', async () => {
   expect((await requestGrant('reports:read,write;files:read,readwrite;mail;notes:read')).status).toBe(200);
+});
+
+test('wire 7: a grant has the form of each interface through which it is refreshed', async () => {
+  const scope = 'Reports:write,read;FILES:read;';
+  const list = 'files:read reports:read reports:write';
+  const oauth = createOAuthClient(gateway);
+  const { json } = await requestGrant(scope);
+  const first = await oauth.refresh(String(json['refresh_token']));
+  expect(first).toMatchObject({ status: 200, json: { scope: list } });
+  const second = await gateway.refresh(String(first.json['refresh_token']));
+  expect(second).toMatchObject({ status: 200, json: { scope } });
+  for (const reply of [first, second])
+    expect(decodeJwt(String(reply.json['access_token'])).claims['scope']).toBe(list);
+});
+
+test('wire 7: the longest scope gives a token that is accepted', async () => {
+  const permissions = Array.from({ length: 400 }, (_, index) => `p${index}`).join(',');
+  const resource = `r${'x'.repeat(500)}`;
+  await gateway.reload((settings) => ({
+    ...settings,
+    integrations: [
+      { clientId: 'wide', scope: `${resource}:${permissions}`, access: [{ groups: ['operators'] }] },
+    ],
+  }));
+  const reply = await gateway.post(
+    '/Authorize/Certificate',
+    { client_id: 'wide', scope: `${resource}:${permissions}` },
+    { as: gateway.users.alice },
+  );
+  expect(reply.status, reply.text).toBe(200);
+  expect((await gateway.api('/need/any', String(reply.json['access_token']))).status).toBe(200);
 });

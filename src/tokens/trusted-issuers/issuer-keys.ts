@@ -161,7 +161,10 @@ export class IssuerKeys {
     return new Fault('keys_unavailable', `the keys of the issuer ${name} cannot be fetched`, {
       issuer: name,
       cause: this.#lastError,
-      retryAfter: Math.max(1, Math.ceil(this.#retryDelay(RETRY.maxInUse) - (this.#now() - this.#attemptedAt))),
+      retryAfter: Math.max(
+        1,
+        Math.ceil(this.#retryDelay(RETRY.maxInUse) - (this.#now() - this.#attemptedAt)),
+      ),
     });
   }
 

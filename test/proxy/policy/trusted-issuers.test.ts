@@ -135,7 +135,10 @@ describe.each([true, false])('tokens of a trusted issuer, fast path %s', (fastPa
   });
 
   test('signed with a new key are accepted at once, also just after tokens with invented keys', async () => {
-    const [next, other] = await Promise.all([createForeignKey('ES256', 'k2'), createForeignKey('ES256', 'x')]);
+    const [next, other] = await Promise.all([
+      createForeignKey('ES256', 'k2'),
+      createForeignKey('ES256', 'x'),
+    ]);
     const [first] = issuer.published;
     onTestFinished(() => void (issuer.published = first === undefined ? [] : [first]));
     const junk = await issuer.sign({}, other);

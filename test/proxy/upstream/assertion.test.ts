@@ -70,6 +70,13 @@ describe('the assertion', () => {
     expect(Math.abs(iat - gateway.clock.now())).toBeLessThan(3);
   });
 
+  test('has the scope with spaces and one permission per item', async () => {
+    token = (await gateway.grant({ scope: 'reports:write,read;files:read' })).access_token;
+    const { payload } = await verify(await requestAssertion());
+    expect(payload['scope']).toBe('files:read reports:read reports:write');
+    expect(getLastHeader('x-forwarded-scope')).toBe('files:read;reports:read,write');
+  });
+
   test('is signed once per token and reused for half of its lifetime', async () => {
     const first = await requestAssertion();
     expect(await requestAssertion('/whoami')).toBe(first);
