@@ -73,6 +73,7 @@ const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } 
   code_unknown: {},
   code_used: { grantId: '' },
   code_binding_mismatch: { parameter: 'code_verifier' },
+  introspection_not_allowed: { clientId: '' },
   token_missing: {},
   token_invalid: { fault: 'expired' },
   token_scope_insufficient: { scope: 'tokens:introspect' },
@@ -343,7 +344,10 @@ export const OAUTH_ENDPOINTS = [
     reasons: [
       'request_malformed',
       'too_many_requests',
+      'client_id_missing',
       'client_authentication_unsupported',
+      'client_authentication_failed',
+      'introspection_not_allowed',
       'token_missing',
       'token_invalid',
       'token_scope_insufficient',

@@ -99,6 +99,10 @@ export const TOKEN_ERRORS: ErrorTable = {
     description: 'Too many devices are waiting for confirmation. Temporary; retry later.',
   },
   ...CODE_ERRORS,
+  introspection_not_allowed: {
+    ...UNAUTHORIZED_CLIENT,
+    description: 'The API integration may not introspect tokens.',
+  },
   token_missing: { ...INVALID_REQUEST, description: 'A bearer token is required.' },
   token_invalid: { ...INVALID_REQUEST, description: 'The bearer token is not valid.' },
   token_scope_insufficient: {

@@ -92,6 +92,7 @@ export type Refusal =
   | { readonly reason: 'code_used'; readonly grantId: string }
   /** `parameter`: what differs from the authorization request. */
   | { readonly reason: 'code_binding_mismatch'; readonly parameter: string }
+  | { readonly reason: 'introspection_not_allowed'; readonly clientId: string }
   // bearer tokens
   | { readonly reason: 'token_missing' }
   | { readonly reason: 'token_invalid'; readonly fault: TokenFault }

@@ -137,6 +137,11 @@ export const TOKEN_ERRORS: ErrorTable = {
     description: 'Too many devices are waiting for confirmation; retry later.',
   },
   ...CODE_ERRORS,
+  introspection_not_allowed: {
+    ...UNAUTHORIZED_CLIENT,
+    description:
+      'The API integration may not introspect tokens: it needs the client grant and the scope that introspection.requires names.',
+  },
   token_missing: { ...INVALID_REQUEST, description: 'token is required.' },
   token_invalid: { ...INVALID_REQUEST, description: 'The token is not valid.' },
   token_scope_insufficient: {
@@ -185,9 +190,13 @@ export const LOGOUT_ERRORS: ErrorTable = {
 /** POST oauth2/introspect (RFC 7662 §2.3): also 401 where the token of the caller lacks the scope. */
 export const INTROSPECTION_ERRORS: ErrorTable = {
   ...CLIENT_CREDENTIALS_ERRORS,
+  client_authentication_unsupported: overrideError(TOKEN_ERRORS.client_authentication_unsupported, {
+    description: 'The API integration has no credential of this kind.',
+  }),
   token_missing: {
     ...INVALID_CLIENT,
-    description: 'Present a client certificate, or an access token as Authorization: Bearer <access_token>.',
+    description:
+      'Authenticate with a client secret or key, a client certificate, or an access token as Authorization: Bearer <access_token>.',
   },
   token_invalid: {
     status: 401,

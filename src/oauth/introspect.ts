@@ -1,12 +1,14 @@
 import type { z } from 'zod';
-import { matchesUser } from '../domain/integration.ts';
+import { type Integration, isConfidential, matchesUser } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { covers, formatOAuthScope, intersectScopes, type Scope } from '../domain/scope.ts';
 import { findTokenFault, type PresentedCertificate, type VerifiedToken } from '../domain/verified-token.ts';
 import { identifyByCertificate } from '../grants/certificate-grant.ts';
 import { accessTokenRateLimitKey, certificateRateLimitKey } from '../grants/rate-limit-key.ts';
 import { readBearerToken } from '../http/bearer-token.ts';
+import type { Parameters } from '../http/parameters.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import { authenticateRequest, hasClientCredential } from './client-authentication.ts';
 import { INTROSPECTION_ERRORS } from './error-tables.ts';
 import { IntrospectionRequest, type IntrospectionResponse } from './schemas.ts';
 import { formBody, type OAuthEndpoint, type OAuthService } from './service.ts';
@@ -20,7 +22,8 @@ export const introspect: OAuthEndpoint = {
   path: '/oauth2/introspect',
   body: formBody(IntrospectionRequest),
   errors: () => INTROSPECTION_ERRORS,
-  identifyCaller(service, context) {
+  identifyCaller(service, context, parameters) {
+    if (hasClientCredential(context, parameters)) return undefined;
     const presented = readBearerToken(context.request);
     if (presented.ok)
       return accessTokenRateLimitKey(service.grantDeps, presented.value, context.clientAddress);
@@ -30,7 +33,7 @@ export const introspect: OAuthEndpoint = {
   },
   async handle(service, context, parameters) {
     const token = parameters.get('token');
-    const caller = await authorizeCaller(service, context, token);
+    const caller = await authorizeCaller(service, context, parameters);
     if (!caller.ok) return caller;
     if (token === undefined) return refused({ reason: 'request_malformed', detail: 'token is required.' });
     const { grantDeps } = service;
@@ -95,14 +98,47 @@ function getEffectiveScope(
   return ok(intersectScopes(bearer.scope, integration.scope));
 }
 
-/** RFC 7662 §2.1: the caller authenticates with an access token or a client certificate. Any valid token may introspect itself. */
+/** May it obtain a token with the required scope for itself? Then it may introspect with its credential as well. */
+export const mayClientIntrospect = (
+  { requires }: OAuthService['introspection'],
+  integration: Integration | undefined,
+): boolean =>
+  integration !== undefined &&
+  requires !== undefined &&
+  isConfidential(integration) &&
+  integration.grants.has('client') &&
+  covers(integration.scope, requires);
+
+async function authorizeClient(
+  service: OAuthService,
+  context: RequestContext,
+  parameters: Parameters,
+): Promise<Outcome<unknown>> {
+  const client = await authenticateRequest(service, context, parameters, { required: true });
+  if (!client.ok) return client;
+  const { clientId } = client.value;
+  return mayClientIntrospect(service.introspection, service.grantDeps.integrations.get(clientId))
+    ? ok(undefined)
+    : refused({ reason: 'introspection_not_allowed', clientId });
+}
+
+/**
+ * RFC 7662 §2.1: the caller authenticates as a client, with an access token or with the certificate of a user or workload. Any valid
+ * token may introspect itself.
+ */
 async function authorizeCaller(
   service: OAuthService,
   context: RequestContext,
-  token: string | undefined,
+  parameters: Parameters,
 ): Promise<Outcome<unknown>> {
   const { grantDeps, introspection } = service;
   const presented = readBearerToken(context.request);
+  if (hasClientCredential(context, parameters)) {
+    // RFC 6749 §2.3: no more than one method in each request.
+    return presented.ok
+      ? refused({ reason: 'request_malformed', detail: 'Use one method of authentication, not several.' })
+      : authorizeClient(service, context, parameters);
+  }
   if (!presented.ok && presented.refusal.reason !== 'token_missing') return presented;
   if (presented.ok) {
     const bearer = await grantDeps.tokenIssuer.readAccessToken(presented.value, grantDeps.now());
@@ -112,7 +148,7 @@ async function authorizeCaller(
       bearer.boundTo === undefined ? undefined : await service.getPresentedCertificate(context);
     const effectiveScope = getEffectiveScope(service, bearer, () => certificate);
     if (!effectiveScope.ok) return effectiveScope;
-    if (presented.value === token) return ok(undefined);
+    if (presented.value === parameters.get('token')) return ok(undefined);
     if (bearer.audience !== undefined) return refused({ reason: 'token_invalid', fault: 'wrong_audience' });
     const { requires } = introspection;
     if (requires !== undefined && covers(effectiveScope.value, requires)) return ok(undefined);

@@ -1,13 +1,14 @@
 import type { z } from 'zod';
+import { type Integration, isConfidential } from '../domain/integration.ts';
 import { hasCodeGrant } from '../grants/authorization-request.ts';
 import { deviceAuthorization } from './device-authorization.ts';
-import { introspect } from './introspect.ts';
+import { introspect, mayClientIntrospect } from './introspect.ts';
 import { JWKS_PATH } from './jwks.ts';
 import { pushedAuthorization } from './pushed-authorization.ts';
 import { revoke } from './revoke.ts';
 import type { Metadata } from './schemas.ts';
 import type { OAuthService } from './service.ts';
-import { getSupportedGrantTypes, token } from './token.ts';
+import { getSupportedGrantTypes, hasCertificateGrant, token } from './token.ts';
 
 /** Below the service path; served by the pages. */
 export const AUTHORIZATION_PATH = '/oauth2/authorize';
@@ -16,25 +17,38 @@ export const AUTHORIZATION_PATH = '/oauth2/authorize';
 const formatAuthorizationEndpoint = (url: string, issuerPath: string): string =>
   issuerPath === '' ? url : `${url}?issuer_path=${encodeURIComponent(issuerPath)}`;
 
+/** RFC 8705 §2.1.1. */
+const TLS_CLIENT_AUTH = 'tls_client_auth';
+
+/** The methods of clients that have a secret or a key. */
+const listClientAuthMethods = (integrations: readonly Integration[]): readonly string[] => [
+  ...(integrations.some(({ secretHashes = [] }) => secretHashes.length > 0)
+    ? ['client_secret_basic', 'client_secret_post']
+    : []),
+  ...(integrations.some(({ hasKeys }) => hasKeys === true) ? ['private_key_jwt'] : []),
+];
+
 /** RFC 8414 §2. `issuerPath` is the path of the requested issuer (§3.1): clients compare `issuer` exactly (§3.3). */
 export function createMetadata(service: OAuthService, issuerPath: string): z.output<typeof Metadata> {
   const { publicUrl, path, grantDeps, introspection } = service;
   const endpointUrl = (subpath: string): string => `${publicUrl}${path}${subpath}`;
-  const certificateAuthMethods = service.acceptsCertificates ? ['tls_client_auth'] : [];
-  const hasSecrets = grantDeps.integrations.values().some(({ secretHashes = [] }) => secretHashes.length > 0);
-  const hasKeys = grantDeps.integrations.values().some((integration) => integration.hasKeys === true);
   const hasDocuments = grantDeps.integrations
     .values()
     .some(({ documentHosts = [] }) => documentHosts.length > 0);
   const hasCode = grantDeps.integrations.values().some(hasCodeGrant);
-  const clientAuthMethods = [
-    ...(hasSecrets ? ['client_secret_basic', 'client_secret_post'] : []),
-    ...(hasKeys ? ['private_key_jwt'] : []),
-  ];
+  const integrations = [...grantDeps.integrations.values()];
+  const clientAuthMethods = listClientAuthMethods(integrations);
+  const introspecting = integrations.filter((integration) => mayClientIntrospect(introspection, integration));
   const introspectionAuthMethods = [
-    ...(introspection.access.length > 0 ? certificateAuthMethods : []),
+    ...(service.acceptsCertificates && introspection.access.length > 0 ? [TLS_CLIENT_AUTH] : []),
+    ...listClientAuthMethods(introspecting),
     ...(introspection.requires === undefined ? [] : ['Bearer']),
   ];
+  /** RFC 8414 §2: required with private_key_jwt. */
+  const listAlgorithms = (endpoint: 'token' | 'revocation' | 'introspection', methods: readonly string[]) =>
+    methods.includes('private_key_jwt') && {
+      [`${endpoint}_endpoint_auth_signing_alg_values_supported` as const]: [...service.assertionAlgorithms],
+    };
   return {
     issuer: `${publicUrl}${issuerPath}`,
     token_endpoint: endpointUrl(token.path),
@@ -56,16 +70,18 @@ export function createMetadata(service: OAuthService, issuerPath: string): z.out
           ...(hasDocuments && { client_id_metadata_document_supported: true }),
         }
       : { response_types_supported: [] }),
-    token_endpoint_auth_methods_supported: ['none', ...certificateAuthMethods, ...clientAuthMethods],
+    token_endpoint_auth_methods_supported: [
+      ...(integrations.every(isConfidential) ? [] : ['none']),
+      ...(hasCertificateGrant(service) ? [TLS_CLIENT_AUTH] : []),
+      ...clientAuthMethods,
+    ],
+    ...listAlgorithms('token', clientAuthMethods),
     revocation_endpoint_auth_methods_supported: ['none', ...clientAuthMethods],
-    // RFC 8414 §2: required with private_key_jwt.
-    ...(hasKeys && {
-      token_endpoint_auth_signing_alg_values_supported: [...service.assertionAlgorithms],
-      revocation_endpoint_auth_signing_alg_values_supported: [...service.assertionAlgorithms],
-    }),
+    ...listAlgorithms('revocation', clientAuthMethods),
     ...(introspectionAuthMethods.length > 0 && {
       introspection_endpoint_auth_methods_supported: introspectionAuthMethods,
     }),
+    ...listAlgorithms('introspection', introspectionAuthMethods),
     tls_client_certificate_bound_access_tokens: grantDeps.integrations
       .values()
       .some(({ bindToCertificate }) => bindToCertificate),

@@ -3,7 +3,7 @@ import { createErrorResponse, type EndpointSet, handleEndpoint } from '../grants
 import type { RequestContext } from '../http/request-context.ts';
 import { sendResponse } from '../http/service-response.ts';
 import { backchannelLogout } from './backchannel-logout.ts';
-import { hasBasicCredentials, hasClientCredential, hasSecretInQuery } from './client-authentication.ts';
+import { hasBasicCredentials, hasSecretInQuery } from './client-authentication.ts';
 import { deviceAuthorization } from './device-authorization.ts';
 import { introspect } from './introspect.ts';
 import { createMetadata } from './metadata.ts';
@@ -30,14 +30,10 @@ const OAUTH_API: EndpointSet<OAuthEndpoint['name'], OAuthService> = {
   // RFC 9449 §8.
   getRefusalHeaders: (refusal): Readonly<Record<string, string>> =>
     refusal.reason === 'proof_nonce_required' ? { 'dpop-nonce': refusal.nonce } : {},
-  findRefusal(name, context, parameters) {
-    if (hasSecretInQuery(context))
-      return { reason: 'request_malformed', detail: 'Send parameters in the body, not in the query.' };
-    // RFC 6749 §5.2: an unsupported authentication method is an error, not a missing authentication.
-    return name === 'introspect' && hasClientCredential(context, parameters)
-      ? { reason: 'client_authentication_unsupported' }
-      : undefined;
-  },
+  findRefusal: (_name, context) =>
+    hasSecretInQuery(context)
+      ? { reason: 'request_malformed', detail: 'Send parameters in the body, not in the query.' }
+      : undefined,
 };
 
 /** Where a trusted issuer may send logout tokens. */

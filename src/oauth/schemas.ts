@@ -178,7 +178,10 @@ export const LogoutResponse = z.object({});
 export const IntrospectionRequest = z.looseObject({
   token: nonEmptyField('An access token.'),
   token_type_hint: nonEmptyField('Ignored.').exactOptional(),
-  client_id: clientId.exactOptional().meta({ description: 'Ignored.' }),
+  client_id: clientId
+    .exactOptional()
+    .meta({ description: 'The caller, with client_secret or client_assertion; otherwise ignored.' }),
+  ...clientAuthentication,
 });
 
 export const IntrospectionResponse = z.union([
@@ -232,6 +235,7 @@ export const Metadata = z.object({
   revocation_endpoint_auth_methods_supported: z.array(z.string()),
   revocation_endpoint_auth_signing_alg_values_supported: z.array(z.string()).exactOptional(),
   introspection_endpoint_auth_methods_supported: z.array(z.string()).exactOptional(),
+  introspection_endpoint_auth_signing_alg_values_supported: z.array(z.string()).exactOptional(),
   tls_client_certificate_bound_access_tokens: z.boolean(),
   dpop_signing_alg_values_supported: z.array(z.string()).exactOptional(),
 });

@@ -228,14 +228,19 @@ const GRANT_HANDLERS: Readonly<Record<(typeof GRANT_TYPES)[number], GrantHandler
   [AUTHORIZATION_CODE]: handleAuthorizationCode,
 };
 
+/** Can `client_credentials` be authenticated with a certificate? With other grant types, a certificate does not authenticate the client. */
+export const hasCertificateGrant = ({ grantDeps, acceptsCertificates }: OAuthService): boolean =>
+  acceptsCertificates && grantDeps.integrations.values().some(({ grants }) => grants.has('certificate'));
+
 /** The grant types that can succeed under this configuration. */
-export function getSupportedGrantTypes({ grantDeps, acceptsCertificates }: OAuthService) {
+export function getSupportedGrantTypes(service: OAuthService) {
+  const { grantDeps } = service;
   const hasExchange = grantDeps.integrations.values().some(({ exchange = [] }) => exchange.length > 0);
   const hasClientGrant = grantDeps.integrations.values().some(({ grants }) => grants.has('client'));
   const isSupported: Readonly<Record<(typeof GRANT_TYPES)[number], boolean>> = {
     [DEVICE_GRANT]: grantDeps.policy.device.enabled,
     refresh_token: true,
-    client_credentials: acceptsCertificates || hasClientGrant,
+    client_credentials: hasCertificateGrant(service) || hasClientGrant,
     [TOKEN_EXCHANGE]: hasExchange,
     [JWT_BEARER]: hasExchange,
     [AUTHORIZATION_CODE]: grantDeps.integrations.values().some(hasCodeGrant),

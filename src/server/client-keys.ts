@@ -67,9 +67,14 @@ export const createAssertionVerifier = (
     keys,
     audiences: new Set([
       publicUrl,
-      // RFC 9126 §2: the PAR endpoint too.
+      // RFC 7523 §3: libraries name the issuer, the token endpoint or the endpoint that they call.
       ...service.paths.flatMap((path) =>
-        ['', '/oauth2/token', '/oauth2/par'].map((endpoint) => `${publicUrl}${path}${endpoint}`),
+        [
+          '',
+          ...['token', 'par', 'revoke', 'introspect', 'device_authorization'].map(
+            (name) => `/oauth2/${name}`,
+          ),
+        ].map((endpoint) => `${publicUrl}${path}${endpoint}`),
       ),
     ]),
   });

@@ -19,7 +19,7 @@ const TOKEN_TYPES: ReadonlySet<Json | undefined> = new Set([undefined, 'jwt', 'c
 
 export interface ClientAssertionsOptions {
   readonly keys: ReadonlyMap<string, Pick<IssuerKeys, 'find'>>;
-  /** The issuer, the token endpoint and the PAR endpoint, under each name that clients know. */
+  /** The issuer and the endpoints where clients authenticate, under each name that clients know. */
   readonly audiences: ReadonlySet<string>;
 }
 
@@ -51,7 +51,7 @@ export function createClientAssertions({
       // One value only: an assertion for another server must not be valid here as well.
       const [audience, ...others] = [claims['aud'] ?? []].flat();
       if (typeof audience !== 'string' || others.length > 0 || !audiences.has(audience))
-        return fail('aud must be the issuer, the token endpoint or the PAR endpoint');
+        return fail('aud must be the issuer or an endpoint');
       const { jti, exp, iat } = claims;
       if (typeof jti !== 'string' || jti === '' || jti.length > MAX_ID_LENGTH) return fail('jti is required');
       if (typeof exp !== 'number' || exp > now + MAX_LIFETIME + CLOCK_TOLERANCE)

@@ -71,6 +71,17 @@ const JSON_TYPE = 'application/json';
 const UNKNOWN_CLIENT = { client_id: 'nobody', scope: 'files:read' };
 const RUNNER = { client_id: 'report-runner', scope: 'files:read' };
 const bearer = (token: string): Partial<TestRequest> => ({ headers: { authorization: `Bearer ${token}` } });
+/** The fields with which the client `signing` authenticates. */
+const authenticate = async () => {
+  const exp = Math.floor(gateway.clock.now()) + 60;
+  const jti = crypto.randomUUID();
+  const claims = { iss: 'signing', sub: 'signing', aud: 'https://localhost:8443', exp, jti };
+  return {
+    client_id: 'signing',
+    client_assertion: await signForeign(key, claims),
+    client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
+  };
+};
 const get = (path: string, more: Partial<TestRequest> = {}): Promise<Reply> =>
   gateway.request({ path, ...more });
 const alice = (): Partial<TestRequest> => ({ as: gateway.users.alice });
@@ -308,16 +319,8 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${PAR} 413 invalid_request`]: () => sendTooLarge('/authsvc/oauth2/par', FORM),
   [`${PAR} 429 temporarily_unavailable`]: () => exceedLimit('par', () => push()),
   [`${PAR} 503 temporarily_unavailable`]: async () => {
-    const exp = Math.floor(gateway.clock.now()) + 60;
-    const claims = { iss: 'signing', sub: 'signing', aud: 'https://localhost:8443', exp, jti: 'par' };
-    const client_assertion = await signForeign(key, claims);
-    return withFailure(gateway.server.store.notes, 'create', 'not executed', () =>
-      push({
-        client_id: 'signing',
-        client_assertion,
-        client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
-      }),
-    );
+    const credential = await authenticate();
+    return withFailure(gateway.server.store.notes, 'create', 'not executed', () => push(credential));
   },
 
   [`${DEVICE_AUTHORIZATION} 200`]: () => oauth.post('device_authorization', RUNNER),
@@ -364,6 +367,8 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
 
   [`${INTROSPECT} 200`]: async () => oauth.introspect((await gateway.grant()).access_token),
   [`${INTROSPECT} 400 invalid_request`]: () => oauth.post('introspect', {}, alice()),
+  [`${INTROSPECT} 400 unauthorized_client`]: async () =>
+    oauth.post('introspect', { token: 'x', ...(await authenticate()) }),
   [`${INTROSPECT} 401 insufficient_scope`]: async () =>
     oauth.introspect('x', bearer((await gateway.grant()).access_token)),
   [`${INTROSPECT} 401 invalid_client`]: () => oauth.introspect('x', {}),

@@ -245,7 +245,11 @@ export const integrationSection = (path: PathSchema) =>
 /** `introspection`: who may introspect access tokens. */
 export const introspectionSection = () =>
   z.strictObject({
-    requires: scope.exactOptional().describe('Callers with an access token of this scope may introspect.'),
+    requires: scope
+      .exactOptional()
+      .describe(
+        'Callers with an access token of this scope may introspect, and so may clients that can obtain one for themselves (`grants: [client]`), with their secret or key.',
+      ),
     access: z
       .array(accessEntry().pick({ groups: true, identities: true, directory: true }))
       .default([])
