@@ -37,7 +37,7 @@ export async function readParameters(
   // Of repeated fields Node keeps the first; other parsers may use the last.
   const [media = '', ...mediaParameters] = (getSingleHeader(rawHeaders, 'content-type') ?? '').split(';');
   const encoding = accepted.find((name) => MEDIA_TYPES[name] === media.trim().toLowerCase());
-  const body = await readBody(context.request, MAX_BODY, seconds);
+  const body = await readBody(context.request, MAX_BODY, seconds, (bytes) => context.hold(bytes));
   switch (body.kind) {
     case 'too_large':
       return { status: 413, detail: 'The request body is larger than 16 KiB.' };

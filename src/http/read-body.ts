@@ -6,11 +6,12 @@ type BodyReadResult =
   | { readonly kind: 'timeout' }
   | { readonly kind: 'aborted' };
 
-/** Stops reading when the body exceeds the size or the time. */
+/** Stops reading when the body exceeds the size or the time. `hold`: charges the client with what is kept of it. */
 export function readBody(
   request: IncomingMessage,
   maxBytes: number,
   seconds: number,
+  hold?: (bytes: number) => void,
 ): Promise<BodyReadResult> {
   return new Promise((resolve) => {
     const parts: Buffer[] = [];
@@ -23,8 +24,9 @@ export function readBody(
     };
     const onData = (part: Buffer): void => {
       length += part.length;
-      if (length > maxBytes) finish({ kind: 'too_large' });
-      else parts.push(part);
+      if (length > maxBytes) return finish({ kind: 'too_large' });
+      parts.push(part);
+      hold?.(part.length);
     };
     const onEnd = (): void => finish({ kind: 'complete', bytes: Buffer.concat(parts, length) });
     const onAborted = (): void => finish({ kind: 'aborted' });

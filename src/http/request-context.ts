@@ -21,6 +21,10 @@ export interface RequestContext {
   readonly certificate: () => Buffer | undefined;
   /** For a WebSocket handshake: the unread connection, and the bytes received after the header section. */
   readonly upgrade?: { readonly socket: Duplex; readonly head: Buffer };
+  /** Charges the client with memory that is held until the end of the request. */
+  hold(bytes: number): void;
+  /** The client has proved who it is: its connection is closed last when there is no room. */
+  markAuthorized(): void;
   /** Adds fields to the access log line. */
   note(fields: RequestNotes): void;
   readonly notes: RequestNotes;

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import type { ConnectionAccount } from './client-accounts.ts';
 import type { Http2Stream } from './http2/stream.ts';
 
 /** Serves requests in place of the handler that gets `IncomingMessage` and `ServerResponse`. */
@@ -23,6 +24,7 @@ export interface ClientConnection {
   /** See `RequestContext`. */
   readonly sourceUnknown: boolean;
   readonly encrypted: boolean;
+  readonly account: ConnectionAccount;
   /** The client's leaf certificate (DER), whose key it proved to hold in the handshake of this connection. */
   readonly certificate: () => Buffer | undefined;
   /** Whether requests for this host need another connection (RFC 9110 §15.5.20). */

@@ -1,4 +1,4 @@
-import { createServer, type Server, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import type { PeerList } from './client-address.ts';
 import { createClientHelloReader } from './client-hello.ts';
 import { parseProxyHeader } from './proxy-protocol.ts';
@@ -14,19 +14,14 @@ export interface PrereadResult {
 
 interface PrereadOptions {
   readonly proxyProtocol: PeerList;
-  /** The connection is passed to a TLS server. */
-  readonly tls: boolean;
   readonly peekClientHello: boolean;
   readonly timeoutSeconds: number;
   readonly onReady: (socket: Socket, preread: PrereadResult) => void;
   readonly onRejected: (peer: string, reason: string) => void;
 }
 
-/** Accepts connections, reads the PROXY header and the server name within a time and size limit, and passes them on. */
-export const createPrereadServer = (options: PrereadOptions): Server =>
-  createServer({ noDelay: true, pauseOnConnect: false }, (socket) => preread(socket, options));
-
-function preread(socket: Socket, options: PrereadOptions): void {
+/** Reads the PROXY header and the server name of a paused connection within a time and size limit, and passes it on, paused. */
+export function prereadConnection(socket: Socket, options: PrereadOptions): void {
   const peer = socket.remoteAddress ?? '';
   const hasProxyHeader = options.proxyProtocol.includes(peer);
   const readHello = options.peekClientHello ? createClientHelloReader() : undefined;
@@ -51,8 +46,6 @@ function preread(socket: Socket, options: PrereadOptions): void {
     const bytes = Buffer.concat(buffered);
     if (bytes.length > 0) socket.unshift(bytes);
     options.onReady(socket, { hasProxyHeader, source, serverName });
-    // An HTTP server reads the socket as a stream; a TLS server takes the buffered bytes and then the handle.
-    if (!options.tls) socket.resume();
   };
   const onData = (part: Buffer): void => {
     let bytes = part;
@@ -70,12 +63,11 @@ function preread(socket: Socket, options: PrereadOptions): void {
     if (hello?.kind === 'incomplete') return;
     handOff(hello?.kind === 'parsed' ? hello.serverName : undefined);
   };
-  const timer = setTimeout(
+  let timer: NodeJS.Timeout | undefined;
+  if (isHeaderRead && readHello === undefined) return handOff(undefined);
+  timer = setTimeout(
     () => reject('timed out before the first bytes were complete'),
     options.timeoutSeconds * 1_000,
   );
-
-  socket.on('error', () => socket.destroy());
-  if (isHeaderRead && readHello === undefined) return handOff(undefined);
-  socket.on('data', onData).on('close', detach);
+  socket.on('data', onData).on('close', detach).resume();
 }

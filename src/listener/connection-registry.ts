@@ -1,5 +1,11 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
+import {
+  type ClientAccount,
+  ClientAccounts,
+  type ConnectionAccount,
+  clientAccounts,
+} from './client-accounts.ts';
 import { normalizeAddress } from './client-address.ts';
 import type { PrereadResult } from './connection-preread.ts';
 
@@ -10,6 +16,7 @@ export interface ConnectionInfo {
   readonly sourceUnknown: boolean;
   /** Its TLS server requested a client certificate. */
   readonly certificateRequested: boolean;
+  readonly account: ConnectionAccount;
   certificate?: Buffer | undefined;
   certificateRead: boolean;
 }
@@ -19,36 +26,130 @@ interface ProxySource {
   readonly address: string | undefined;
 }
 
+interface AcceptedConnection {
+  readonly account: ConnectionAccount;
+  source?: ProxySource;
+}
+
+/** The TCP connection has been closed meanwhile: nothing is counted any more. */
+function createClosedConnection(): AcceptedConnection {
+  const account = new ClientAccounts(0).openConnection('', () => {});
+  account.close();
+  return { account };
+}
+
 /** Both ends of a connection: the same for a TLS socket and the TCP socket below it. */
 export const getEndpointsKey = (socket: Socket): string =>
   `${socket.remoteAddress}|${socket.remotePort}|${socket.localAddress}`;
 
+/**
+ * Open connections: their facts, and how many there are. Beyond the limit, the network with the most connections gives one for
+ * each new one, so that one network cannot keep all others out.
+ */
 export class ConnectionRegistry {
-  readonly #sources = new Map<string, ProxySource>();
+  /** By endpoints: a TLS socket has no reference to the TCP socket below it, but the same addresses. */
+  readonly #accepted = new Map<string, AcceptedConnection>();
+  readonly #networks = new Map<ClientAccount, Set<ConnectionAccount>>();
   readonly #infos = new WeakMap<Socket, ConnectionInfo>();
+  readonly #limit: number;
+  #count = 0;
+
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  /** A TCP connection was accepted. `rejected`: there are too many, and it must be closed. `replaced`: another one was closed. */
+  accept(socket: Socket): 'accepted' | 'replaced' | 'rejected' {
+    const isFull = this.#count >= this.#limit;
+    const address = normalizeAddress(socket.remoteAddress ?? '');
+    const account = clientAccounts.openConnection(address, () => socket.destroy());
+    if (isFull && !this.#makeRoom(account.account)) {
+      account.close();
+      return 'rejected';
+    }
+    const key = getEndpointsKey(socket);
+    const accepted: AcceptedConnection = { account };
+    this.#accepted.set(key, accepted);
+    this.#add(account);
+    socket.once('close', () => {
+      this.#remove(account);
+      account.close();
+      // The port may be in use again before `close` is emitted.
+      if (this.#accepted.get(key) === accepted) this.#accepted.delete(key);
+    });
+    return isFull ? 'replaced' : 'accepted';
+  }
+
+  #add(connection: ConnectionAccount): void {
+    const { account } = connection;
+    const connections = this.#networks.get(account);
+    if (connections === undefined) this.#networks.set(account, new Set([connection]));
+    else connections.add(connection);
+    this.#count += 1;
+  }
+
+  #remove(connection: ConnectionAccount): void {
+    const { account } = connection;
+    const connections = this.#networks.get(account);
+    if (connections?.delete(connection) !== true) return;
+    this.#count -= 1;
+    if (connections.size === 0) this.#networks.delete(account);
+  }
+
+  #makeRoom(newcomer: ClientAccount): boolean {
+    const connection = this.#findConnectionToClose(newcomer);
+    if (connection === undefined) return false;
+    this.#remove(connection);
+    connection.evict();
+    return true;
+  }
+
+  /**
+   * From the network with the most connections: the oldest that is idle, or else busy, and was never authorized; or else an idle
+   * one that was, but not for another connection of the same network.
+   */
+  #findConnectionToClose(newcomer: ClientAccount): ConnectionAccount | undefined {
+    let largest: ClientAccount = newcomer;
+    let candidates: ReadonlySet<ConnectionAccount> = this.#networks.get(newcomer) ?? new Set();
+    for (const [account, connections] of this.#networks)
+      if (connections.size > candidates.size) [largest, candidates] = [account, connections];
+    let busy: ConnectionAccount | undefined;
+    let authorized: ConnectionAccount | undefined;
+    for (const connection of candidates) {
+      const isIdle = connection.isIdle();
+      if (!connection.hasAuthorized && isIdle) return connection;
+      if (!connection.hasAuthorized) busy ??= connection;
+      else if (isIdle) authorized ??= connection;
+    }
+    return busy ?? (largest === newcomer ? undefined : authorized);
+  }
+
+  /** The network of an accepted TCP connection. */
+  getAccount(socket: Socket): ClientAccount {
+    return (this.#accepted.get(getEndpointsKey(socket)) ?? createClosedConnection()).account.account;
+  }
 
   get(socket: Socket, certificateRequested: boolean): ConnectionInfo {
     let connection = this.#infos.get(socket);
     if (connection === undefined) {
-      const source = this.#sources.size === 0 ? undefined : this.#sources.get(getEndpointsKey(socket));
+      const { source, account } = this.#accepted.get(getEndpointsKey(socket)) ?? createClosedConnection();
       const peer = source?.address ?? normalizeAddress(socket.remoteAddress ?? '');
       const sourceUnknown = source !== undefined && source.address === undefined;
-      connection = { peer, sourceUnknown, certificateRequested, certificateRead: false };
+      connection = { peer, sourceUnknown, certificateRequested, account, certificateRead: false };
+      account.evict = () => socket.destroy();
       this.#infos.set(socket, connection);
     }
     return connection;
   }
 
-  /** Stored by endpoints: a TLS socket has no reference to the TCP socket below it, but the same addresses. */
   setSource(socket: Socket, { hasProxyHeader, source }: PrereadResult): void {
-    if (!hasProxyHeader) return;
-    const key = getEndpointsKey(socket);
-    const proxySource = { address: source === undefined ? undefined : normalizeAddress(source) };
-    this.#sources.set(key, proxySource);
-    socket.once('close', () => {
-      // The port may be in use again before `close` is emitted.
-      if (this.#sources.get(key) === proxySource) this.#sources.delete(key);
-    });
+    const accepted = this.#accepted.get(getEndpointsKey(socket));
+    if (!hasProxyHeader || accepted === undefined) return;
+    accepted.source = { address: source === undefined ? undefined : normalizeAddress(source) };
+    if (accepted.source.address === undefined) return;
+    this.#remove(accepted.account);
+    accepted.account.setAddress(accepted.source.address);
+    this.#add(accepted.account);
   }
 }
 

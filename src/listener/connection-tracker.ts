@@ -117,6 +117,10 @@ export class ConnectionTracker {
     });
   }
 
+  isIdle(socket: Duplex): boolean {
+    return getResponses(socket).length === 0;
+  }
+
   /** Whether a response on this connection has announced `Connection: close`. */
   isClosing(socket: Duplex): boolean {
     return isClosing(getResponses(socket));

@@ -70,6 +70,16 @@ export function sendTooLarge(context: RequestContext, status: 414 | 431): void {
   });
 }
 
+/** The client's network holds as much as it may. */
+export function sendOverloaded(context: RequestContext): void {
+  context.note({ decision: 'refused', reason: 'overloaded' });
+  sendErrorAndClose(context, {
+    status: 503,
+    error: 'temporarily_unavailable',
+    description: 'too many requests of your network are open; retry later',
+  });
+}
+
 type TransferCodingFault = keyof typeof TRANSFER_CODING_ERRORS;
 
 /** RFC 9112 §6.1: the only supported transfer coding is `chunked`, in one field, on HTTP/1.1. */

@@ -26,6 +26,7 @@ export class ListenerRequestContext implements RequestContext {
   readonly upgrade?: NonNullable<RequestContext['upgrade']>;
   readonly notes: RequestNotes = {};
   readonly #connection: ConnectionInfo;
+  #heldBytes = 0;
 
   constructor(
     { request, response, id, arrivedAt, clientAddress, pendingBefore, upgrade }: ContextInit,
@@ -45,6 +46,20 @@ export class ListenerRequestContext implements RequestContext {
 
   certificate(): Buffer | undefined {
     return getPeerCertificate(this.request.socket, this.#connection);
+  }
+
+  hold(bytes: number): void {
+    this.#heldBytes += bytes;
+    this.#connection.account.add(bytes);
+  }
+
+  /** The request has ended. */
+  release(): void {
+    this.hold(-this.#heldBytes);
+  }
+
+  markAuthorized(): void {
+    this.#connection.account.hasAuthorized = true;
   }
 
   note(fields: RequestNotes): void {

@@ -19,7 +19,7 @@ import { SERVER_TLS_POLICY } from '../lib/tls-policy.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { normalizeServerName } from './client-hello.ts';
 import type { ClientConnection } from './connection-interceptor.ts';
-import { createPrereadServer } from './connection-preread.ts';
+import { type PrereadResult, prereadConnection } from './connection-preread.ts';
 import { ConnectionRegistry, getPeerCertificate } from './connection-registry.ts';
 import { ConnectionTracker, type Http2Session } from './connection-tracker.ts';
 import { expectsContinue, includesHost } from './early-responses.ts';
@@ -39,6 +39,7 @@ import { createNodeHttp2Server } from './node-http2-server.ts';
 import { respondToPlainHttp } from './plain-http-response.ts';
 import { RequestReceiver } from './request-receiver.ts';
 import { deriveSessionIdContext, deriveTicketKeys, TICKET_SECONDS } from './session-tickets.ts';
+import { turnQueue } from './turn-queue.ts';
 
 export type { PublicListenerOptions, RequestOutcome, TlsContextOptions } from './listener-options.ts';
 
@@ -55,7 +56,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
 export class PublicListener {
   readonly #options: PublicListenerOptions;
   readonly #tracker: ConnectionTracker;
-  readonly #registry = new ConnectionRegistry();
+  readonly #registry: ConnectionRegistry;
   readonly #receiver: RequestReceiver;
   /** The server names for which a client certificate is requested; undefined: all or none. */
   readonly #certificateHosts: ReadonlySet<string> | undefined;
@@ -71,6 +72,7 @@ export class PublicListener {
     const { tls } = options;
     this.#options = options;
     this.#tracker = new ConnectionTracker(tls !== undefined);
+    this.#registry = new ConnectionRegistry(options.limits.connections);
     this.#certificateHosts =
       tls === undefined || typeof tls.askCertificate === 'string'
         ? undefined
@@ -84,13 +86,7 @@ export class PublicListener {
     const requesting = this.#createProtocolServer(tls?.askCertificate !== 'never');
     const notRequesting = this.#certificateHosts && this.#createProtocolServer(false);
     this.#setTickets(tls?.tickets);
-    this.#server =
-      notRequesting !== undefined || options.proxyProtocol.hasEntries
-        ? this.#createPrereadServer(requesting, notRequesting)
-        : requesting;
-    this.#server.maxConnections = options.limits.connections;
-    reportDrops(this.#server, options.log, options.now);
-    this.#server.on('drop', () => options.onRejected?.('connection'));
+    this.#server = this.#createAcceptingServer(requesting, notRequesting);
   }
 
   async listen(): Promise<void> {
@@ -157,24 +153,53 @@ export class PublicListener {
     if (tickets !== undefined) this.setTicketSecret(tickets.secret);
   }
 
-  /** Reads the PROXY header and the server name first, and picks the protocol server by server name. */
-  #createPrereadServer(requesting: NetServer, notRequesting: NetServer | undefined): NetServer {
-    const { proxyProtocol, tls, log } = this.#options;
+  /**
+   * The server that accepts connections. It reads the PROXY header and the server name first, where they are needed, picks the
+   * protocol server by server name, and passes the connection to it when it is the turn of its network.
+   */
+  #createAcceptingServer(requesting: NetServer, notRequesting: NetServer | undefined): NetServer {
+    const { proxyProtocol, tls, log, limits, now, onRejected } = this.#options;
     const hosts = this.#certificateHosts;
-    const server = createPrereadServer({
-      proxyProtocol,
-      tls: tls !== undefined,
-      peekClientHello: notRequesting !== undefined,
-      timeoutSeconds: HANDSHAKE_SECONDS,
-      onRejected: (peer, reason) => log.debug('connection_rejected', { peer, why: reason }),
-      onReady: (socket, preread) => {
-        this.#registry.setSource(socket, preread);
-        const { serverName } = preread;
-        const isRequested = serverName === undefined || hosts === undefined || hosts.has(serverName);
-        (isRequested ? requesting : (notRequesting ?? requesting)).emit('connection', socket);
-      },
+    const reportDrop = createDropReporter(log, now, limits.connections);
+    const onReady = (socket: Socket, preread: PrereadResult): void => {
+      this.#registry.setSource(socket, preread);
+      const { serverName } = preread;
+      const isRequested = serverName === undefined || hosts === undefined || hosts.has(serverName);
+      const server = isRequested ? requesting : (notRequesting ?? requesting);
+      this.#inTurn(socket, () => {
+        server.emit('connection', socket);
+        // An HTTP server reads the socket as a stream; a TLS server takes the buffered bytes and then the handle.
+        if (tls === undefined) socket.resume();
+      });
+    };
+    const server = createNetServer({ noDelay: true, pauseOnConnect: true }, (socket) => {
+      this.#track(socket);
+      const outcome = this.#registry.accept(socket);
+      if (outcome !== 'accepted') {
+        onRejected?.('connection');
+        reportDrop();
+      }
+      if (outcome === 'rejected') return void socket.destroy();
+      prereadConnection(socket, {
+        proxyProtocol,
+        peekClientHello: notRequesting !== undefined,
+        timeoutSeconds: HANDSHAKE_SECONDS,
+        onRejected: (peer, reason) => log.debug('connection_rejected', { peer, why: reason }),
+        onReady,
+      });
     });
-    return server.on('connection', (socket: Socket) => this.#tracker.add(socket));
+    return server;
+  }
+
+  /** A handshake takes longer than most requests. */
+  #inTurn(socket: Socket, start: () => void): void {
+    if (!turnQueue.isOver) {
+      turnQueue.count();
+      return start();
+    }
+    turnQueue.defer(this.#registry.getAccount(socket), () => {
+      if (!socket.destroyed) start();
+    });
   }
 
   /** The server that an accepted connection is passed to: it runs the TLS handshake, if any, and selects the protocol. */
@@ -188,10 +213,7 @@ export class PublicListener {
     });
     this.#http1Servers.push(http1);
     return tls === undefined
-      ? createNetServer({ noDelay: true }, (socket) => {
-          this.#track(socket);
-          this.#acceptHttp1(socket, http1, certificateRequested);
-        })
+      ? createNetServer((socket) => this.#acceptHttp1(socket, http1, certificateRequested))
       : this.#createTlsServer(tls, http1, certificateRequested);
   }
 
@@ -204,7 +226,6 @@ export class PublicListener {
     const acceptHttp2 = this.#createHttp2Server(tls.http2 ?? false, certificateRequested);
     const server = createTlsServer({
       ...buildSecureContext(tls, certificateRequested),
-      noDelay: true,
       ALPNProtocols: acceptHttp2 === undefined ? ['http/1.1'] : ['h2', 'http/1.1'],
       requestCert: certificateRequested,
       // Client certificates are validated for each request, not in the handshake.
@@ -212,7 +233,6 @@ export class PublicListener {
       handshakeTimeout: HANDSHAKE_SECONDS * 1_000,
     });
     this.#tlsServers.set(server, certificateRequested);
-    server.on('connection', (socket: Socket) => this.#track(socket));
     respondToPlainHttp(server);
     server.on('tlsClientError', (error: NodeJS.ErrnoException, socket: TLSSocket) => {
       onRejected?.('handshake');
@@ -254,6 +274,7 @@ export class PublicListener {
     if (kind === 'node') return createNodeHttp2Server(options);
     return createHttp2Server({
       ...options,
+      getAccount: (socket) => this.#registry.get(socket, certificateRequested).account,
       intercept: (socket) => interceptor?.interceptHttp2(this.#describe(socket, certificateRequested)),
       onInternalError: (error) => log.error('internal_error', errorFields(error)),
     });
@@ -273,10 +294,18 @@ export class PublicListener {
       peer: connection.peer,
       sourceUnknown: connection.sourceUnknown,
       encrypted: this.#options.tls !== undefined,
+      account: connection.account,
       certificate: () => getPeerCertificate(socket, connection),
       isMisdirected:
         certificateRequested || hosts === undefined ? undefined : (host) => includesHost(host, hosts),
     };
+  }
+
+  #acceptByNode(socket: Socket, http1: HttpServer, certificateRequested: boolean): void {
+    const { account } = this.#registry.get(socket, certificateRequested);
+    account.add(NODE_CONNECTION_BYTES);
+    account.isIdle = () => this.#tracker.isIdle(socket);
+    http1.emit('connection', socket);
   }
 
   /** Passes the connection to the interceptor, if any, and otherwise to Node's HTTP server. */
@@ -284,20 +313,20 @@ export class PublicListener {
     const { interceptor } = this.#options;
     // RFC 9112 §9.6: the reader of the connection handles a half-close.
     socket.allowHalfOpen = true;
-    if (interceptor === undefined) {
-      http1.emit('connection', socket);
-      return;
-    }
+    if (interceptor === undefined) return this.#acceptByNode(socket, http1, certificateRequested);
     const session = interceptor.intercept({
       ...this.#describe(socket, certificateRequested),
       fallBack: () => {
         this.#tracker.markReleased(socket);
-        http1.emit('connection', socket);
+        this.#acceptByNode(socket, http1, certificateRequested);
       },
     });
     this.#tracker.markIntercepted(socket, session);
   }
 }
+
+/** The parser of Node's HTTP server, and a request head that it has not received completely. */
+const NODE_CONNECTION_BYTES = 8_192;
 
 const buildSecureContext = (
   { certificate, key, minVersion, issuers, tickets }: TlsContextOptions,
@@ -315,15 +344,15 @@ const buildSecureContext = (
 
 const DROP_LOG_SECONDS = 10;
 
-/** Logs connections that Node closes beyond `maxConnections`, at most once per interval. */
-function reportDrops(server: NetServer, log: Logger, now: () => Epoch): void {
+/** Logs connections that were closed because of the limit, at most once per interval. */
+function createDropReporter(log: Logger, now: () => Epoch, limit: number): () => void {
   let dropped = 0;
   let reportedAt = 0;
-  server.on('drop', () => {
+  return () => {
     dropped += 1;
     if (now() - reportedAt < DROP_LOG_SECONDS) return;
-    log.warn('connections_dropped', { count: dropped, limit: server.maxConnections });
+    log.warn('connections_dropped', { count: dropped, limit });
     reportedAt = now();
     dropped = 0;
-  });
+  };
 }

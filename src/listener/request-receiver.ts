@@ -10,6 +10,7 @@ import {
   rejectTransferCoding,
   sendContinueOnRead,
   sendMisdirected,
+  sendOverloaded,
   sendTooLarge,
 } from './early-responses.ts';
 import type { ReceiveOptions } from './http1-server.ts';
@@ -17,6 +18,10 @@ import { Http2Request } from './http2-request.ts';
 import { MAX_FIELDS, MAX_URL_LENGTH, type PublicListenerOptions } from './listener-options.ts';
 import { ListenerRequestContext } from './listener-request-context.ts';
 import { destroyConnectionOnAssign } from './node-quirks/http1.ts';
+import { turnQueue } from './turn-queue.ts';
+
+/** Node's streams and messages for one request. */
+const REQUEST_BYTES = 12_288;
 
 interface RequestReceiverDeps {
   readonly options: PublicListenerOptions;
@@ -45,6 +50,7 @@ export class RequestReceiver {
     const pendingBefore = isHttp2 ? 0 : tracker.beginRequest(request.socket, response);
     if (pendingBefore === undefined) return;
     const connection = registry.get(request.socket, certificateRequested);
+    const mayGrow = isHttp2 || connection.account.mayGrow;
     const { peer } = connection;
     const { rawHeaders } = request;
     const trusted = connection.sourceUnknown ? EMPTY_PEER_LIST : options.trustedProxies;
@@ -54,8 +60,10 @@ export class RequestReceiver {
       { request, response, id, arrivedAt: options.now(), clientAddress, pendingBefore, upgrade },
       connection,
     );
+    if (!isHttp2) context.hold(REQUEST_BYTES + getHeadSize(rawHeaders));
     options.onRequestStart?.();
     response.once('close', () => {
+      context.release();
       if (!isHttp2) this.#endHttp1(request, response);
       options.onRequestEnd?.(context, {
         status: response.statusCode,
@@ -67,8 +75,19 @@ export class RequestReceiver {
     response.on('error', destroyResponse);
     request.on('error', ignore);
     if (this.#reject(context, certificateRequested)) return;
-    if (awaitsContinue) sendContinueOnRead(context);
-    options.onRequest(context);
+    if (!mayGrow) return sendOverloaded(context);
+    const handle = (): void => {
+      if (awaitsContinue) sendContinueOnRead(context);
+      options.onRequest(context);
+    };
+    // HTTP/2 connections count their streams.
+    if (isHttp2 || upgrade !== undefined || !turnQueue.isOver) {
+      if (!isHttp2) turnQueue.count();
+      return handle();
+    }
+    turnQueue.defer(connection.account.account, () => {
+      if (!response.destroyed) handle();
+    });
   }
 
   /** Sends an error response if no handler should see the request. */
@@ -94,6 +113,12 @@ export class RequestReceiver {
     // The client may still be sending a body that is no longer read.
     else if (!request.complete) destroyAfter(DISCARD_MS, request.socket, request);
   }
+}
+
+function getHeadSize(rawHeaders: readonly string[]): number {
+  let size = 0;
+  for (const text of rawHeaders) size += text.length;
+  return size;
 }
 
 function destroyResponse(this: ServerResponse): void {

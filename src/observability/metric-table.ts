@@ -76,7 +76,20 @@ export const METRICS = {
     'reason',
   ),
   gatehouse_connections: gauge('sum', 'Open client connections.'),
-  gatehouse_connections_refused_total: counter('Connections closed because of limits.connections.'),
+  gatehouse_connections_refused_total: counter(
+    'Connections that were closed, or not accepted, because of limits.connections.',
+  ),
+  gatehouse_client_memory_bytes: gauge(
+    'sum',
+    'Memory that is held for requests of clients without a token, for buffered request bodies and for unread responses.',
+  ),
+  gatehouse_client_memory_limit_bytes: gauge(
+    'sum',
+    'Limit of gatehouse_client_memory_bytes: an eighth of the memory limit of the container.',
+  ),
+  gatehouse_client_memory_evictions_total: counter(
+    'Connections, requests and responses that were aborted because of this limit. The client network or identity that holds the most is first.',
+  ),
   gatehouse_tls_handshakes_total: counter(
     'Successful TLS handshakes: `full`, or `resumed` from a previous session.',
     'kind',

@@ -3,7 +3,7 @@ import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { RequestNotes, TransferStats } from '../http/request-context.ts';
 import type { DeadlineEntry } from '../lib/deadlines.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
-import { createBodyBuffer, ReadAheadPermit, STREAM_BUFFER_MS } from './body-buffering.ts';
+import { createBodyBuffer, mayHoldMore, STREAM_BUFFER_MS, UnreadResponse } from './body-buffering.ts';
 import { BodyDeadline } from './body-deadline.ts';
 import { isClientFault, refusalFor, TokenEndedError } from './exchange-errors.ts';
 import type { HeaderRules } from './policy/headers.ts';
@@ -127,7 +127,7 @@ export class Exchange
   upstreamSeconds: number | undefined = undefined;
   readonly #downstream: Downstream;
   readonly #slot = new Slot(this);
-  readonly #readAhead = new ReadAheadPermit();
+  readonly #unread = new UnreadResponse(() => this.#guard(() => this.#abortUnread()));
   #upstream!: Upstream;
   #request!: ForwardRequest;
   #slots!: Slots;
@@ -189,7 +189,7 @@ export class Exchange
 
   /** The client has closed the connection. */
   clientClosed(): void {
-    this.#readAhead.release();
+    this.#unread.release();
     if (this.#stage === 'idle') return;
     this.#finish();
     this.#request.notes.reason = 'client_disconnected';
@@ -197,7 +197,7 @@ export class Exchange
 
   /** The client has read everything that was written. */
   clientDrained(): void {
-    this.#readAhead.release();
+    this.#unread.release();
     if (!this.#isStalled) return;
     this.#isStalled = false;
     this.#slot.clearStalled();
@@ -225,6 +225,21 @@ export class Exchange
     this.#fail(new BodyError('client_too_slow'));
   }
 
+  #guard(handle: () => void): void {
+    try {
+      handle();
+    } catch (error) {
+      this.onInternalError(error);
+    }
+  }
+
+  /** Also after the exchange has ended, as long as the client has not read all of the response. */
+  #abortUnread(): void {
+    if (this.#stage !== 'idle') return this.onEvicted();
+    this.#request.notes.reason = 'client_too_slow';
+    this.#downstream.abort(true);
+  }
+
   onInternalError(error: unknown): void {
     if (error instanceof UpstreamError) return this.onError(error);
     const { config, id } = this.#request;
@@ -243,7 +258,8 @@ export class Exchange
     this.#pace = new BodyDeadline();
     this.#pace.start(bodyRate);
     this.deadline = this.#isStream(body) ? performance.now() + STREAM_BUFFER_MS : this.#pace.deadline;
-    body.start(this, createBodyBuffer(method, bodyBuffer, shareKey));
+    const refuse = (): void => this.#guard(() => this.#fail(new BodyError('no_memory')));
+    body.start(this, createBodyBuffer(method, bodyBuffer, shareKey, refuse));
   }
 
   /** A body of unknown length may be a stream that is meant to be forwarded as it arrives. */
@@ -287,6 +303,8 @@ export class Exchange
   onSlotGranted(): void {
     const ended = this.#hasWaited ? this.#tokenFault() : undefined;
     if (ended !== undefined) return this.end(ended);
+    // The response would have to wait in memory for a client that does not read others.
+    if (!mayHoldMore(this.#request.shareKey)) return this.#refuse(OVERLOADED);
     this.#stage = 'scheduled';
     if (this.#isInSendQueue) return;
     this.#isInSendQueue = true;
@@ -440,7 +458,7 @@ export class Exchange
   /** The client does not keep up. A little more may be read, so that the connection is free for others. */
   #mayReadAhead(): boolean {
     if (this.#isStalled) return false;
-    if (this.#readAhead.tryAcquire(this.#downstream.unread, this.#request.shareKey)) return true;
+    if (this.#unread.mayReadAhead(this.#downstream.unread, this.#request.shareKey)) return true;
     this.#isStalled = true;
     this.#slot.markStalled();
     return false;
@@ -499,7 +517,7 @@ export class Exchange
         }
         if (!this.#isStalled)
           return this.#fail(new UpstreamError('nothing more of the response in time', 'response_timeout'));
-        if (this.#readAhead.hasRead(this.#downstream.unread)) return this.#wait(this.#upstream.timeouts.idle);
+        if (this.#unread.hasRead(this.#downstream.unread)) return this.#wait(this.#upstream.timeouts.idle);
         return this.onEvicted();
       case 'idle':
     }

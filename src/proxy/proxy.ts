@@ -199,7 +199,10 @@ export class ReverseProxy {
       return;
     }
     noteDecision(context.notes, decision);
-    if (decision.kind === 'allowed') return this.#forwarder.forward(context, head, decision);
+    if (decision.kind === 'allowed') {
+      if (decision.caller !== undefined) context.markAuthorized();
+      return this.#forwarder.forward(context, head, decision);
+    }
     const logReason = decision.nearMisses && `no_rule (${decision.nearMisses})`;
     this.#reject(context, decision.refusal, { ...decision, host: head.host }, logReason);
   }

@@ -1,3 +1,4 @@
+import { clientAccounts } from '../listener/client-accounts.ts';
 import type { PublicListener } from '../listener/listener.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import type { Store } from '../ports/store.ts';
@@ -27,6 +28,7 @@ export function registerGatewayMetrics(
   { files, upstreams, crlFetchers, issuerKeys, reloads, quotas, listener, store, now }: GatewayMetricsSources,
 ): void {
   const overflow = metrics.counter('gatehouse_rate_limit_overflow_total');
+  const evictions = metrics.counter('gatehouse_client_memory_evictions_total');
   metrics.addCollector((set) => {
     const current = files();
     const { server, crls } = current;
@@ -34,6 +36,9 @@ export function registerGatewayMetrics(
     set('gatehouse_rate_limit_keys', quotas.size);
     overflow.value = quotas.overflowed;
     set('gatehouse_connections', listener.countConnections());
+    set('gatehouse_client_memory_bytes', clientAccounts.bytes);
+    set('gatehouse_client_memory_limit_bytes', clientAccounts.limit);
+    evictions.value = clientAccounts.evictions;
     set('gatehouse_revocation_lag_seconds', store.revocationLag?.() ?? 0);
     set('gatehouse_config_reload_success_timestamp_seconds', reloads.appliedAt);
     const { isLastSuccessful } = reloads;

@@ -1,6 +1,8 @@
 import { hash } from 'node:crypto';
+import { availableParallelism } from 'node:os';
 import type { Settings } from '../config/schema.ts';
 import { StartError } from '../lib/start-error.ts';
+import { clientAccounts, deriveClientLimits } from '../listener/client-accounts.ts';
 import {
   openPublicListener,
   type PublicListener,
@@ -49,13 +51,15 @@ export async function startPublicListener(
   const { limits, listen } = sources.settings;
   const { host, port, tls, http2, proxyProtocol } = listen;
   const tlsOptions = createTlsContextOptions(sources);
+  const derived = deriveClientLimits(listen.workers === 'auto' ? availableParallelism() : listen.workers);
+  clientAccounts.limit = derived.bytes;
   try {
     return await openPublicListener({
       host,
       port,
       ...(tlsOptions !== undefined &&
         tls !== undefined && { tls: { ...tlsOptions, askCertificate: tls.askCertificate, http2 } }),
-      limits,
+      limits: { ...limits, connections: limits.connections ?? derived.connections },
       proxyProtocol,
       ...hooks,
     });

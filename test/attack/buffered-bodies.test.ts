@@ -1,6 +1,7 @@
 import type { RequestListener } from 'node:http';
-import { afterEach, describe, expect, test, vi } from 'vitest';
-import { BodyBuffer, ReadAheadPermit } from '../../src/proxy/body-buffering.ts';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { clientAccounts } from '../../src/listener/client-accounts.ts';
+import { BodyBuffer, UnreadResponse } from '../../src/proxy/body-buffering.ts';
 import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
 import { startHttpUpstream } from '../support/http-upstream.ts';
 import { type ProxyHarness, rule, startProxyHarness } from '../support/proxy-harness.ts';
@@ -9,6 +10,16 @@ import { until } from '../support/until.ts';
 import { chooseVariants } from '../support/variants.ts';
 
 /** Request bodies that are buffered before an upstream connection is taken: docs/decisions/0031-slow-clients.md */
+
+/** So that the steps in which buffers grow are small beside it. */
+const LIMIT = 64 * 1_048_576;
+const derivedLimit = clientAccounts.limit;
+beforeAll(() => {
+  clientAccounts.limit = LIMIT;
+});
+afterAll(() => {
+  clientAccounts.limit = derivedLimit;
+});
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -84,7 +95,7 @@ const statuses = (text: string): string[] => text.match(/HTTP\/1\.1 \d+/g) ?? []
 
 /** Bytes that another client could buffer now. */
 function freeMemory(): number {
-  const buffer = new BodyBuffer('DELETE', 0, 'one more');
+  const buffer = new BodyBuffer('DELETE', 0, 'one more', () => {});
   const part = Buffer.alloc(262_144);
   let added = 0;
   while (buffer.add(part) === 'more') added += part.length;
@@ -189,19 +200,18 @@ describe.each(KINDS)('%s', (kind) => {
   });
 });
 
-test('one client cannot use up the read-ahead limit that all clients share', () => {
-  const held: ReadAheadPermit[] = [];
-  const tryAcquire = (client: string): boolean => {
-    const permit = new ReadAheadPermit();
-    if (!permit.tryAcquire(0, client)) return false;
-    held.push(permit);
-    return true;
+test('one client cannot use up the memory for unread responses that all clients share', () => {
+  const held: UnreadResponse[] = [];
+  const mayReadAhead = (client: string): boolean => {
+    const response = new UnreadResponse(() => {});
+    held.push(response);
+    return response.mayReadAhead(100_000, client);
   };
   try {
-    while (tryAcquire('a'));
-    expect(tryAcquire('b')).toBe(true);
+    while (mayReadAhead('a'));
+    expect(mayReadAhead('b')).toBe(true);
   } finally {
-    for (const permit of held) permit.release();
+    for (const response of held) response.release();
   }
 });
 
@@ -212,7 +222,7 @@ describe('memory for bodies', () => {
     for (const buffer of buffers.splice(0)) buffer.free();
   });
   const createBuffer = (method: string, client: string): BodyBuffer => {
-    const buffer = new BodyBuffer(method, 65_536, client);
+    const buffer = new BodyBuffer(method, 65_536, client, () => {});
     buffers.push(buffer);
     return buffer;
   };

@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
 import { expect, onTestFinished, test } from 'vitest';
 import { randomBelow } from '../fuzz/mutations.ts';
+import { openConnectionAccount } from '../support/connection-account.ts';
 import { eventLoopTurns, waitUntilStable } from '../support/event-loop-turns.ts';
 import { createCa, issueServer } from '../support/pki.ts';
 import { type ProxyHarness, startProxyHarness } from '../support/proxy-harness.ts';
@@ -63,6 +64,7 @@ async function startTlsFront(proxy: ProxyHarness): Promise<() => Promise<RawClie
         peer: '127.0.0.1',
         sourceUnknown: false,
         encrypted: true,
+        account: openConnectionAccount(),
         certificate: () => undefined,
         isMisdirected: undefined,
         fallBack: () => socket.destroy(),

@@ -15,8 +15,9 @@ export const limitsSection = () =>
     headerTimeout: duration
       .prefault('10s')
       .meta({ description: 'A request head must arrive within this time.', appliesAfter: 'workerRestart' }),
-    connections: count.default(10_000).meta({
-      description: 'Maximum number of open client connections per process.',
+    connections: count.exactOptional().meta({
+      description:
+        'Maximum number of open client connections per process. Beyond it, the network with the most connections loses one for each new one. Default: as many as fit in a third of the memory limit of the container with 64 KiB each, at most 10,000.',
       appliesAfter: 'workerRestart',
     }),
     streams: z.int().min(1).max(1_000).default(100).meta({

@@ -1,7 +1,9 @@
 import type { Socket } from 'node:net';
 import type { DeadlineEntry, Deadlines } from '../../lib/deadlines.ts';
+import type { ConnectionAccount } from '../client-accounts.ts';
 import { destroyAfter } from '../client-error.ts';
 import { MAX_FIELDS } from '../listener-options.ts';
+import { turnQueue } from '../turn-queue.ts';
 import { Allowance } from './allowance.ts';
 import { DiscardedStreams } from './discarded-streams.ts';
 import { type FrameHandler, FrameReader, readUInt31 } from './frame-reader.ts';
@@ -36,6 +38,8 @@ export interface Http2ConnectionOptions {
   /** Seconds after which a response is reset if the client reads nothing of it. */
   readonly stalledSeconds: number;
   readonly deadlines: Deadlines;
+  /** What is held for the client is charged to it. */
+  readonly account: ConnectionAccount;
   /** Sets the handler of the stream. */
   readonly onRequest: (stream: Http2Stream) => void;
   /** The connection was closed because its client exceeded a limit. */
@@ -98,6 +102,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   readonly socket: Socket;
   readonly writer: FrameWriter;
   readonly deadlines: Deadlines;
+  readonly account: ConnectionAccount;
   /** Of the client, for each stream and for the connection. */
   initialSendWindow = DEFAULT_WINDOW;
   sendWindow = DEFAULT_WINDOW;
@@ -120,7 +125,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   #isNoticeAcknowledged = false;
   /** The announcement is followed by the end as soon as it is acknowledged. */
   #isClosing = false;
-  readonly #frames = new FrameReader(this);
+  readonly #frames = new FrameReader(this, turnQueue);
   #partialSection: PartialSection | undefined = undefined;
   /** The last stream that was accepted, and the last that the client has begun. */
   #lastStreamId = 0;
@@ -141,12 +146,14 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.socket = socket;
     this.#options = options;
     this.deadlines = deadlines;
+    this.account = options.account;
+    this.account.isIdle = () => this.#streams.size === 0;
     // Pseudo-header fields are counted, too; one more field than allowed is decoded, so that it gets a 431.
     this.#decoder = new SectionDecoder({ size: limits.headers, count: MAX_FIELDS + 4 });
     // Twice as much, so that a section that is too large gets a 431.
     this.#maxHeaderBlock = 2 * Math.max(MIN_HEADER_BLOCK_LIMIT, limits.headers);
     this.#resets = new Allowance(limits.streams + RESETS.beyondStreams, RESETS.perSecond);
-    this.writer = new FrameWriter(socket, this.#onDrain);
+    this.writer = new FrameWriter(socket, this.account, this.#onDrain);
     this.#discarded = new DiscardedStreams({
       deadlines,
       maxAnswered: limits.streams,
@@ -326,7 +333,10 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   onTurnOver(): void {
     this.#pause();
-    setImmediate(() => {
+    const { restBytes } = this.#frames;
+    this.account.add(restBytes);
+    turnQueue.defer(this.account.account, () => {
+      this.account.add(-restBytes);
       const rest = this.#frames.takeRest();
       this.#guard(() => this.#read(rest));
       if (!this.writer.hasBacklog) this.#resume();
@@ -504,7 +514,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.#lastStreamId = id;
     if (dependsOnItself || !fields.isRequest || (isEnd && (fields.contentLength ?? 0) > 0))
       return this.#failStream(id, ErrorCode.protocolError);
-    if (this.#streams.size + this.#detached >= this.#options.limits.streams)
+    if (this.#streams.size + this.#detached >= this.#options.limits.streams || !this.account.mayGrow)
       return this.#failStream(id, ErrorCode.refusedStream);
     this.#open(id, fields, isEnd);
   }

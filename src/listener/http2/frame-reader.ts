@@ -1,3 +1,4 @@
+import type { TurnQueue } from '../turn-queue.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { ErrorCode, Flag, FRAME_HEADER_SIZE, FrameType, MAX_FRAME_SIZE, PREFACE } from './protocol.ts';
 
@@ -9,47 +10,32 @@ export interface FrameHandler {
   onFrame(type: number, flags: number, streamId: number, bytes: Buffer, start: number, end: number): void;
   /** RFC 9113 §5.4.1. */
   onConnectionError(code: ErrorCode): void;
-  /** Enough was processed in this iteration of the event loop: read `takeRest` in the next one, and nothing until then. */
+  /** Enough was processed in this iteration of the event loop: read `takeRest` in a later turn, and nothing until then. */
   onTurnOver(): void;
 }
 
-/** What one connection may have processed in an iteration of the event loop, before others have their turn. */
-const MAX_TURN_FRAMES = 1_000;
-const MAX_TURN_STREAMS = 100;
-
-let iteration = 0;
-let isIterationObserved = false;
-
-/** A number that changes with each iteration of the event loop. */
-function getIteration(): number {
-  if (!isIterationObserved) {
-    isIterationObserved = true;
-    setImmediate(endIteration);
-  }
-  return iteration;
-}
-
-function endIteration(): void {
-  iteration += 1;
-  isIterationObserved = false;
-}
+/** So many frames take about as long as one request. */
+const FRAMES_PER_REQUEST = 64;
+/** The most that is read at once. */
+const MAX_FRAMES = 1_000;
 
 /** Splits what a client sends into frames (RFC 9113 §4), after the connection preface (§3.4). */
 export class FrameReader {
   readonly #handler: FrameHandler;
+  readonly #turns: TurnQueue;
   #awaited: 'preface' | 'settings' | 'frame' = 'preface';
   /** The beginning of a frame, and how many bytes it needs. */
   readonly #partialFrame = new ByteQueue();
   #neededBytes = 0;
-  /** The iteration of the event loop in which it was last read from, and what was processed in it. */
-  #turn = -1;
-  #turnFrames = 0;
-  #turnStreams = 0;
-  /** The rest of what has arrived is processed in the next iteration of the event loop. */
+  /** Since the last read began. */
+  #frames = 0;
+  #isTurnOver = false;
+  /** The rest of what has arrived is processed in a later turn. */
   #isTurnAwaited = false;
 
-  constructor(handler: FrameHandler) {
+  constructor(handler: FrameHandler, turns: TurnQueue) {
     this.#handler = handler;
+    this.#turns = turns;
   }
 
   get isTurnAwaited(): boolean {
@@ -58,7 +44,12 @@ export class FrameReader {
 
   /** A stream was begun: it costs more than other frames. */
   countStream(): void {
-    this.#turnStreams += 1;
+    if (this.#turns.count()) this.#isTurnOver = true;
+  }
+
+  /** Bytes that wait for their turn. */
+  get restBytes(): number {
+    return this.#partialFrame.length;
   }
 
   /** True: frames may have been processed, and the connection is open. */
@@ -67,7 +58,8 @@ export class FrameReader {
     if (bytes === undefined) return false;
     const start = this.#awaited === 'preface' ? this.#readPreface(bytes) : 0;
     if (start === undefined) return false;
-    this.#beginTurn();
+    this.#frames = 0;
+    this.#isTurnOver = this.#turns.isOver;
     const end = this.#readFrames(bytes, start);
     if (end === undefined) return false;
     if (end < bytes.length) {
@@ -84,19 +76,6 @@ export class FrameReader {
   takeRest(): Buffer {
     this.#isTurnAwaited = false;
     return this.#partialFrame.take();
-  }
-
-  /** Once for each iteration of the event loop, in which Node may read many TLS records. */
-  #beginTurn(): void {
-    const current = getIteration();
-    if (this.#turn === current) return;
-    this.#turn = current;
-    this.#turnFrames = 0;
-    this.#turnStreams = 0;
-  }
-
-  get #isTurnOver(): boolean {
-    return this.#turnFrames >= MAX_TURN_FRAMES || this.#turnStreams >= MAX_TURN_STREAMS;
   }
 
   /** Undefined: the frame is still incomplete. Its parts are joined once, however many there are. */
@@ -135,7 +114,9 @@ export class FrameReader {
     const handler = this.#handler;
     let at = start;
     while (bytes.length - at >= FRAME_HEADER_SIZE && !this.#isTurnOver) {
-      this.#turnFrames += 1;
+      this.#frames += 1;
+      if (this.#frames % FRAMES_PER_REQUEST === 0) this.countStream();
+      if (this.#frames === MAX_FRAMES) this.#isTurnOver = true;
       const length = readUInt24(bytes, at);
       if (length > MAX_FRAME_SIZE) {
         handler.onConnectionError(ErrorCode.frameSizeError);

@@ -1,9 +1,13 @@
 import type { Socket } from 'node:net';
 import { createBufferPool, type PooledBuffer } from '../../lib/buffer-pool.ts';
+import type { ConnectionAccount } from '../client-accounts.ts';
 import { Flag, FRAME_HEADER_SIZE, FrameType, MAX_FRAME_SIZE } from './protocol.ts';
 
-/** The most that is written at once. */
+/** The most that is written at once; less to a client that holds as much as it may. */
 const MAX_WRITE = 65_536;
+const REDUCED_WRITE = 16_384;
+/** The TLS socket has an encrypted copy of what it is sending. */
+const SENDING_COPIES = 2;
 /** While a write is being sent, every connection may collect this much for the next one. */
 const LOW_WATER_MARK = 49_152;
 /**
@@ -44,6 +48,7 @@ interface CollectedFrames {
  */
 export class FrameWriter {
   readonly #socket: Socket;
+  readonly #account: Pick<ConnectionAccount, 'add' | 'mayGrow' | 'hasAuthorized'>;
   readonly #onDrain: () => void;
   #buffer: PooledBuffer | undefined = undefined;
   #length = 0;
@@ -60,8 +65,13 @@ export class FrameWriter {
   #isWaiting = false;
 
   /** `onDrain`: a write was sent after `hasBacklog` was true, and the client keeps up. */
-  constructor(socket: Socket, onDrain: () => void) {
+  constructor(
+    socket: Socket,
+    account: Pick<ConnectionAccount, 'add' | 'mayGrow' | 'hasAuthorized'>,
+    onDrain: () => void,
+  ) {
     this.#socket = socket;
+    this.#account = account;
     this.#onDrain = onDrain;
   }
 
@@ -92,7 +102,11 @@ export class FrameWriter {
     if (next === undefined || !this.#socket.writable) return;
     const { buffer, length } = next;
     this.#sendingBytes = length;
+    // What authorized requests make the process hold is limited for each grant.
+    const charged = this.#account.hasAuthorized ? 0 : length * SENDING_COPIES;
+    if (charged > 0) this.#account.add(charged);
     this.#socket.write(buffer.bytes.subarray(0, length), (error) => {
+      if (charged > 0) this.#account.add(-charged);
       // `needsDrain` may have been true, even if all connections together have set aside less by now.
       const hadBacklog = this.hasBacklog;
       this.#sendingBytes = 0;
@@ -273,6 +287,10 @@ export class FrameWriter {
     return out;
   }
 
+  get #maxWrite(): number {
+    return this.#length > REDUCED_WRITE && !this.#account.mayGrow ? REDUCED_WRITE : MAX_WRITE;
+  }
+
   /** Makes room for more frames. */
   #setAside(): void {
     if (this.#sendingBytes === 0) return this.#writeNext();
@@ -284,7 +302,7 @@ export class FrameWriter {
   }
 
   #reserve(size: number): Buffer {
-    if (this.#length + size > MAX_WRITE) this.#setAside();
+    if (this.#length + size > this.#maxWrite) this.#setAside();
     let buffer = this.#buffer;
     if (buffer === undefined) {
       this.#length = 0;

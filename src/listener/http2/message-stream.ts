@@ -6,6 +6,8 @@ import type { Http2Stream, StreamHandler } from './stream.ts';
 
 type Callback = (error?: Error | null) => void;
 
+/** Node's streams and messages for one request. */
+const MESSAGE_BYTES = 12_288;
 /** RFC 9110 §5.5. */
 const FIELD_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
@@ -25,6 +27,7 @@ export class MessageStream extends Duplex implements StreamHandler, Http2Message
     this.#stream = stream;
     this.#log = onInternalError;
     this.endAfterHeaders = stream.isInputTaken;
+    stream.hold(MESSAGE_BYTES);
   }
 
   /** As in Node: whether END_STREAM was sent. */
@@ -62,8 +65,14 @@ export class MessageStream extends Duplex implements StreamHandler, Http2Message
   }
 
   override _write(part: Buffer, _encoding: BufferEncoding, callback: Callback): void {
-    if (this.#stream.write(part, 0, part.length, false)) callback();
-    else this.#written = callback;
+    // Node keeps the part until the callback.
+    this.#stream.hold(part.length);
+    const written = (): void => {
+      this.#stream.hold(-part.length);
+      callback();
+    };
+    if (this.#stream.write(part, 0, part.length, false, true)) written();
+    else this.#written = written;
   }
 
   override _final(callback: Callback): void {

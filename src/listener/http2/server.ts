@@ -1,5 +1,6 @@
 import type { TLSSocket } from 'node:tls';
 import { createDeadlines } from '../../lib/deadlines.ts';
+import type { ConnectionAccount } from '../client-accounts.ts';
 import type { Http2StreamInterceptor } from '../connection-interceptor.ts';
 import type { Http2Session } from '../connection-tracker.ts';
 import { Http2Request } from '../http2-request.ts';
@@ -11,6 +12,7 @@ import type { Http2Stream } from './stream.ts';
 
 interface Http2ServerOptions
   extends Pick<Http2ConnectionOptions, 'limits' | 'idleSeconds' | 'stalledSeconds'> {
+  readonly getAccount: (socket: TLSSocket) => ConnectionAccount;
   /** Serves streams in place of `onRequest`, unless it declines them. */
   readonly intercept: (socket: TLSSocket) => Http2StreamInterceptor | undefined;
   readonly onRequest: (request: Http2Request, response: Http2Response) => void;
@@ -38,6 +40,7 @@ export function createHttp2Server(options: Http2ServerOptions): (socket: TLSSock
       idleSeconds,
       stalledSeconds,
       deadlines,
+      account: options.getAccount(socket),
       onRequest(stream) {
         if (interceptor?.serve(stream, serveMessage) !== true) serveMessage(stream);
       },

@@ -35,6 +35,11 @@ const FORWARDING_WINDOW = 262_144;
 /** More than is buffered for a request that waits. */
 const FORWARDING_BYTES = 131_072;
 
+/** Bytes of a response that a client must read within the time limit for stalled responses. */
+const MIN_PROGRESS = 16_384;
+/** A stream, and the objects that serve it. */
+const STREAM_BYTES = 4_096;
+
 const unsentBuffers = createBufferPool();
 
 /** One request and its response (RFC 9113 §5). */
@@ -68,6 +73,10 @@ export class Http2Stream implements DeadlineEntry {
   /** Written, and not sent. */
   readonly #unsent = new ByteQueue(unsentBuffers);
   #endsAfterUnsent = false;
+  /** Sent since the deadline was extended. */
+  #progress = 0;
+  /** Charged to the connection's account. */
+  #heldBytes = 0;
 
   constructor(connection: Http2Connection, id: number, fields: RequestFields, isInputEnded: boolean) {
     this.connection = connection;
@@ -76,6 +85,19 @@ export class Http2Stream implements DeadlineEntry {
     this.isInputEnded = isInputEnded;
     this.#isEndReported = isInputEnded;
     this.sendWindow = connection.initialSendWindow;
+    this.hold(STREAM_BYTES + fields.size);
+  }
+
+  /** Charges the client with memory that is released with the stream. A negative number is given back. */
+  hold(bytes: number): void {
+    this.#heldBytes += bytes;
+    this.connection.account.add(bytes);
+  }
+
+  /** The request is authorized: the limits of its grant apply to it, not those of unknown clients. */
+  markAuthorized(): void {
+    this.connection.account.hasAuthorized = true;
+    this.hold(-this.#heldBytes);
   }
 
   get hasHandler(): boolean {
@@ -200,13 +222,17 @@ export class Http2Stream implements DeadlineEntry {
     if (isEnd) this.#endOutput();
   }
 
-  /** Copies what it cannot send at once. False: the client does not keep up. `isLast`: the response ends with this. */
-  write(bytes: Buffer, start: number, end: number, isLast: boolean): boolean {
+  /**
+   * Copies what it cannot send at once, unless the bytes do not change until they are sent. False: the client does not keep up.
+   * `isLast`: the response ends with this.
+   */
+  write(bytes: Buffer, start: number, end: number, isLast: boolean, isUnchanging = false): boolean {
     if (this.isClosed || this.isOutputEnded) return true;
     const sentEnd =
       this.#unsent.length > 0 || this.connection.isBlocked ? start : this.#send(bytes, start, end, isLast);
     if (sentEnd === end) return true;
-    this.#unsent.append(bytes, sentEnd, end);
+    if (isUnchanging) this.#unsent.add(bytes.subarray(sentEnd, end));
+    else this.#unsent.append(bytes, sentEnd, end);
     this.#endsAfterUnsent ||= isLast;
     this.#wait();
     return false;
@@ -250,7 +276,7 @@ export class Http2Stream implements DeadlineEntry {
     if (sent === 0) return false;
     this.#unsent.consume(sent);
     if (this.#unsent.length > 0) {
-      this.deadline = this.connection.getStallDeadline();
+      this.#countProgress(sent);
       return true;
     }
     this.connection.deadlines.remove(this);
@@ -263,10 +289,19 @@ export class Http2Stream implements DeadlineEntry {
     return this.#unsent.length > 0 && this.sendWindow > 0;
   }
 
+  /** A client cannot keep a response for any time by reading it byte by byte. */
+  #countProgress(sent: number): void {
+    this.#progress += sent;
+    if (this.#progress < MIN_PROGRESS) return;
+    this.#progress = 0;
+    this.deadline = this.connection.getStallDeadline();
+  }
+
   #wait(): void {
     if (this.deadline === Number.POSITIVE_INFINITY) {
       this.connection.deadlines.add(this);
       this.deadline = this.connection.getStallDeadline();
+      this.#progress = 0;
     }
     this.connection.addBlocked(this);
   }
@@ -297,6 +332,7 @@ export class Http2Stream implements DeadlineEntry {
 
   #close(): void {
     this.isClosed = true;
+    this.hold(-this.#heldBytes);
     this.connection.deadlines.remove(this);
     this.#unsent.clear();
     this.#received.clear();

@@ -6,6 +6,7 @@ import { closeWithStatus } from '../../listener/client-error.ts';
 import type { InterceptedConnection, InterceptedSession } from '../../listener/connection-interceptor.ts';
 import { type AwaitedPart, probeHalfClosed } from '../../listener/half-close.ts';
 import { KEEP_ALIVE_SECONDS, STALLED_RESPONSE_SECONDS } from '../../listener/listener-options.ts';
+import { turnQueue } from '../../listener/turn-queue.ts';
 import { errorFields } from '../../observability/logger.ts';
 import { Exchange } from '../exchange.ts';
 import type { EarlyResponse, ProxyRefusal } from '../policy/refusals.ts';
@@ -60,6 +61,10 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
   /** Bytes of the current request's body that are still to arrive. */
   #bodyLeft = 0;
   #isPaused = false;
+  /** Bytes in the reader that are charged to the client: it sends more than is served. */
+  #heldBytes = 0;
+  /** What has arrived is served in a later turn. */
+  #isTurnAwaited = false;
   #requests = 0;
   /** The client has ended its side of the connection. */
   #isInputEnded = false;
@@ -82,6 +87,7 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
     this.#exchange = new Exchange(this.#response);
     this.deadline = performance.now() + context.limits.headerTimeout * 1_000;
     context.deadlines.add(this);
+    intercepted.account.isIdle = () => this.#state === 'idle' && this.#reader.bytes === undefined;
     this.socket.on('data', this.#onData).on('drain', this.#onDrain);
     this.socket.on('end', this.#onEnd).on('close', this.#onClose);
   }
@@ -109,6 +115,12 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
     if (this.#isPaused) return;
     this.#isPaused = true;
     this.socket.pause();
+    this.#hold(this.#reader.bytes?.length ?? 0);
+  }
+
+  #hold(bytes: number): void {
+    this.#intercepted.account.add(bytes - this.#heldBytes);
+    this.#heldBytes = bytes;
   }
 
   /** For the body of the current request. The next request is read when the response is written. */
@@ -117,12 +129,15 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
   }
 
   #resume(): void {
-    if (!this.#isPaused) return;
+    if (!this.#isPaused || this.#isTurnAwaited) return;
     this.#isPaused = false;
+    if (this.#heldBytes > 0) this.#hold(0);
     this.socket.resume();
   }
 
   onTimeout(): void {
+    // It has arrived: only the process is late.
+    if (this.#isTurnAwaited) return;
     if (this.#state === 'idle' && this.#reader.bytes !== undefined)
       this.#fallBack(this.#awaitsChunks ? 'body' : 'head');
     else if (this.#state !== 'idle' || this.#requests > 0) this.#destroy();
@@ -201,6 +216,7 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
   /** The client sends nothing more, and may wait for its responses (RFC 9112 §9.6). */
   #endInput(): void {
     this.#isInputEnded = true;
+    if (this.#isTurnAwaited) return;
     if (this.#state === 'idle') {
       if (this.#reader.bytes === undefined) this.socket.end();
       else this.#fallBack('head');
@@ -227,11 +243,29 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
 
   /** Serves all requests that have arrived, as long as they are served at once. */
   #serve(): void {
-    if (this.#isServing) return;
+    if (this.#isServing || this.#isTurnAwaited) return;
     this.#isServing = true;
-    while (this.#state === 'idle' && !this.#awaitsChunks && this.#reader.bytes !== undefined)
+    let isOver = turnQueue.isOver;
+    while (this.#state === 'idle' && !this.#awaitsChunks && this.#reader.bytes !== undefined) {
+      if (isOver) {
+        this.#awaitTurn();
+        break;
+      }
+      isOver = turnQueue.count();
       if (!this.#serveNext()) break;
+    }
     this.#isServing = false;
+  }
+
+  #awaitTurn(): void {
+    this.#isTurnAwaited = true;
+    this.pause();
+    turnQueue.defer(this.#intercepted.account.account, () => {
+      this.#isTurnAwaited = false;
+      if (this.#state !== 'idle') return;
+      this.#resume();
+      this.#guard(() => this.#serve());
+    });
   }
 
   /** False: more must arrive first, or the full path serves it. */
@@ -239,6 +273,7 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
     const outcome = this.#reader.readHead(this.#isInputEnded);
     if (outcome === 'incomplete') {
       this.deadline = performance.now() + HEAD_MS;
+      this.#hold(this.#reader.bytes?.length ?? 0);
       return false;
     }
     const reason = outcome === 'complete' ? this.#prepare() : outcome;
@@ -326,6 +361,7 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
   /** Takes the request from the reader: from here on it is served here. */
   #startRequest(): void {
     this.#reader.take();
+    if (this.#heldBytes > 0) this.#hold(this.#reader.bytes?.length ?? 0);
     this.#requests += 1;
     this.#state = 'busy';
     this.deadline = Number.POSITIVE_INFINITY;
@@ -410,6 +446,7 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
     const { socket } = this;
     const { bytes } = this.#reader;
     this.#state = 'closed';
+    this.#hold(0);
     this.#stopProbe?.();
     this.#context.deadlines.remove(this);
     socket.off('data', this.#onData).off('drain', this.#onDrain);

@@ -1,3 +1,4 @@
+import type { ConnectionAccount } from '../../listener/client-accounts.ts';
 import { EMPTY_PEER_LIST, type PeerList } from '../../listener/client-address.ts';
 import type { InterceptedConnection } from '../../listener/connection-interceptor.ts';
 import { getNetworkKey } from '../body-buffering.ts';
@@ -6,7 +7,7 @@ import type { FastPathConfig } from './fast-path-config.ts';
 
 type PeerFacts = Pick<
   InterceptedConnection,
-  'peer' | 'sourceUnknown' | 'encrypted' | 'certificate' | 'isMisdirected'
+  'peer' | 'sourceUnknown' | 'encrypted' | 'account' | 'certificate' | 'isMisdirected'
 > & { readonly socket: LocalSocket };
 
 /** What all requests of one client connection share. */
@@ -16,6 +17,7 @@ export class FastPeer {
   readonly address: string;
   readonly sourceUnknown: boolean;
   readonly encrypted: boolean;
+  readonly account: ConnectionAccount;
   readonly certificate: () => Buffer | undefined;
   readonly #isMisdirected: ((host: string) => boolean) | undefined;
   #trustedFor: FastPathConfig | undefined = undefined;
@@ -23,11 +25,12 @@ export class FastPeer {
   #networkAddress: string | undefined = undefined;
   #networkKey = '';
 
-  constructor({ socket, peer, sourceUnknown, encrypted, certificate, isMisdirected }: PeerFacts) {
+  constructor({ socket, peer, sourceUnknown, encrypted, account, certificate, isMisdirected }: PeerFacts) {
     this.socket = socket;
     this.address = peer;
     this.sourceUnknown = sourceUnknown;
     this.encrypted = encrypted;
+    this.account = account;
     this.certificate = certificate;
     this.#isMisdirected = isMisdirected;
   }

@@ -186,6 +186,7 @@ export class FastRequest implements CompletedRequest, CertificateContext {
     body: RequestBody | undefined,
   ): void {
     this.#begin(allowed);
+    if (allowed.caller !== undefined) this.#peer.account.hasAuthorized = true;
     const { notes } = this;
     const wouldRefuse = allowed.wouldRefuse ?? this.#exceeded;
     notes.decision = wouldRefuse === undefined ? 'forwarded' : 'would_refuse';

@@ -135,6 +135,7 @@ export class FastStream implements StreamHandler, Downstream, FastRequestOwner, 
     const exceeded = this.#request.takeQuota(decision);
     this.#state = 'busy';
     if (exceeded !== undefined) return this.#respond(this.#request.reject(exceeded));
+    if (decision.caller !== undefined) stream.markAuthorized();
     const received = stream.takeReceived();
     const body = stream.isInputEnded
       ? undefined

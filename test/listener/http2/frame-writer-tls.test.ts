@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { connect, createServer, type TLSSocket } from 'node:tls';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { FrameWriter } from '../../../src/listener/http2/frame-writer.ts';
+import { openConnectionAccount } from '../../support/connection-account.ts';
 import { eventLoopTurns } from '../../support/event-loop-turns.ts';
 import { createFrameReader, FLAG, FRAME, type Frame } from '../../support/http2-frames.ts';
 import { createCa, issueServer } from '../../support/pki.ts';
@@ -40,7 +41,7 @@ async function openConnection(): Promise<{ readonly client: TLSSocket; readonly 
 test('a destroyed socket does not count as drained, although its last write succeeded', async () => {
   const { socket } = await openConnection();
   let drains = 0;
-  const writer = new FrameWriter(socket, () => (drains += 1));
+  const writer = new FrameWriter(socket, openConnectionAccount(), () => (drains += 1));
   const part = Buffer.alloc(16_384);
   while (!writer.needsDrain) writer.data(1, 0, part, 0, part.length);
   socket.destroy();
@@ -67,7 +68,7 @@ test('clients that read at different speeds, stop reading or disconnect get thei
     });
     const ended = once(client, 'close');
     let next = 0;
-    const writer = new FrameWriter(socket, () => writeMore());
+    const writer = new FrameWriter(socket, openConnectionAccount(), () => writeMore());
     const writeMore = (): void => {
       while (next < FRAMES && !writer.needsDrain && !socket.destroyed) {
         const body = createBody(index, next);

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { FrameWriter } from '../../../src/listener/http2/frame-writer.ts';
+import { openConnectionAccount } from '../../support/connection-account.ts';
 import { eventLoopTurns, waitUntilStable } from '../../support/event-loop-turns.ts';
 import { createFrameReader, FLAG, FRAME, type Frame } from '../../support/http2-frames.ts';
 import { listenTcp } from '../../support/tcp-server.ts';
@@ -36,7 +37,7 @@ async function openPair(onDrain: () => void = () => {}): Promise<Pair> {
   client.on('data', readFrames);
   client.pause();
   let drains = 0;
-  const writer = new FrameWriter(socket, () => {
+  const writer = new FrameWriter(socket, openConnectionAccount(), () => {
     drains += 1;
     onDrain();
   });

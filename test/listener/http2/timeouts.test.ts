@@ -73,7 +73,11 @@ const CLOSED_WINDOWS = {
   ],
 } as const;
 
-test('X03 a response of which the client reads nothing for 120 s is reset, and its upstream connection is closed', async () => {
+test('X03 a response of which the client reads less than 16 KiB in 120 s is reset, and its upstream connection is closed', async () => {
+  const body = 'x'.repeat(40_000);
+  upstream.respondWith((socket) => {
+    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+  });
   const client = await openClient(CLOSED_WINDOWS);
   const [stalled, other] = [
     client.request(requestFields('/public/1')),
@@ -81,17 +85,17 @@ test('X03 a response of which the client reads nothing for 120 s is reset, and i
   ];
   await client.until(() => [stalled, other].every((stream) => client.outcome(stream) !== undefined));
   advance(STALLED_SECONDS - TOLERANCE_SECONDS);
-  // The other client reads something, which is enough for another 120 s.
-  client.send(windowUpdateFrame(other, 3));
-  await client.until(() => client.bodyLength(other) === 3);
+  // One is read byte by byte. Of the other one enough is read for another 120 s.
+  client.send(windowUpdateFrame(stalled, 1), windowUpdateFrame(other, 16_384));
+  await client.until(() => client.bodyLength(other) === 16_384 && client.bodyLength(stalled) === 1);
   expect(client.resetCode(stalled)).toBeUndefined();
   advance(2 * TOLERANCE_SECONDS);
   await client.until(() => client.resetCode(stalled) !== undefined);
   expect([client.resetCode(stalled), client.endedCleanly(stalled)]).toEqual([CODE.cancel, false]);
   advance(STALLED_SECONDS - 4 * TOLERANCE_SECONDS);
-  client.send(windowUpdateFrame(other, 100));
+  client.send(windowUpdateFrame(other, body.length));
   expect(await client.waitForEnd(other)).toEqual({ status: 200 });
-  expect(client.body(other)).toBe('GET /public/2');
+  expect(client.body(other)).toBe(body);
 });
 
 test('X03 a response is reset as well if it stalls a second time', async () => {

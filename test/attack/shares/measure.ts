@@ -1,0 +1,141 @@
+import { Agent, request as httpsRequest } from 'node:https';
+import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
+import { MEMORY_ENVIRONMENT } from '../../../src/server/workers/worker-memory.ts';
+import { spawnChild } from '../../support/child-process.ts';
+import { anonymousMemory } from '../../support/memory.ts';
+import { createServeFolder, isAlive, type ServeFolder, startServe } from '../../support/serve-process.ts';
+import { limitMemory } from './memory-limit.ts';
+
+const ATTACKER = join(import.meta.dirname, 'attacker.ts');
+const MIB = 1_048_576;
+/** The default of the chart for a sidecar. */
+const MEMORY = 256 * MIB;
+const LARGE = Buffer.alloc(60_000, 'x');
+
+export interface ShareFigures {
+  readonly isAlive: boolean;
+  /** Anonymous memory before the attack, and its peak after that. */
+  readonly memoryBefore: number;
+  readonly memoryPeak: number;
+  /** Requests from another network, by status, and their latency. */
+  readonly statuses: Readonly<Record<string, number>>;
+  readonly milliseconds: { readonly p50: number; readonly p99: number; readonly max: number };
+}
+
+/** A gateway with the memory of a sidecar, attacked from one network, and used from another one. */
+export async function measureShares(
+  shapes: readonly string[],
+  connections: number,
+  seconds: number,
+): Promise<ShareFigures> {
+  const limit = limitMemory(MEMORY);
+  const folder = await createServeFolder(
+    (settings) => ({
+      ...settings,
+      routes: [{ path: '/public/**', public: true }, ...(settings.routes ?? [])],
+      log: { level: 'warn' },
+    }),
+    (request, response) => {
+      request.resume().on('end', () => response.end(request.url === '/public/large' ? LARGE : 'ok'));
+    },
+  );
+  try {
+    const server = await startServe(folder, { wrapper: limit.wrapper, env: MEMORY_ENVIRONMENT });
+    const others = observe(folder, server.port);
+    await others.warmUp();
+    const memoryBefore = anonymousMemory(server.pid);
+    const attacker = spawnChild(
+      [process.execPath, ATTACKER, String(server.port), String(connections), ...shapes],
+      { outputLimit: 10_000 },
+    );
+    let memoryPeak = memoryBefore;
+    const end = performance.now() + seconds * 1_000;
+    others.start();
+    while (performance.now() < end && isAlive(server.pid)) {
+      memoryPeak = Math.max(memoryPeak, readMemory(server.pid));
+      await pause(50);
+    }
+    const isServerAlive = isAlive(server.pid);
+    const { statuses, milliseconds } = await others.stop();
+    await attacker.stop('SIGKILL');
+    if (process.env['SHARES_VERBOSE']) {
+      console.log(attacker.output().slice(-400));
+      console.log(server.errors().slice(-2000), JSON.stringify(server.log.slice(-5)));
+    }
+    return { isAlive: isServerAlive, memoryBefore, memoryPeak, statuses, milliseconds };
+  } finally {
+    await folder.remove();
+    limit.remove();
+  }
+}
+
+function readMemory(pid: number): number {
+  try {
+    return anonymousMemory(pid);
+  } catch {
+    return 0;
+  }
+}
+
+/** A client in another network: one request after another, every tenth on a new connection. */
+function observe(folder: ServeFolder, port: number) {
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  const statuses: Record<string, number> = {};
+  const times: number[] = [];
+  let isStopped = false;
+  let running: Promise<void> | undefined;
+  const request = (isNew: boolean): Promise<string> =>
+    new Promise((resolve) => {
+      httpsRequest(
+        {
+          host: '127.0.0.1',
+          port,
+          path: '/public/small',
+          localAddress: '127.0.1.1',
+          servername: 'localhost',
+          ca: folder.ca.pem,
+          headers: { host: 'localhost' },
+          agent: isNew ? false : agent,
+        },
+        (response) => response.resume().on('end', () => resolve(String(response.statusCode))),
+      )
+        .on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message))
+        .end();
+    });
+  const run = async (): Promise<void> => {
+    for (let index = 0; !isStopped; index += 1) {
+      const startedAt = performance.now();
+      const status = await request(index % 10 === 9);
+      times.push(performance.now() - startedAt);
+      statuses[status] = (statuses[status] ?? 0) + 1;
+      await pause(5);
+    }
+  };
+  return {
+    async warmUp() {
+      for (let index = 0; index < 200; index += 1) await request(index % 10 === 9);
+    },
+    start() {
+      running = run();
+    },
+    async stop() {
+      isStopped = true;
+      await Promise.race([running, pause(10_000)]);
+      agent.destroy();
+      const sorted = times.toSorted((one, other) => one - other);
+      const at = (part: number): number => Math.round(sorted[Math.floor((sorted.length - 1) * part)] ?? 0);
+      return { statuses, milliseconds: { p50: at(0.5), p99: at(0.99), max: at(1) } };
+    },
+  };
+}
+
+if (import.meta.main) {
+  const [connections = '400', seconds = '10', ...shapes] = process.argv.slice(2);
+  const figures = await measureShares(shapes, Number(connections), Number(seconds));
+  const { memoryBefore, memoryPeak, ...rest } = figures;
+  console.log(
+    shapes.join(' '),
+    JSON.stringify({ before: Math.round(memoryBefore / MIB), peak: Math.round(memoryPeak / MIB), ...rest }),
+  );
+}
