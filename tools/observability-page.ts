@@ -133,7 +133,7 @@ Other events:
 | \`admin_token_restricted\` | warn | Found at startup: the group of the file of the admin token could read it, as Kubernetes sets it with \`fsGroup\`; the mode is now 600: \`problem\`. |
 | \`public_url_changed\` | warn | A reload changed \`publicUrl\`, the issuer of tokens: older access tokens are rejected, and clients obtain new ones with a refresh. |
 | \`listener_failed\`, \`stop_failed\` | error | The listener reported an error; shutting down failed: \`error\`. |
-| \`connections_dropped\` | warn | \`limits.connections\` was reached, and new connections were closed: \`count\`, \`limit\`. |
+| \`connections_dropped\` | warn | \`limits.connections\` was reached: for each new connection, one of the network with the most connections was closed, or the new one: \`count\`, \`limit\`. |
 | \`http2_connection_closed\` | warn | A client exceeded a limit of its HTTP/2 connection, which was closed with ENHANCE_YOUR_CALM: \`peer\`, and the limit in \`why\`, such as \`too many pings\` ([limits](decisions/0038-http2-server.md)). |
 | \`tls_handshake_failed\`, \`connection_rejected\` | debug | A TLS handshake failed; a connection was closed before it: \`peer\`, and \`code\` or \`why\`. |
 | \`event_loop_overloaded\`, \`event_loop_recovered\` | warn | The process is too busy to respond in time, and rejects some requests with 503 until it has recovered: \`delay_ms\`. |

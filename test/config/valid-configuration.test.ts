@@ -10,7 +10,7 @@ test('the sample configuration loads with the documented meaning', () => {
       publicUrl: 'https://localhost:8443',
       listen: { port: 8443, workers: 1, tls: { minVersion: 'TLSv1.2', askCertificate: 'always' } },
       tokens: { accessLifetime: 3_600, grantLifetime: 90 * 86_400, refresh: { retryWindow: 10 } },
-      limits: { body: 10 * 1_048_576, headers: 16_384, headerTimeout: 10, connections: 10_000 },
+      limits: { body: 10 * 1_048_576, headers: 16_384, headerTimeout: 10 },
       shutdown: { preStop: 5, drain: 30 },
       upstreams: { default: { targets: ['http://127.0.0.1:9000'], timeouts: { connect: 2 } } },
     },

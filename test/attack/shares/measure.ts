@@ -83,7 +83,7 @@ function observe(folder: ServeFolder, port: number) {
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   const statuses: Record<string, number> = {};
   const times: number[] = [];
-  let isStopped = false;
+  const stopped = new AbortController();
   let running: Promise<void> | undefined;
   const request = (isNew: boolean): Promise<string> =>
     new Promise((resolve) => {
@@ -104,7 +104,7 @@ function observe(folder: ServeFolder, port: number) {
         .end();
     });
   const run = async (): Promise<void> => {
-    for (let index = 0; !isStopped; index += 1) {
+    for (let index = 0; !stopped.signal.aborted; index += 1) {
       const startedAt = performance.now();
       const status = await request(index % 10 === 9);
       times.push(performance.now() - startedAt);
@@ -120,7 +120,7 @@ function observe(folder: ServeFolder, port: number) {
       running = run();
     },
     async stop() {
-      isStopped = true;
+      stopped.abort();
       await Promise.race([running, pause(10_000)]);
       agent.destroy();
       const sorted = times.toSorted((one, other) => one - other);
