@@ -6,3 +6,9 @@ const program = goProgram(fileURLToPath(new URL('./go', import.meta.url)), 'oaut
 
 export const missingGo: string | undefined = program.missing;
 export const buildGoClient = (): Promise<string> => program.build();
+
+/** A resource server with github.com/zitadel/oidc. */
+export const goResourceServer = goProgram(
+  fileURLToPath(new URL('./go-resource-server', import.meta.url)),
+  'oauth-resource-server',
+);
