@@ -6,8 +6,7 @@ import { goResourceServer } from './go.ts';
 import { RESOURCE_SERVER_SECRET, withResourceServers } from './resource-servers.ts';
 
 const { missing } = goResourceServer;
-if (missing !== undefined)
-  console.log(`test/clients/go-resource-server.full.test.ts is skipped. ${missing}`);
+if (missing !== undefined) console.log(`test/clients/go-resource-server.full.test.ts is skipped. ${missing}`);
 
 describe.skipIf(missing !== undefined)('github.com/zitadel/oidc', () => {
   let at: ClientGateway;

@@ -87,6 +87,7 @@ const REASON_TEXTS = {
   device_denied: 'The user denied the request of the device.',
   device_closed: 'The request of the device was closed after too many failed sign-ins.',
   logout_token_invalid: 'The logout token is not valid.',
+  introspection_not_allowed: 'The integration may not introspect tokens.',
   token_scope_insufficient: 'The token does not include the scope that the endpoint requires.',
   too_many_device_requests: 'Too many device requests are waiting for a user.',
   too_many_requests: 'The caller exceeded a rate limit.',
