@@ -108,7 +108,8 @@ td.number,th.number{text-align:end}
 .rows>li:last-child{border-bottom:0}
 .requests{margin:.35rem 0 0;padding:0;list-style:none}
 .requests li{padding:.1rem 0}
-.requests .meta{display:inline-flex;margin-inline-start:.5rem}
+.requests a{margin-inline-end:.5rem}
+.requests .meta{display:inline-flex}
 .rows details{margin:.25rem 0 0;font-size:.95rem}
 .rows summary{font-weight:400;color:var(--main)}
 .rows h2{margin:0;font-size:1rem;font-weight:600}
