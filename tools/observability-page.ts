@@ -94,8 +94,8 @@ Other events are about gatehouse itself. Store events:
 
 | event | level | meaning |
 | --- | --- | --- |
-| \`store_unreachable_at_start\` | error | Redis is unreachable: \`reason\`. No request is served before the keys are verified against it; gatehouse retries until it is reachable. |
-| \`store_unreachable\` | error | Redis is unreachable or does not respond: \`address\` (host and port, never a password) and \`reason\`. Repeated once a minute while it is unreachable, with the seconds so far in \`unreachable_s\`. |
+| \`store_unreachable_at_start\` | error | Redis is unreachable: \`reason\`. No request is served before the keys are verified against it; gatehouse retries until it is reachable. Repeated once a minute. |
+| \`store_unreachable\` | error | Redis is unreachable or does not respond: \`address\` (host and port, never a password) and \`reason\`. Repeated once a minute while it is unreachable, with the seconds so far in \`unreachable_s\`. At startup, \`note\` says that gatehouse retries and serves no request before. |
 | \`store_reachable\` | warn | Redis has responded again without a failure for two seconds; \`unreachable_s\` is the length of the outage in seconds. |
 | \`store_alert\` | error | Redis has lost data, or its clock differs from that of gatehouse: \`what\`. |
 | \`store_error\` | error | Another background operation of the store failed, for example because memory or disk is full. |

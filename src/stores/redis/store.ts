@@ -84,13 +84,16 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<RedisS
 /** Adds every connection to `opened`, so that all are closed if one fails. */
 async function openConnections(options: RedisStoreOptions, opened: RedisClient[]) {
   const { url, clock, replicas = 0, commandTimeout = COMMAND_TIMEOUT_MS } = options;
-  const connect = async (name: string, timeout: number, overrides: IoRedisOptions = {}) => {
+  const health = { isUnresponsive: false };
+  const connect = async (name: string, timeout: number, overrides: IoRedisOptions = {}, isProbe = false) => {
     const client = await connectRedis({
       url,
       name: `gatehouse-${name}`,
       commandTimeout: timeout,
       connection: { ...options.connection, ...overrides },
       clock,
+      health,
+      isProbe,
     });
     opened.push(client);
     return client;
@@ -106,11 +109,12 @@ async function openConnections(options: RedisStoreOptions, opened: RedisClient[]
     // For revocations, so that they do not wait behind records.
     control: await connect('control', Math.max(CONTROL_TIMEOUT_MS, commandTimeout)),
     // For blocking reads of the revocation log.
-    reader: await connect('reader', READER_TIMEOUT_MS, {
-      enableAutoPipelining: false,
-      maxRetriesPerRequest: 0,
-      socketTimeout: READER_IDLE_TIMEOUT_MS,
-    }),
+    reader: await connect(
+      'reader',
+      READER_TIMEOUT_MS,
+      { enableAutoPipelining: false, maxRetriesPerRequest: 0, socketTimeout: READER_IDLE_TIMEOUT_MS },
+      true,
+    ),
     // For confirmed writes of records and of revocations.
     writer: await connectConfirmed('writes'),
     announcer: await connectConfirmed('announcements'),

@@ -67,7 +67,7 @@ test('a Redis that becomes unreachable and recovers: one log line each, with its
   expect(gateway.logLines.join('')).not.toContain(PASSWORD);
 });
 
-test('a Redis that is unreachable at start is logged in the same way', async () => {
+test('a Redis that is unreachable at start is logged at once and every minute, with a note that it is retried', async () => {
   const server = await startRedis();
   cleanups.push(() => server.stop());
   let connections = 0;
@@ -87,6 +87,12 @@ test('a Redis that is unreachable at start is logged in the same way', async () 
     keys: { file: createKeyFile() },
   }));
   await vi.waitFor(() => expect(connections).toBeGreaterThan(2), { timeout: 30_000 });
+  // A minute passes.
+  const monotonic = performance.now.bind(performance);
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => monotonic() + 60_000);
+  cleanups.push(() => clock.mockRestore());
+  const connectionsBefore = connections;
+  await vi.waitFor(() => expect(connections).toBeGreaterThan(connectionsBefore + 2), { timeout: 30_000 });
   isReachable = true;
   const gateway = await opening;
   cleanups.push(() => gateway.close());
@@ -96,7 +102,9 @@ test('a Redis that is unreachable at start is logged in the same way', async () 
       event: 'store_unreachable',
       address: `127.0.0.1:${port}`,
       reason: 'the connection is down',
+      note: 'retrying until Redis is reachable; no request is served before',
     }),
+    expect.objectContaining({ event: 'store_unreachable', unreachable_s: expect.any(Number) }),
     expect.objectContaining({ event: 'store_reachable', address: `127.0.0.1:${port}` }),
   ]);
   expect(events[0]).not.toHaveProperty('stack');
