@@ -7,6 +7,7 @@ import {
 } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
 import { wrapText } from '../lib/wrap-text.ts';
+import { type ConnectionResult, connectToAll } from './check/connect.ts';
 import { checkCertificates, checkFiles, checkKeys, findMissingFiles, isNewStore } from './check/files.ts';
 import {
   checkLikelyMistakes,
@@ -29,7 +30,7 @@ export interface CheckResult {
   readonly notes?: readonly string[];
 }
 
-/** Inspects the settings, or files that they name, without changing anything and without network access. */
+/** Inspects the settings, or files that they name, without changing anything and without network access; `--connect` uses the network in addition. */
 export type Check = (settings: Settings, now: number) => CheckResult | Promise<CheckResult>;
 
 /** These run even if some settings are invalid. */
@@ -56,21 +57,27 @@ interface Report {
   readonly warnings: readonly string[];
   readonly notes: readonly string[];
   readonly unchecked: readonly string[];
+  /** With `--connect`. */
+  readonly connections?: readonly ConnectionResult[];
 }
 
 export const command: Command = {
   name: 'check',
   summary: 'validates the configuration and the files it names; reports all problems',
-  usage: ['gatehouse check [--config FILE] [--strict]'],
+  usage: ['gatehouse check [--config FILE] [--strict] [--connect]'],
   options: {
     ...CONFIG_OPTIONS,
     strict: { type: 'boolean', help: 'exit code 78 also if there are only warnings' },
+    connect: {
+      type: 'boolean',
+      help: 'also connect to Redis, trusted issuers, LDAP servers, OpenID providers and upstreams',
+    },
   },
   notes: [
     'Exit code 0 when gatehouse could start with it (there may be warnings), otherwise 78 with the list of problems.',
   ],
   async run(context) {
-    const report = await createReport(inspectConfig(context));
+    const report = await createReport(inspectConfig(context), context.flag('connect'));
     const isValid = report.problems.length === 0;
     const ok = isValid && !(context.flag('strict') && report.warnings.length > 0);
     if (context.json) {
@@ -81,14 +88,21 @@ export const command: Command = {
   },
 };
 
-async function createReport({ result, parseUsable, fileSettings, locate }: Inspection): Promise<Report> {
+async function createReport(
+  { result, parseUsable, fileSettings, locate }: Inspection,
+  isConnecting: boolean,
+): Promise<Report> {
   const known = result.ok ? [] : result.problems;
   const settings = parseUsable();
   const results = settings === undefined ? [] : await runChecks(settings, known);
   const missing = (settings === undefined ? [] : findMissingFiles(settings, fileSettings)).map(locate);
   const knownPaths = new Set(known.map(({ path }) => path));
   const reported = new Set([...knownPaths, ...missing.map(({ path }) => path)].filter(Boolean));
-  const found = results.flatMap(({ problems = [] }) => problems).map(locate);
+  const connections = isConnecting && result.ok ? await connectToAll(result.settings) : undefined;
+  const unreachable = (connections ?? []).flatMap(({ setting, address, problem }) =>
+    problem === undefined ? [] : [`${setting}: ${address}: ${problem}`],
+  );
+  const found = [...results.flatMap(({ problems = [] }) => problems), ...unreachable].map(locate);
   return {
     configuration: result.name,
     problems: [
@@ -101,10 +115,11 @@ async function createReport({ result, parseUsable, fileSettings, locate }: Inspe
       ...results.flatMap(({ warnings = [] }) => warnings).map((warning) => formatProblem(locate(warning))),
     ],
     notes: [
-      ...(result.ok ? listUnchecked(result.settings) : []),
+      ...(result.ok ? listUnchecked(result.settings, isConnecting) : []),
       ...results.flatMap(({ notes = [] }) => notes),
     ],
     unchecked: result.ok ? [] : result.unchecked,
+    ...(connections !== undefined && { connections }),
   };
 }
 
@@ -117,8 +132,9 @@ function runChecks(settings: Settings, known: readonly ConfigProblem[]): Promise
 }
 
 function printReport(context: CommandContext, report: Report): void {
-  const { configuration: name, problems, warnings, notes, unchecked } = report;
+  const { configuration: name, problems, warnings, notes, unchecked, connections = [] } = report;
   const { isTerminal = false, isErrorTerminal = false, errorColumns, env } = context;
+  for (const connection of connections) context.stdout(`${formatConnection(connection)}\n`);
   if (problems.length > 0)
     context.stderr(formatProblems({ name, problems, unchecked }, getProblemStyle(context)));
   else {
@@ -137,11 +153,14 @@ function printReport(context: CommandContext, report: Report): void {
 const formatMessage = (kind: string, message: string, columns: number): string =>
   wrapText('', `${kind}: ${message}`, columns, '  ').join('\n');
 
-const listUnchecked = ({ store, trustedIssuers }: Settings): readonly string[] => [
-  ...(store.type === 'redis'
+const formatConnection = ({ setting, address, ok, duration_ms: ms, found, problem }: ConnectionResult) =>
+  `${ok ? 'ok' : 'failed'}: ${setting}: ${address}: ${problem ?? `connected in ${ms} ms${found === undefined ? '' : ` (${found})`}`}`;
+
+const listUnchecked = ({ store, trustedIssuers }: Settings, isConnecting: boolean): readonly string[] => [
+  ...(store.type === 'redis' && !isConnecting
     ? ['Redis was not contacted: gatehouse verifies at startup that it is reachable and suitable']
     : []),
-  ...(Object.values(trustedIssuers).some(({ jwksFile }) => jwksFile === undefined)
+  ...(!isConnecting && Object.values(trustedIssuers).some(({ jwksFile }) => jwksFile === undefined)
     ? [
         'the trusted issuers were not contacted: gatehouse logs issuer_unavailable if their keys cannot be fetched',
       ]

@@ -458,7 +458,7 @@ function createUsageTracker(closeAll: () => Promise<unknown>) {
   };
 }
 
-function createOpenIdProviders({ signIn }: Settings): readonly OpenIdProvider[] {
+export function createOpenIdProviders({ signIn }: Settings): readonly OpenIdProvider[] {
   return Object.entries(signIn.openid).map(([name, { ca, ...provider }]) =>
     createOpenIdProvider(name, {
       ...provider,

@@ -1,0 +1,228 @@
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { connect as connectTcp, isIP, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import type { Settings } from '../../config/schema.ts';
+import { createLdapConnectionPool } from '../../identity/ldap-connection-pool.ts';
+import { createHttpClient } from '../../lib/http-client.ts';
+import { ProblemsError } from '../../lib/problems-error.ts';
+import { withTimeout } from '../../lib/promises.ts';
+import { readSettingFile } from '../../lib/read-file.ts';
+import { Fault } from '../../ports/fault.ts';
+import { parseTargetUrl } from '../../proxy/upstream/targets.ts';
+import { readUpstreamTlsFiles, toTlsOptions } from '../../proxy/upstream/tls-files.ts';
+import { createRedisOptions } from '../../server/open-store.ts';
+import { createOpenIdProviders } from '../../server/runtime-config.ts';
+import { formatRedisAddress } from '../../stores/redis/url.ts';
+import { fetchKeys } from '../../tokens/trusted-issuers/fetch-keys.ts';
+
+/** Something that gatehouse connects to. Its address contains no secret. */
+interface Dependency {
+  readonly setting: string;
+  readonly address: string;
+  /** Rejects with the problem. Returns what was found, if it is of interest. */
+  readonly connect: () => Promise<string | undefined>;
+}
+
+export interface ConnectionResult {
+  readonly setting: string;
+  readonly address: string;
+  readonly ok: boolean;
+  /** Milliseconds. */
+  readonly duration_ms: number;
+  readonly found?: string;
+  readonly problem?: string;
+}
+
+/** For each dependency, whatever timeouts the settings allow. */
+const DEADLINE_SECONDS = 10;
+
+/** Connects to everything that the settings name, at once. */
+export const connectToAll = (settings: Settings): Promise<readonly ConnectionResult[]> =>
+  Promise.all(
+    [
+      ...listRedis(settings),
+      ...listIssuers(settings),
+      ...listLdap(settings),
+      ...listProviders(settings),
+      ...listUpstreams(settings),
+    ].map(tryToConnect),
+  );
+
+async function tryToConnect({ setting, address, connect }: Dependency): Promise<ConnectionResult> {
+  const startedAt = performance.now();
+  const finish = (result: Pick<ConnectionResult, 'ok' | 'found' | 'problem'>): ConnectionResult => {
+    const { ok, ...details } = result;
+    return { setting, address, ok, duration_ms: Math.round(performance.now() - startedAt), ...details };
+  };
+  try {
+    const found = await withTimeout(connect(), DEADLINE_SECONDS * 1_000, () => {
+      throw new Error(`no response in ${DEADLINE_SECONDS} s`);
+    });
+    return finish({ ok: true, ...(found !== undefined && { found }) });
+  } catch (error) {
+    return finish({ ok: false, problem: describeError(error) });
+  }
+}
+
+/** The message and those of its causes, which name the reason. */
+function describeError(error: unknown): string {
+  if (error instanceof ProblemsError) return error.problems.join('; ');
+  const messages: string[] = [];
+  for (let cause = error; cause instanceof Error && messages.length < 4; cause = cause.cause) {
+    const { message } = cause instanceof AggregateError ? (cause.errors[0] as Error) : cause;
+    if (message !== '' && !messages.some((known) => known.includes(message))) messages.push(message);
+    // The cause of a fault of Redis repeats its message in other words.
+    if (cause instanceof Fault && cause.code === 'store_unavailable') break;
+  }
+  return messages.join(': ');
+}
+
+function listRedis(settings: Settings): readonly Dependency[] {
+  const { type, url = '', prefix, durability } = settings.store;
+  if (type !== 'redis') return [];
+  return [
+    {
+      setting: 'store.url',
+      address: `Redis ${formatRedisAddress(url)}`,
+      async connect() {
+        // Imported on use: the embedded store does not need it.
+        const [{ connectRedis, COMMAND_TIMEOUT_MS }, { checkRedis, throwIfPermanent }] = await Promise.all([
+          import('../../stores/redis/client.ts'),
+          import('../../stores/redis/checks.ts'),
+        ]);
+        const client = await connectRedis({
+          url,
+          name: 'gatehouse-check',
+          commandTimeout: COMMAND_TIMEOUT_MS,
+          connection: createRedisOptions(settings),
+        }).catch((error: Fault) => {
+          throwIfPermanent(error);
+          throw error;
+        });
+        try {
+          const notices = await checkRedis({
+            client,
+            prefix,
+            wallTime: () => Date.now() / 1_000,
+            replicated: durability === 'replicated',
+          });
+          return notices.join('; ') || undefined;
+        } finally {
+          client.close();
+        }
+      },
+    },
+  ];
+}
+
+const listIssuers = ({ trustedIssuers }: Settings): readonly Dependency[] =>
+  Object.entries(trustedIssuers).flatMap(([name, settings]) => {
+    const { issuer, jwksUri, jwksFile, timeout, bearerTokenFile } = settings;
+    if (jwksFile !== undefined) return [];
+    const setting = `trustedIssuers.${name}`;
+    const read = (kind: 'ca' | 'certificate' | 'key') =>
+      readSettingFile(`${setting}.${kind}`, settings[kind]);
+    return [
+      {
+        setting,
+        address: jwksUri ?? issuer,
+        async connect() {
+          const options = { timeoutMs: timeout * 1_000, ca: read('ca'), maxConnections: 2 };
+          const [cert, key] = [read('certificate'), read('key')];
+          const anonymousHttpClient = createHttpClient(options);
+          const httpClient =
+            cert === undefined || key === undefined
+              ? anonymousHttpClient
+              : createHttpClient({ ...options, certificate: { cert, key } });
+          try {
+            const keys = await fetchKeys({
+              issuer,
+              jwksUri,
+              httpClient,
+              anonymousHttpClient,
+              ...(bearerTokenFile !== undefined && {
+                readBearerToken: () => readFileSync(bearerTokenFile, 'utf8').trim(),
+              }),
+            });
+            return keys.length === 1 ? '1 key' : `${keys.length} keys`;
+          } finally {
+            for (const client of new Set([httpClient, anonymousHttpClient])) void client.destroy();
+          }
+        },
+      },
+    ];
+  });
+
+const listLdap = ({ directories }: Settings): readonly Dependency[] =>
+  Object.entries(directories).flatMap(([name, { ldap }]) =>
+    (ldap?.url ?? []).map((url) => ({
+      setting: `directories.${name}.ldap`,
+      address: url,
+      async connect() {
+        if (ldap === undefined) return undefined;
+        const ca = readSettingFile(`directories.${name}.ldap.ca`, ldap.ca);
+        const pool = createLdapConnectionPool({ ...ldap, url: [url], ...(ca !== undefined && { ca }) });
+        try {
+          // Binds as the service account and reads the base entry.
+          await pool.search({
+            base: ldap.base,
+            scope: 'base',
+            filter: '(objectClass=*)',
+            attributes: ['1.1'],
+          });
+          return undefined;
+        } finally {
+          await pool.close();
+        }
+      },
+    })),
+  );
+
+const listProviders = (settings: Settings): readonly Dependency[] =>
+  Object.entries(settings.signIn.openid).map(([name, { issuer }]) => ({
+    setting: `signIn.openid.${name}`,
+    address: issuer,
+    async connect() {
+      const providers = createOpenIdProviders(settings);
+      try {
+        // Reads the metadata of the provider; the request is not sent.
+        await providers.find((provider) => provider.name === name)?.startSignIn(settings.publicUrl);
+        return undefined;
+      } finally {
+        await Promise.all(providers.map((provider) => provider.close()));
+      }
+    },
+  }));
+
+/** Opens a connection to each target, without a request. */
+const listUpstreams = ({ upstreams }: Settings): readonly Dependency[] =>
+  Object.entries(upstreams).flatMap(([name, settings]) =>
+    settings.targets.map((url) => ({
+      setting: `upstreams.${name}`,
+      address: url,
+      async connect() {
+        const { protocol, hostname, port, socketPath } = parseTargetUrl(url);
+        const host = hostname.replace(/^\[|\]$/g, '');
+        const { serverName = isIP(host) === 0 ? host : undefined } = settings;
+        const isTls = protocol === 'https:';
+        const socket: Socket = isTls
+          ? connectTls({
+              host,
+              port,
+              ...toTlsOptions(readUpstreamTlsFiles(name, settings)),
+              ...(serverName !== undefined && { servername: serverName }),
+              rejectUnauthorized: true,
+            })
+          : connectTcp(socketPath === undefined ? { host, port } : { path: socketPath });
+        try {
+          await once(socket, isTls ? 'secureConnect' : 'connect', {
+            signal: AbortSignal.timeout(DEADLINE_SECONDS * 1_000),
+          });
+          return undefined;
+        } finally {
+          socket.on('error', () => {}).destroy();
+        }
+      },
+    })),
+  );
