@@ -7,6 +7,8 @@ export interface GatewayStatus {
   readonly rejectedReload: RejectedReload | undefined;
   /** Trusted issuers and integrations whose keys are fetched. */
   readonly issuers: readonly IssuerStatus[];
+  /** Trusted issuers whose opaque tokens are introspected. */
+  readonly introspection: readonly IntrospectionStatus[];
 }
 
 /** The configuration on disk is not the one in use. */
@@ -29,10 +31,22 @@ export interface IssuerStatus {
   readonly state: IssuerState;
   /** When the keys were fetched, in seconds since 1970; undefined: never. */
   readonly fetchedAt: number | undefined;
-  readonly failure: { readonly since: number; readonly error: string } | undefined;
+  readonly failure: Failure | undefined;
 }
 
-export const EMPTY_STATUS: GatewayStatus = { rejectedReload: undefined, issuers: [] };
+interface Failure {
+  /** Seconds since 1970. */
+  readonly since: number;
+  readonly error: string;
+}
+
+export interface IntrospectionStatus {
+  readonly name: string;
+  /** Undefined: the last introspection succeeded, or there was none. */
+  readonly failure: Failure | undefined;
+}
+
+export const EMPTY_STATUS: GatewayStatus = { rejectedReload: undefined, issuers: [], introspection: [] };
 
 const MAX_PROBLEMS = 50;
 const MAX_TEXT = 512;
@@ -62,8 +76,17 @@ export function mergeStatuses(statuses: readonly GatewayStatus[]): GatewayStatus
   return {
     rejectedReload: mergeRejections(statuses.flatMap(({ rejectedReload }) => rejectedReload ?? [])),
     issuers: [...issuers.values()],
+    introspection: [
+      ...Map.groupBy(
+        statuses.flatMap((entry) => entry.introspection),
+        ({ name }) => name,
+      ),
+    ].map(([name, entries]) => ({ name, failure: findFirstFailure(entries) })),
   };
 }
+
+const findFirstFailure = (entries: readonly IntrospectionStatus[]): Failure | undefined =>
+  entries.flatMap(({ failure }) => failure ?? []).toSorted((a, b) => a.since - b.since)[0];
 
 function mergeRejections(rejections: readonly RejectedReload[]): RejectedReload | undefined {
   if (rejections.length === 0) return undefined;

@@ -174,6 +174,11 @@ export const METRICS = {
     '1 while the keys of a trusted issuer or an integration are known; 0 before the first fetch, and when the last ones are too old (`maxStaleness`): its tokens get 503.',
     'issuer',
   ),
+  gatehouse_issuer_introspection_usable: gauge(
+    'min',
+    '1 while the introspection endpoint of a trusted issuer responds; 0 since a request to it failed: opaque tokens whose state is not cached get 503.',
+    'issuer',
+  ),
   gatehouse_config_last_reload_successful: gauge(
     'min',
     '1 after the start and after an applied reload; 0 while the configuration on disk is rejected and the previous one stays in use.',

@@ -14,7 +14,7 @@ export interface GatewayMetricsSources {
   readonly files: () => CertificateFiles;
   readonly upstreams: UpstreamRegistry;
   readonly crlFetchers: Pick<CrlFetcherRegistry, 'list'>;
-  readonly issuerKeys: Pick<IssuerKeysRegistry, 'listStatus'>;
+  readonly issuerKeys: Pick<IssuerKeysRegistry, 'listStatus' | 'listIntrospection'>;
   readonly reloads: Pick<ReloadState, 'appliedAt' | 'isLastSuccessful'>;
   readonly quotas: Pick<QuotaRegistry, 'size' | 'overflowed'>;
   readonly listener: Pick<PublicListener, 'countConnections'>;
@@ -60,6 +60,8 @@ export function registerGatewayMetrics(
       set('gatehouse_issuer_keys_age_seconds', fetchedAt === undefined ? undefined : now() - fetchedAt, name);
       set('gatehouse_issuer_keys_fetch_success_timestamp_seconds', fetchedAt ?? 0, name);
     }
+    for (const { name, failure } of issuerKeys.listIntrospection())
+      set('gatehouse_issuer_introspection_usable', failure === undefined ? 1 : 0, name);
     for (const { name, pending, streams, targets, ejected } of upstreams.getStatus()) {
       set('gatehouse_upstream_pending', pending, name);
       set('gatehouse_upstream_streams', streams, name);

@@ -126,6 +126,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   const getStatus = (): GatewayStatus => ({
     rejectedReload: reloads.rejected,
     issuers: processState.issuerKeys.listStatus(),
+    introspection: processState.issuerKeys.listIntrospection(),
   });
   admin.getStatus = async () => getStatus();
   registerGatewayMetrics(metrics, {

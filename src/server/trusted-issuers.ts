@@ -5,7 +5,12 @@ import type { RateLimiter } from '../lib/rate-limiter.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { type OpenedResource, SharedResources } from '../lib/shared-resources.ts';
 import { StartError } from '../lib/start-error.ts';
-import { boundText, type IssuerState, type IssuerStatus } from '../observability/gateway-status.ts';
+import {
+  boundText,
+  type IntrospectionStatus,
+  type IssuerState,
+  type IssuerStatus,
+} from '../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm } from '../tokens/signature.ts';
@@ -58,6 +63,8 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
   readonly #sources = new WeakMap<IssuerKeys, KeySource>();
   /** Of issuers whose last fetch failed. */
   readonly #failures = new WeakMap<IssuerKeys, NonNullable<IssuerStatus['failure']>>();
+  /** One for each open `TokenIntrospection`. */
+  readonly #introspection = new Set<{ name: string; failure: IntrospectionStatus['failure'] }>();
 
   constructor({ log, metrics, now }: IssuerKeysRegistryOptions) {
     super();
@@ -74,6 +81,25 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
     });
     // During a reload, the later entry of a name is the one in use.
     return [...new Map(statuses.map((status) => [status.name, status])).values()];
+  }
+
+  listIntrospection(): readonly IntrospectionStatus[] {
+    // During a reload, the later entry of a name is the one in use.
+    return [...new Map(this.#introspection.values().map((status) => [status.name, { ...status }])).values()];
+  }
+
+  /** Returns functions for `onStateChange`, and for the end of the introspection. */
+  trackIntrospection(name: string) {
+    const status = { name, failure: undefined as IntrospectionStatus['failure'] };
+    this.#introspection.add(status);
+    return {
+      record: (error: Error | undefined): void => {
+        status.failure = error && { since: this.#now(), error: boundText(error.message) };
+        if (error === undefined) this.log.info('introspection_recovered', { issuer: name });
+        else this.log.warn('introspection_failed', { issuer: name, ...errorFields(error), stack: undefined });
+      },
+      end: (): void => void this.#introspection.delete(status),
+    };
   }
 
   #getStatus(keys: IssuerKeys, { maxStaleness }: KeySource): IssuerStatus {
@@ -194,7 +220,7 @@ export async function openTrustedIssuers(
   );
   const opened = sources.map(({ settings, source, fixedKeys }) => {
     const keys = registry.acquire(source, fixedKeys);
-    const introspection = openIntrospection(source, settings, tokens.cacheSize, registry.log, tokenGuesses);
+    const introspection = openIntrospection(source, settings, tokens.cacheSize, registry, tokenGuesses);
     return {
       keys,
       issuer: createTrustedIssuer(source.name, settings, keys, introspection?.client),
@@ -216,7 +242,7 @@ function openIntrospection(
   { name, ca, certificate, key }: KeySource,
   { introspection }: IssuerSettings,
   cacheSize: number,
-  log: Logger,
+  registry: IssuerKeysRegistry,
   guesses: RateLimiter,
 ): { readonly client: TokenIntrospection; readonly close: () => void } | undefined {
   if (introspection === undefined) return undefined;
@@ -227,6 +253,7 @@ function openIntrospection(
     ...(certificate !== undefined && key !== undefined && { certificate: { cert: certificate, key } }),
     maxConnections: 32,
   });
+  const { record, end } = registry.trackIntrospection(name);
   return {
     client: new TokenIntrospection({
       name,
@@ -238,12 +265,12 @@ function openIntrospection(
       cacheSize,
       httpClient,
       guesses,
-      onStateChange(error) {
-        if (error === undefined) log.info('introspection_recovered', { issuer: name });
-        else log.warn('introspection_failed', { issuer: name, ...errorFields(error), stack: undefined });
-      },
+      onStateChange: record,
     }),
-    close: () => void httpClient.destroy(),
+    close() {
+      end();
+      void httpClient.destroy();
+    },
   };
 }
 

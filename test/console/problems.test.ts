@@ -8,8 +8,10 @@ import {
   withTrustedIssuer,
 } from '../support/foreign-issuer-server.ts';
 import { FormBrowser } from '../support/form-browser.ts';
+import { type IntrospectionServer, startIntrospectionServer } from '../support/introspection-server.ts';
 import { scrape } from '../support/scrape.ts';
 import {
+  connect,
   createServeFolder,
   type ServeFolder,
   type ServeProcess,
@@ -19,18 +21,23 @@ import {
 
 const REJECTED = 'The changed configuration was rejected';
 const RESTART = 'Restart needed';
+const FAILING = 'Tokens cannot be introspected';
 const UNAVAILABLE = 'Keys cannot be fetched';
 const PAGES = ['/console', '/console/figures', '/console/configuration'];
 
 let folder: ServeFolder;
 let server: ServeProcess;
 let issuer: ForeignIssuerServer;
+let introspection: IntrospectionServer;
 const agent = new Agent();
 beforeAll(async () => {
   issuer = await startForeignIssuer();
   issuer.isUp = false;
+  introspection = await startIntrospectionServer();
   folder = await createServeFolder((settings) =>
-    withTrustedIssuer(issuer)({
+    withTrustedIssuer(issuer, {
+      introspection: { url: introspection.url, clientId: 'gatehouse', clientSecret: 'a secret' },
+    })({
       ...settings,
       admin: { ...settings.admin, readOnlyTokenFile: READ_ONLY_TOKEN_FILE },
     }),
@@ -41,6 +48,7 @@ afterAll(async () => {
   await agent.destroy();
   await folder?.remove();
   issuer?.close();
+  introspection?.close();
 });
 
 const openConsole = async (tokenFile: string): Promise<FormBrowser> => {
@@ -65,6 +73,26 @@ test('the overview shows an unavailable trusted issuer with its error, until its
   const recovered = (await browser.get('/console')).text;
   expect(recovered).not.toContain(UNAVAILABLE);
   expect(recovered).toMatch(/<bdi>corp<\/bdi><\/th><td><span class="badge good">available</);
+});
+
+test('the overview shows that tokens of an issuer cannot be introspected, until they can', async () => {
+  const browser = await openConsole('data/admin-token');
+  const usable = 'gatehouse_issuer_introspection_usable{issuer="corp"}';
+  const client = connect(folder, server.port);
+  const call = async (token: string): Promise<number> =>
+    (await client.request({ path: '/files/1', headers: { authorization: `Bearer ${token}` } })).status;
+  expect(await readGauge(usable)).toBe(1);
+  introspection.respond = () => ({ status: 500, type: 'text/plain', body: '' });
+  expect(await call('op-1')).toBe(503);
+  expect(await readGauge(usable)).toBe(0);
+  const { text } = await browser.get('/console');
+  expect(text).toContain(FAILING);
+  expect(text).toMatch(/<bdi>corp<\/bdi>, since <time[^]*introspect responded with 500/);
+  introspection.respond = undefined;
+  expect(await call('op-2')).toBe(401);
+  expect(await readGauge(usable)).toBe(1);
+  expect((await browser.get('/console')).text).not.toContain(FAILING);
+  client.close();
 });
 
 test('a rejected configuration is shown on the overview and on the page of the configuration until it is corrected', async () => {

@@ -54,3 +54,22 @@ test('problems are limited in number and length, and contain no secrets', () => 
   expect(problems[1]).not.toContain('hunter2');
   expect(problems.at(-1)).toBe('and 52 more');
 });
+
+test('the failing introspection of one process is a problem of all, since the earliest failure', () => {
+  const at = (since: number) => ({ since, error: `at ${since}` });
+  const merged = mergeStatuses([
+    { ...EMPTY_STATUS, introspection: [{ name: 'corp', failure: undefined }] },
+    { ...EMPTY_STATUS, introspection: [{ name: 'corp', failure: at(20) }] },
+    {
+      ...EMPTY_STATUS,
+      introspection: [
+        { name: 'corp', failure: at(10) },
+        { name: 'lab', failure: undefined },
+      ],
+    },
+  ]);
+  expect(merged.introspection).toEqual([
+    { name: 'corp', failure: at(10) },
+    { name: 'lab', failure: undefined },
+  ]);
+});

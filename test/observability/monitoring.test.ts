@@ -79,7 +79,13 @@ beforeAll(async () => {
       crls: [crl, { url: 'http://127.0.0.1:1/ca.crl' }],
     },
     audit: { sink: 'stdout' },
-    trustedIssuers: { corp: { issuer: issuer.url, audience: 'files-api' } },
+    trustedIssuers: {
+      corp: {
+        issuer: issuer.url,
+        audience: 'files-api',
+        introspection: { url: `${issuer.url}/introspect`, clientId: 'gatehouse', clientSecret: 'a secret' },
+      },
+    },
     routes: [...(settings.routes ?? []), { path: '/limited', public: true, rate: '1/h' }],
   }));
   rmSync(folder, { recursive: true });

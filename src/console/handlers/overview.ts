@@ -31,6 +31,7 @@ async function readFigures({ deps, identity, history, runChecks }: ConsoleReques
       pendingRestart: deps.findPendingRestart(settings),
     },
     issuers: listShownIssuers(settings, status.issuers),
+    introspection: status.introspection,
   };
 }
 

@@ -1,6 +1,6 @@
 import type { CheckResult } from '../../admin/listener.ts';
 import { largest } from '../../lib/extremes.ts';
-import type { IssuerState, IssuerStatus } from '../../observability/gateway-status.ts';
+import type { IntrospectionStatus, IssuerState, IssuerStatus } from '../../observability/gateway-status.ts';
 import { html, type Markup } from '../../pages/views/html.ts';
 import type { ReplicaStatus } from '../../ports/store.ts';
 import { type ConsoleRequest, urlFor } from '../context.ts';
@@ -26,6 +26,7 @@ export interface Figures {
   readonly replicas: readonly ReplicaStatus[] | 'unavailable' | undefined;
   readonly configuration: ConfigurationState;
   readonly issuers: readonly ShownIssuer[];
+  readonly introspection: readonly IntrospectionStatus[];
 }
 
 /** The keys of an issuer are fetched or in a file. */
@@ -59,7 +60,7 @@ export function renderFigures(range: Range, figures: Figures): Markup {
   const period: Period = { text, minute: history.total(now, MINUTE), whole: history.total(now, seconds) };
   const parts = history.parts(now, seconds, PARTS);
   const fewParts = history.parts(now, seconds, FEW_PARTS);
-  return html`${renderConfigurationNotice(figures.configuration)}${renderIssuerNotice(figures)}${renderTiles(figures)}
+  return html`${renderConfigurationNotice(figures.configuration)}${renderIssuerNotice(figures)}${renderIntrospectionNotice(figures)}${renderTiles(figures)}
 <div class="charts">
 ${renderRequests(parts, period)}
 ${renderLatency(parts, period)}
@@ -310,6 +311,21 @@ function renderIssuerNotice({ issuers }: Figures): Markup | false {
     html`<section class="note bad" aria-labelledby="unavailable-issuers">
 <h2 id="unavailable-issuers">Keys cannot be fetched</h2>
 <p>Tokens of ${named.map((name, index) => html`${index > 0 && ', '}${renderText(name, 128)}`)}${rest > 0 && ` and ${rest} more`} get 503. The <a href="#issuers">list of trusted issuers</a> has the errors.</p>
+</section>
+`
+  );
+}
+
+function renderIntrospectionNotice({ introspection }: Figures): Markup | false {
+  const failing = introspection.filter(({ failure }) => failure !== undefined);
+  const rest = failing.length - MAX_NAMED_ISSUERS;
+  return (
+    failing.length > 0 &&
+    html`<section class="note bad" aria-labelledby="failing-introspection">
+<h2 id="failing-introspection">Tokens cannot be introspected</h2>
+<p>Opaque tokens of these issuers get 503, unless their state is cached:</p>
+<ul>
+${failing.slice(0, MAX_NAMED_ISSUERS).map(({ name, failure }) => html`<li>${renderText(name, 128)}${failure && html`, since ${renderTime(failure.since)}: ${renderText(failure.error, MAX_ERROR)}`}</li>\n`)}${rest > 0 && html`<li>and ${rest} more</li>\n`}</ul>
 </section>
 `
   );
