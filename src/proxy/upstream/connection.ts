@@ -2,6 +2,7 @@ import { connect as connectTcp, type OnReadOpts, type Socket } from 'node:net';
 import { type ConnectionOptions, connect as connectTls, type SecureContext } from 'node:tls';
 import { enableTcpKeepAlive } from '../../lib/tcp-keep-alive.ts';
 import { ChunkedBodyReader } from './chunk-reader.ts';
+import { explainConnectionError, recognizeProtocol } from './explain-failure.ts';
 import { parseResponseHead, type ResponseHead } from './response-head.ts';
 
 /** Receives the response to a request that was sent on a connection. */
@@ -280,6 +281,8 @@ export class UpstreamConnection {
     for (let at = 0; at < end; ) {
       const headEnd = message.indexOf(HEAD_END, at);
       if (headEnd < 0 || headEnd + 4 > end) {
+        const protocol = recognizeProtocol(message.subarray(at, end));
+        if (protocol !== undefined) return protocol;
         // Otherwise a head with other line endings would occupy the connection until the timeout.
         if (end - at > MAX_HEAD_BYTES || hasBareLf(message, at, end)) return 'a malformed head';
         this.#partialHead = Buffer.from(message.subarray(at, end));
@@ -287,7 +290,7 @@ export class UpstreamConnection {
       }
       if (headEnd - at > MAX_HEAD_BYTES) return 'response head too large';
       const head = this.#parseHead(message.toString('latin1', at, headEnd));
-      if (typeof head === 'string') return head;
+      if (typeof head === 'string') return recognizeProtocol(message.subarray(at, end)) ?? head;
       at = headEnd + 4;
       this.#partialHead = undefined;
       if (head.status >= 200) return this.#startResponse(head, message, at, end);
@@ -372,18 +375,17 @@ export class UpstreamConnection {
 
   #onEnd(): void {
     if (this.#head?.framing === 'close') return this.#finish(true);
-    this.#fail(
-      new UpstreamError('the upstream closed the connection', 'connection_closed', {
-        isIdleClose: this.#isIdle,
-      }),
-    );
+    // Some TLS servers close the connection without an alert.
+    const maySpeakTls = !this.#isTls && !this.#hasReceived && this.responses === 0;
+    const message = `the upstream closed the connection${maySpeakTls ? ' without a response; if it expects TLS, use https:// in its url' : ''}`;
+    this.#fail(new UpstreamError(message, 'connection_closed', { isIdleClose: this.#isIdle }));
   }
 
   #onClose(): void {
     this.#onClosed(this);
     const { message, code } = (this.#error ?? new Error('the connection is closed')) as NodeJS.ErrnoException;
     this.#fail(
-      new UpstreamError(message, code ?? 'connection_closed', {
+      new UpstreamError(explainConnectionError(message), code ?? 'connection_closed', {
         isUnreached: !this.isConnected,
         isIdleClose: this.#isIdle,
       }),
