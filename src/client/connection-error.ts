@@ -37,6 +37,11 @@ export const isTimeout = (error: unknown): boolean => {
 };
 
 const MESSAGES: Readonly<Record<string, (url: URL) => string>> = {
+  ENOTFOUND: ({ hostname }) =>
+    `cannot be reached: there is no host named ${hostname}; check the spelling (ENOTFOUND)`,
+  EAI_AGAIN: ({ hostname }) =>
+    `cannot be reached: the DNS server did not respond to the query for ${hostname}; check the network, and try again (EAI_AGAIN)`,
+  ECONNREFUSED: () => 'cannot be reached: nothing listens at this address; is it running? (ECONNREFUSED)',
   CERT_HAS_EXPIRED: () => 'presented an expired certificate',
   CERT_NOT_YET_VALID: () => 'presented a certificate that is not valid yet; check the clock of this machine',
   ERR_TLS_CERT_ALTNAME_INVALID: ({ hostname }) => `presented a certificate that is not valid for ${hostname}`,

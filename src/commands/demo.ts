@@ -92,7 +92,9 @@ async function runDemo(options: DemoOptions): Promise<number> {
     await gateway.drain();
   } catch (error) {
     if (!(error instanceof StartError)) throw error;
-    return reportStartFailure(context, error.problems, (problem) => suggestPort(settings, problem));
+    return reportStartFailure(context, error.problems, (problem) =>
+      suggestPort(settings, context.env, problem),
+    );
   } finally {
     reloader.close();
     sink.flush();
@@ -194,7 +196,7 @@ function createLog(settings: Settings, context: CommandContext, write: (line: st
 const PORT_VARIABLES = { listen: 'GATEHOUSE_LISTEN__PORT', admin: 'GATEHOUSE_ADMIN__PORT' } as const;
 
 /** A command that avoids a port in use. */
-function suggestPort(settings: Settings, problem: string): string | undefined {
+function suggestPort(settings: Settings, env: CommandContext['env'], problem: string): string | undefined {
   const setting = /^(listen|admin)\.port: /.exec(problem)?.[1] as keyof typeof PORT_VARIABLES | undefined;
   if (setting === undefined) return undefined;
   const port = settings[setting].port < 1_024 ? 8_443 : settings[setting].port + 1;
@@ -202,7 +204,17 @@ function suggestPort(settings: Settings, problem: string): string | undefined {
   // Most likely another demo uses both.
   const both =
     settings[other].port === DEFAULT_PORTS[other] ? ` --set ${other}.port=${DEFAULT_PORTS[other] + 1}` : '';
-  return `such as: npm start -- --set ${setting}.port=${port}${both}   or   ${PORT_VARIABLES[setting]}=${port} npm start`;
+  const { command: name, separator } = getStartCommand(env);
+  return `such as: ${name}${separator} --set ${setting}.port=${port}${both}   or   ${PORT_VARIABLES[setting]}=${port} ${name}`;
+}
+
+/** As the demo was started; npm sets these variables. */
+function getStartCommand(env: CommandContext['env']): {
+  readonly command: string;
+  readonly separator: string;
+} {
+  if (env['npm_lifecycle_event'] === 'start') return { command: 'npm start', separator: ' --' };
+  return { command: `${env['npm_command'] === 'exec' ? 'npx ' : ''}gatehouse demo`, separator: '' };
 }
 
 function createWalkthroughOptions(settings: Settings, demoFolder: DemoFolder, api: DemoApi) {

@@ -18,6 +18,9 @@ export interface ProblemStyle {
   readonly highlight?: (text: string) => string;
 }
 
+/** In `unchecked`, if the file cannot be parsed. */
+export const WHOLE_FILE = 'everything else';
+
 const plain = (text: string): string => text;
 const MAX_PATH_WIDTH = 44;
 /** A path that leaves less room than this for the message gets a line of its own. */
@@ -37,11 +40,14 @@ export function formatProblems({ name, problems, unchecked }: ProblemList, style
   return `${[
     emphasize(`gatehouse: ${count} in ${name}`),
     ...problems.flatMap((problem) => formatEntry(problem, width, style)),
-    ...(unchecked.length === 0
-      ? []
-      : wrapText('  ', `not cross-checked yet: ${unchecked.join(', ')}`, columns)),
+    ...(unchecked.length === 0 ? [] : wrapText('  ', formatUnchecked(unchecked), columns)),
   ].join('\n')}\n`;
 }
+
+const formatUnchecked = (unchecked: readonly string[]): string =>
+  unchecked.includes(WHOLE_FILE)
+    ? 'The settings were not checked: correct this first, then run the command again.'
+    : `There may be more problems, which can be found only when these are correct: ${unchecked.join(', ')}`;
 
 function formatEntry(problem: ConfigProblem, width: number, style: ProblemStyle): string[] {
   const { columns = Number.POSITIVE_INFINITY, emphasize = plain } = style;

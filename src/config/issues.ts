@@ -1,9 +1,8 @@
 import type { z } from 'zod';
-import { findClosestName } from '../lib/closest-name.ts';
 import { type Draft, type Finding, formatValue } from './draft.ts';
 import { isSecret, settingAt } from './known-settings.ts';
 import { formatPath, type SettingPath } from './setting-path.ts';
-import { suggestRemedy } from './suggest-remedy.ts';
+import { findMeantValue, suggestRemedy } from './suggest-remedy.ts';
 import { describeType, getAt } from './tree.ts';
 import { SCOPE_FORM } from './units.ts';
 
@@ -54,7 +53,7 @@ function convertIssue(draft: Draft, issue: Issue, parentPath: SettingPath): read
       return report(`must be at most ${issue.maximum}${actual}`);
     case 'invalid_value': {
       const allowed = issue.values.map(String);
-      const closest = typeof value === 'string' ? findClosestName(value, allowed) : undefined;
+      const closest = typeof value === 'string' ? findMeantValue(value, allowed) : undefined;
       const hint = closest === undefined || allowed.length < 2 ? '' : `; did you mean ${closest}?`;
       if (value === undefined) return report(`is missing; it must be ${formatAlternatives(allowed)}`);
       // `public: no`: only true is possible.

@@ -12,7 +12,7 @@ import {
   reportDoubleNames,
 } from './draft.ts';
 import { type FileSetting, listFileSettings } from './file-settings.ts';
-import { formatProblem } from './format-problems.ts';
+import { formatProblem, WHOLE_FILE } from './format-problems.ts';
 import { convertIssues } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
 import { parseYaml } from './parse-yaml.ts';
@@ -134,7 +134,7 @@ export function inspectSettings(options: LoadOptions): Inspection {
     draft.findings.push(...source.problems.map(toFinding));
     // A file that could not be read has no other settings to check.
     const isRead = source.problems.some(({ line }) => line !== undefined);
-    return inspect(fail(isRead ? ['everything else'] : []), () => undefined);
+    return inspect(fail(isRead ? [WHOLE_FILE] : []), () => undefined);
   }
   draft.findings.push(...source.duplicates.map(toFinding));
   applyFile(draft, source.value, options.env);

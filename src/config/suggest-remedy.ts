@@ -38,10 +38,25 @@ function suggestForText(setting: KnownSetting, text: string): string | undefined
   return undefined;
 }
 
+/** Names of OAuth grant types, and of other products, for the values of `grants`. */
+const GRANT_TYPE_NAMES: readonly (readonly [name: RegExp, value: string])[] = [
+  [/client.?credentials|client.?secret/i, 'client'],
+  [/authori[sz]ation.?code|pkce/i, 'code'],
+  [/device.?(?:code|flow|authori[sz]ation)/i, 'device'],
+  [/token.?exchange|jwt.?bearer/i, 'exchange'],
+  [/mtls|tls.?client|x509/i, 'certificate'],
+];
+
+/** The allowed value that is spelled alike, or means the same. */
+export function findMeantValue(text: string, allowed: readonly string[]): string | undefined {
+  const synonym = GRANT_TYPE_NAMES.find(([name, value]) => allowed.includes(value) && name.test(text));
+  return findClosestName(text, allowed) ?? synonym?.[1];
+}
+
 function suggestList(allowed: readonly string[], text: string): string {
   const words = text.length > MAX_QUOTED ? ['a', 'b'] : splitValues(text);
   if (allowed.length === 0) return `write a list: [${words.join(', ')}]`;
-  const values = words.map((word) => (allowed.includes(word) ? word : findClosestName(word, allowed)));
+  const values = words.map((word) => (allowed.includes(word) ? word : findMeantValue(word, allowed)));
   return values.includes(undefined)
     ? `write a list with some of these: ${allowed.join(', ')}`
     : `write a list: [${values.join(', ')}]`;

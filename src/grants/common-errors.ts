@@ -19,11 +19,12 @@ export const createCommonErrors = (newGrantHint: string) =>
     scope_missing: describe(INVALID_SCOPE, 'scope is required.'),
     scope_exceeds_integration: describe(
       INVALID_SCOPE,
-      ({ excess }) => `scope exceeds the scope of the API integration by ${excess}.`,
+      ({ excess }) =>
+        `The API integration does not allow the scope ${excess}; request less, or have its administrator add it.`,
     ),
     scope_exceeds_grant: describe(
       INVALID_SCOPE,
-      ({ excess }) => `scope exceeds the scope of the grant by ${excess}.`,
+      ({ excess }) => `The grant does not include the scope ${excess}.`,
     ),
     grant_type_not_allowed: describe(
       UNAUTHORIZED_CLIENT,

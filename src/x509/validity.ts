@@ -52,7 +52,10 @@ export function describeValidity(
           ),
         ...valid
           .filter(({ notAfter }) => notAfter - now < EXPIRY_WARNING_SECONDS)
-          .map(({ notAfter }) => `${subject} expires on ${formatTime(notAfter)}`),
+          .map(
+            ({ notAfter }) =>
+              `${subject} expires on ${formatTime(notAfter)}; renew it before then and replace the file`,
+          ),
       ],
     };
   const next = periods.filter(({ notBefore }) => now < notBefore);

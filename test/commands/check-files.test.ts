@@ -68,7 +68,7 @@ test('a certificate that expires soon and an expired CRL are warnings', async ()
   expect(code).toBe(0);
   expect(stderr).toMatch(
     new RegExp(
-      `^warning: listen.tls.certificate: ${join(place, 'server.pem')} expires on .* \\(line 2\\)$`,
+      `^warning: listen.tls.certificate: ${join(place, 'server.pem')} expires on .*; renew it before then and replace the file \\(line 2\\)$`,
       'm',
     ),
   );

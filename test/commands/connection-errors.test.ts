@@ -149,3 +149,11 @@ test.each([...COMMANDS, ['health', (url: string) => ['health', '--url', url]] as
     }
   },
 );
+
+test('a host name that does not exist is named', async () => {
+  const { code, stderr } = await runCommand(['call', 'http://nothing.invalid/files']);
+  expect(code).toBe(69);
+  expect(stderr).toMatch(
+    /there is no host named nothing\.invalid; check the spelling \(ENOTFOUND\)|the DNS server did not respond to the query for nothing\.invalid/,
+  );
+});

@@ -31,5 +31,6 @@ test.each([
   expect(code, output).toBe(78);
   expect(output).toContain(`${setting}: 127.0.0.1:${port} is in use by another program`);
   expect(output).toContain(`--set ${setting}=${port + 1}`);
-  expect(output).toContain(`${variable}=${port + 1} npm start`);
+  expect(output).toContain(`such as: gatehouse demo --set ${setting}=${port + 1}`);
+  expect(output).toContain(`${variable}=${port + 1} gatehouse demo`);
 });

@@ -77,7 +77,9 @@ test.each(['', 'null', '[]', '{"checks":{}}', '{"checks":[null]}', `{"checks":"$
 test('connection refused: exit code 69', async () => {
   const { code, stderr } = await runCommand(['health', '--url', 'http://127.0.0.1:1']);
   expect(code).toBe(69);
-  expect(stderr).toMatch(/cannot be reached \(ECONNREFUSED\)\n$/);
+  expect(stderr).toMatch(
+    /cannot be reached: nothing listens at this address; is it running\? \(ECONNREFUSED\)\n$/,
+  );
 });
 
 test('a listener that never responds: exit code 69 after two seconds', async () => {

@@ -303,7 +303,7 @@ describe('gatehouse explain', () => {
         'GET /reports/x',
         '  routes[0] /health: the path differs',
         '  routes[1] /files/**: the path differs',
-        '  routes[2] /reports/**: matches, requires reports:write',
+        '  routes[2] /reports/**: matches; it needs a token with reports:write',
         '  accepts tokens issued by gatehouse for https://localhost:8443',
         'rejected (403): the token lacks reports:write',
         '',

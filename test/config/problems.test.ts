@@ -278,7 +278,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [
     `${MINIMAL_CONFIG}trustedIssuers: { corp: { issuer: "https://a.test", audience: x } }\nintegrations: [{ clientId: a, scope: f, exchange: [{ issuer: corp, subject: a, scope: g }] }]`,
     'integrations[0].exchange[0].scope',
-    /exceeds the scope of the integration by g/,
+    /includes g, which the scope of the integration does not; add it there, or remove it here/,
   ],
   [
     `${MINIMAL_CONFIG}trustedIssuers: { corp: { issuer: "https://a.test", audience: x } }\nintegrations: [{ clientId: a, scope: f, grants: [device], exchange: [{ issuer: corp, subject: a }] }]`,
@@ -313,7 +313,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [
     `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: "f:read", access: [{ groups: [g], scope: "f:write" }] }]`,
     'integrations[0].access[0].scope',
-    /exceeds the scope of the integration by f:write/,
+    /includes f:write, which the scope of the integration does not; add it there/,
   ],
   [
     `${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f, issuers: [ca] }]`,

@@ -31,6 +31,11 @@ test.each([
   [
     withIntegration('scope: f, grants: client_credentials'),
     'integrations[0].grants',
+    'write a list: [client]',
+  ],
+  [
+    withIntegration('scope: f, grants: password'),
+    'integrations[0].grants',
     'write a list with some of these: certificate, device,',
   ],
   [
@@ -63,6 +68,31 @@ test.each([
   expect(problem?.excerpt).toBeDefined();
 });
 
+test.each([
+  ['client_credentials', 'client'],
+  ['authorization_code', 'code'],
+  ['urn:ietf:params:oauth:grant-type:device_code', 'device'],
+  ['urn:ietf:params:oauth:grant-type:token-exchange', 'exchange'],
+  ['mtls', 'certificate'],
+])('for the grant type %s, %s is suggested', (name, meant) => {
+  const [problem] = loadProblems(withIntegration(`scope: f, grants: ["${name}"]`));
+  expect(problem).toMatchObject({
+    path: 'integrations[0].grants[0]',
+    message: expect.stringContaining(`; did you mean ${meant}?`),
+  });
+});
+
+test.each([
+  ['localhost:3000', '; write http://localhost:3000, or https:// if it expects TLS'],
+  ['10.0.0.1', '; write http://10.0.0.1, or https:// if it expects TLS'],
+  ['/run/api.sock', '; write unix:/run/api.sock'],
+  ['ftp://a', 'not an http, https or unix URL: "ftp://a"'],
+])('for the upstream %s without a scheme, one is suggested', (url, remedy) => {
+  const problems = loadProblems(`${MINIMAL_CONFIG}upstreams: { default: { url: "${url}" } }`);
+  const problem = problems.find(({ path }) => path.startsWith('upstreams.default'));
+  expect(problem?.message.endsWith(remedy), problem?.message).toBe(true);
+});
+
 test('the line is shown with a mark below the value', () => {
   const result = loadText('listen:\n  behindTls: true\ntokens:\n  accessLifetime: 3600\n');
   expect(result.ok).toBe(false);
@@ -70,7 +100,7 @@ test('the line is shown with a mark below the value', () => {
   expect(formatProblems(result).split('\n').slice(2)).toEqual([
     '      4 |   accessLifetime: 3600',
     '        |                   ^',
-    '  not cross-checked yet: tokens',
+    '  There may be more problems, which can be found only when these are correct: tokens',
     '',
   ]);
 });

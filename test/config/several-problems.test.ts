@@ -25,7 +25,7 @@ routes:
   ]);
   expect(result.unchecked).toEqual(['tokens', 'directories.staff', 'integrations[1]']);
   expect(formatProblems(result)).toContain(
-    'not cross-checked yet: tokens, directories.staff, integrations[1]',
+    'There may be more problems, which can be found only when these are correct: tokens, directories.staff, integrations[1]',
   );
   expect(formatProblems(result)).toMatch(
     /^gatehouse: 6 problems in .*gatehouse\.yaml\n {2}directories\.staff\.label +must be letters.*\(line 4\)\n/,

@@ -89,7 +89,7 @@ test('a client that asks for all scopes of the API gets those that the integrati
   expect((await at.flow.exchange(code, client())).json).toMatchObject({ scope: 'files:read' });
   const none = await at.flow.authorize({ ...client(), scope: 'admin:manage' });
   expect([none.status, none.redirectTo], 'nothing is sent to it without the user').toEqual([400, undefined]);
-  expect(none.text).toContain('exceeds the scope');
+  expect(none.text).toContain('does not allow the requested scope');
 });
 
 test('a pushed request of such a client is accepted', async () => {

@@ -25,7 +25,7 @@ const EVENT_TEXTS: Readonly<Record<AuditEvent, string>> = {
   sign_in_failed: 'sign-in failed',
   code_guess_failed: 'wrong device code typed',
   certificate_names_differ: 'certificate names differ',
-  configuration_changed: 'configuration applied',
+  configuration_changed: 'changed configuration applied',
   locked_out: 'locked out after too many attempts',
   keys_changed: 'keys changed',
   record_refused: 'record failed authentication',
@@ -74,7 +74,9 @@ export function createDemoLog(
     info: () => {},
     debug: () => {},
     audit: (event, fields = {}) => {
-      if (!OMITTED_EVENTS.has(event)) writeLine(`${EVENT_TEXTS[event]}${formatFields(fields, resolveName)}`);
+      const { sections } = fields;
+      const detail = Array.isArray(sections) ? `: ${sections.join(', ')}` : formatFields(fields, resolveName);
+      if (!OMITTED_EVENTS.has(event)) writeLine(`${EVENT_TEXTS[event]}${detail}`);
     },
     output: {
       format: 'json',

@@ -324,7 +324,7 @@ export const integrationRules = [
         if (excess)
           report(
             ['integrations', index, 'access', at, 'scope'],
-            `exceeds the scope of the integration by ${formatScope(excess)}`,
+            `includes ${formatScope(excess)}, which the scope of the integration does not; add it there, or remove it here`,
           );
       });
     });
@@ -387,7 +387,10 @@ export const integrationRules = [
           );
         const excess = entry.scope && findExcess(entry.scope, integration.scope);
         if (excess)
-          report([...path, at, 'scope'], `exceeds the scope of the integration by ${formatScope(excess)}`);
+          report(
+            [...path, at, 'scope'],
+            `includes ${formatScope(excess)}, which the scope of the integration does not; add it there, or remove it here`,
+          );
       });
     });
   }),

@@ -175,11 +175,18 @@ const listTargets = ({
   readonly urls?: readonly string[] | undefined;
 }): readonly string[] => urls ?? (url === undefined ? [] : [url]);
 
+/** For a host and an optional port, or a socket, without a scheme. */
+function suggestScheme(text: string): string {
+  const isHost = /^(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9a-f:.]+\])(?::\d{1,5})?\/?$/i.test(text);
+  const url = text.startsWith('/') ? `unix:${text}` : isHost ? `http://${text}` : undefined;
+  return url === undefined ? '' : `; write ${url}${isHost ? ', or https:// if it expects TLS' : ''}`;
+}
+
 function checkTarget(text: string): string | undefined {
   if (/^unix:\/.+/.test(text)) return undefined;
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol))
-    return `not an http, https or unix URL: "${text}"`;
+    return `not an http, https or unix URL: "${text}"${suggestScheme(text)}`;
   return url.href === `${url.origin}/`
     ? undefined
     : 'must be an origin; a path, query or password would be ignored';

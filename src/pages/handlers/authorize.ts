@@ -140,7 +140,7 @@ const PAGE_DETAILS: Partial<Record<Refusal['reason'], string>> = {
   client_document_invalid: 'The metadata document at client_id cannot be used.',
   grant_type_not_allowed: 'The API integration does not allow authorization codes.',
   redirect_uri_invalid: 'redirect_uri is missing, occurs twice, or is not registered for this client_id.',
-  scope_exceeds_integration: 'scope exceeds the scope of the API integration.',
+  scope_exceeds_integration: 'The API integration does not allow the requested scope.',
   target_invalid: 'resource or audience does not name an API of the API integration.',
 };
 

@@ -1,4 +1,4 @@
-import { OWN_ISSUER } from '../../domain/access-rule.ts';
+import { type AccessRule, OWN_ISSUER } from '../../domain/access-rule.ts';
 import type { AcceptedTokens, Explanation, Verdict } from './explain.ts';
 
 /** Why a rule does not match. */
@@ -19,11 +19,18 @@ export function formatExplanation(explanation: Explanation): string[] {
     ...tried.flatMap(({ rule: name, misfit }) =>
       misfit === undefined ? [] : [`  ${name}: ${MISMATCH_TEXTS[misfit]}`],
     ),
-    ...(rule === undefined ? [] : [`  ${rule.name}: matches, requires ${requirement}`]),
+    ...(rule === undefined ? [] : [`  ${rule.name}: matches; ${formatRequirement(rule, requirement)}`]),
     ...formatDetails(explanation),
     `${VERDICT_TEXTS[verdict]}: ${reason}`,
     ...(reportOnly === true && verdict !== 'allowed' ? ['but it is forwarded: the rule is report-only'] : []),
   ];
+}
+
+function formatRequirement({ requirement: { kind } }: AccessRule, text: string): string {
+  if (kind === 'public') return 'it is public and needs no token';
+  return kind === 'any-token'
+    ? text.replace(/^any-token/, 'it needs any valid token')
+    : `it needs a token with ${text}`;
 }
 
 /** What the gateway does. */
