@@ -4,6 +4,7 @@ import { type ConnectionOptions, checkServerIdentity, connect as connectTls, typ
 import type { Client, Entry, Filter } from 'ldapts';
 import { createConcurrencyLimiter } from '../lib/concurrency-limiter.ts';
 import { Fault } from '../ports/fault.ts';
+import { rejectTruncatedValues } from './ber-reader.ts';
 import { createUnavailableFault, startTls } from './start-tls.ts';
 
 interface LdapSearch {
@@ -191,7 +192,8 @@ async function buildFilter({ filter, equals }: LdapSearch): Promise<string | Fil
 
 async function openConnection(server: LdapServer, url: string) {
   // Imported on first use: most configurations have no LDAP directory.
-  const { Client: LdapClient } = await import('ldapts');
+  const { Client: LdapClient, BerReader } = await import('ldapts');
+  rejectTruncatedValues(BerReader);
   const timeoutMs = server.timeout * 1_000;
   const { hostname, port } = new URL(url);
   const host = hostname.replace(/^\[|\]$/g, '');

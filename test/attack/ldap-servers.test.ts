@@ -303,3 +303,33 @@ describe('a changed password', () => {
     expect(await corp.signIn('alice', 'another password')).toBeDefined();
   });
 });
+
+describe('a damaged response is an unavailable directory, and does not occupy the process', () => {
+  const BIND_OK = (id: number): Buffer => message(id, result(BIND_RESPONSE, 0));
+  const short = (tag: number, content: string): Buffer =>
+    Buffer.concat([Buffer.from([tag, content.length / 2]), Buffer.from(content, 'hex')]);
+  test.each([
+    ['a referral that exceeds its message', (id: number) => short(0x30, `0201${hexByte(id)}73020440`)],
+    ['an entry whose attributes exceed it', (id: number) => short(0x30, `0201${hexByte(id)}6404040030ff`)],
+    [
+      'an attribute whose values exceed it',
+      (id: number) => short(0x30, `0201${hexByte(id)}640904003005300304003140`),
+    ],
+    [
+      'controls that exceed it',
+      (id: number) => short(0x30, `0201${hexByte(id)}65070a0100040004 00a07f`.replace(' ', '')),
+    ],
+    ['a negative length', (id: number) => short(0x30, `0201${hexByte(id)}73080484fffffff00400`)],
+    ['a message of negative length', () => Buffer.from('3084fffffff80201010000', 'hex')],
+  ])('%s', async (_what, respond) => {
+    const server = await startScriptedServer((socket, request) => {
+      const id = getMessageId(request);
+      socket.write(request.includes(0x60) && request[5] === 0x60 ? BIND_OK(id) : respond(id));
+    });
+    await expect(
+      createDirectory(server.port, { timeout: 1 }).signIn('alice', PASSWORD),
+    ).rejects.toMatchObject(UNAVAILABLE);
+  });
+});
+
+const hexByte = (value: number): string => value.toString(16).padStart(2, '0');
