@@ -39,6 +39,15 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
     quickArgs: ['npm', 'run', 'fuzz:http2', '--', '--only', 'frames', '--count', '20000'],
   },
   {
+    id: 'broken-responses',
+    promise:
+      'No response of an API, issuer, identity provider, CRL server, directory or Redis ends the process',
+    test: '500 damaged responses or more to the requests of each kind that clients cause, and those of others meanwhile; a heap of 96 MB',
+    command: ['npm', 'run', 'fuzz:responses', '--', '--count', '1000'],
+    quickArgs: ['npm', 'run', 'fuzz:responses', '--', '--count', '100'],
+    notPromised: 'While a dependency sends such responses, requests that need it get a temporary error.',
+  },
+  {
     id: 'kills-embedded',
     promise: 'What was acknowledged survives `kill -9`, embedded store',
     test: '200 kills while 24 clients refresh; at each kill one response to a stored refresh is lost',
