@@ -1,11 +1,11 @@
 import type { BerReader } from 'ldapts';
 
-type Reader = Pick<BerReader, 'length' | 'offset'> & {
-  readLength(offset?: number): number | null;
-  readSequence(tag?: number): number | null;
-  readString(tag?: number, asBuffer?: boolean): unknown;
-  readTag(tag: number): number | null;
-};
+interface Reader extends Pick<BerReader, 'length' | 'offset'> {
+  readLength: (this: Reader, offset?: number) => number | null;
+  readSequence: (this: Reader, tag?: number) => number | null;
+  readString: (this: Reader, tag?: number, asBuffer?: boolean) => unknown;
+  readTag: (this: Reader, tag: number) => number | null;
+}
 
 const limited = new WeakSet<object>();
 

@@ -30,7 +30,13 @@ export interface HttpRequest {
 const KEEP_MS = 2_500;
 const KEPT_RESPONSES = 8;
 
-function createBreaker({ validOneOf, below }: PeerOptions) {
+interface Breaker extends Pick<Peer, 'broken' | 'last'> {
+  readonly send: (socket: Socket, valid: Buffer, breakIt: BreakResponse) => void;
+}
+
+type BreakResponse = (valid: Buffer, below: PeerOptions['below']) => BrokenResponse;
+
+function createBreaker({ validOneOf, below }: PeerOptions): Breaker {
   let count = 0;
   const last: Buffer[] = [];
   return {

@@ -69,7 +69,7 @@ const REDIS_FAULTS: ReadonlySet<string> = new Set(['uncaught_exception', 'unhand
 const HEAP_MB = 96;
 const PARALLEL = 16;
 /** Sources with a path of their own, which are fetched after each reload. */
-const SOURCES = 12;
+const SOURCES = 4;
 const PUBLIC_URL = 'https://localhost:8443';
 /** How many requests are made between two reloads. */
 const REQUESTS_PER_RELOAD = 64;
@@ -122,12 +122,18 @@ async function fuzzPeers({ count, seed, only, log = () => {} }: FuzzOptions) {
     const jwk = { ...(await exportJWK(pair.publicKey)), kid: 'a', alg: 'ES256' };
     let nonce = '';
 
+    const frameBytes = randomBelow(seed + 50);
     const websocket = await openPeer(
       startHttpPeer(place('websocket', 4), ({ head }) => {
         const accept = computeAccept(/^sec-websocket-key: *(\S+)/im.exec(head)?.[1] ?? '');
-        return Buffer.from(
+        const head101 = Buffer.from(
           `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`,
         );
+        // Frames of any kind follow.
+        return Buffer.concat([
+          head101,
+          Buffer.from(Array.from({ length: frameBytes(64) }, () => frameBytes(256))),
+        ]);
       }),
     );
     const response = await openPeer(
@@ -177,7 +183,7 @@ async function fuzzPeers({ count, seed, only, log = () => {} }: FuzzOptions) {
     const otlp = await openPeer(startHttpPeer(place('otlp', 4), () => httpResponse('{}')));
     const webhook = await openPeer(startHttpPeer(place('webhook', 4), () => httpResponse('{}')));
     const slapd = await startLdapServer();
-    cleanups.push(() => slapd.stop());
+    cleanups.push(() => slapd.remove());
     const ldap = await openPeer(
       startRelayPeer({ ...place('ldap', 3), to: Number(new URL(slapd.ldapUrl).port) }, breakLdapResponse),
     );
@@ -292,7 +298,7 @@ async function fuzzPeers({ count, seed, only, log = () => {} }: FuzzOptions) {
               `checked-${index}`,
               {
                 urls: [`http://127.0.0.1:${health.port}`, `http://localhost:${health.port}`],
-                health: { path: '/health', interval: '1s', timeout: '1s', unhealthy: 1, healthy: 1 },
+                health: { path: '/health', interval: '2s', timeout: '1s', unhealthy: 1, healthy: 1 },
               },
             ]),
           ),

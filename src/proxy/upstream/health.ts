@@ -50,8 +50,9 @@ async function isHealthy(
   tls: HealthTls,
   stopped: AbortSignal,
 ): Promise<boolean> {
-  const client = await openClient(target.url, timeout, tls);
+  let client: Client | undefined;
   try {
+    client = await openClient(target.url, timeout, tls);
     const { statusCode, body } = await client.request({
       method: 'GET',
       path,
@@ -63,7 +64,7 @@ async function isHealthy(
   } catch {
     return false;
   } finally {
-    await client.destroy();
+    await client?.destroy().catch(() => {});
   }
 }
 
