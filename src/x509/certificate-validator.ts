@@ -15,6 +15,7 @@ import {
   type CertificateFacts,
   CLIENT_AUTH,
   KEY_USAGE,
+  MAX_CERTIFICATE_BYTES,
   readCertificateFacts,
 } from './certificate-facts.ts';
 import { getCertificateName, hasDifferingNames } from './certificate-name.ts';
@@ -63,6 +64,7 @@ interface VerifiedCertificate {
  */
 export function createCertificateValidator(options: ValidatorOptions): CertificateValidator {
   const cache = createBoundedCache<string, Outcome<VerifiedCertificate>>(options.cacheSize ?? 5_000);
+  const descriptions = createBoundedCache<string, CertificateDescription | 'unreadable'>(MAX_DESCRIPTIONS);
   const validateLocally = (der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate> => {
     const fingerprint = hash('sha256', der, 'base64url');
     let verified = cache.get(fingerprint);
@@ -73,7 +75,15 @@ export function createCertificateValidator(options: ValidatorOptions): Certifica
     return verified.ok ? validateAt(verified.value, fingerprint, now, options) : verified;
   };
   return {
-    describe: describeCertificate,
+    describe(der) {
+      const fingerprint = hash('sha256', der, 'base64url');
+      let description = descriptions.get(fingerprint);
+      if (description === undefined) {
+        description = describeCertificate(der, fingerprint) ?? 'unreadable';
+        descriptions.set(fingerprint, description);
+      }
+      return description === 'unreadable' ? undefined : description;
+    },
     validate(der, now) {
       const local = validateLocally(der, now);
       const responder = local.ok ? options.ocsp?.get(local.value.issuerKey) : undefined;
@@ -121,11 +131,14 @@ function verifyCertificate(
   }
 }
 
-function describeCertificate(der: Uint8Array): CertificateDescription | undefined {
+const MAX_DESCRIPTIONS = 1_000;
+
+function describeCertificate(der: Uint8Array, fingerprint: string): CertificateDescription | undefined {
+  if (der.length > MAX_CERTIFICATE_BYTES) return undefined;
   try {
     const certificate = new X509Certificate(der);
     return {
-      fingerprint: hash('sha256', der, 'base64url'),
+      fingerprint,
       serial: normalizeSerial(certificate.serialNumber),
       subject: formatName(certificate.subject),
       issuer: formatName(certificate.issuer),

@@ -1,6 +1,8 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import { beforeAll, describe, expect, test } from 'vitest';
+import { refused } from '../../src/domain/outcome.ts';
 import { readCertificateFacts } from '../../src/x509/certificate-facts.ts';
+import { createCertificateValidator } from '../../src/x509/certificate-validator.ts';
 import { createCrlSet, parseCrlFile } from '../../src/x509/crl-set.ts';
 import {
   createCa,
@@ -468,5 +470,36 @@ describe('e-mail addresses', () => {
     );
     expect(outcome).toMatchObject({ ok: true, value: { name: 'alice', hasOtherNames: true } });
     expect(same).toMatchObject({ ok: true, value: { name: 'alice', hasOtherNames: false } });
+  });
+});
+
+describe('large certificates', () => {
+  const createNames = (count: number): string[] =>
+    Array.from({ length: count }, (_, index) => `name ${index}`);
+  const createValidator = () =>
+    createCertificateValidator({
+      issuers: [approve(ca)],
+      crls: createCrlSet([]),
+      requireCrl: false,
+      requireClientAuth: true,
+      asciiNames: true,
+    });
+
+  test('a certificate of more than 16 KiB is refused, and its names are not read', async () => {
+    const large = await issue(ca, { commonName: createNames(1_000) });
+    const validator = createValidator();
+    expect(large.der.length).toBeGreaterThan(16_384);
+    expect(validator.describe(large.der)).toBeUndefined();
+    expect(validator.validateLocally(large.der, nowSeconds())).toEqual(
+      refused({ reason: 'certificate_unusable', detail: 'it cannot be read' }),
+    );
+  });
+
+  test('a certificate is described once for all its refusals', async () => {
+    const { der: bytes } = await issue(ca, { commonName: createNames(300) });
+    const validator = createValidator();
+    const first = validator.describe(bytes);
+    expect(first?.subject).toMatch(/name 299/);
+    expect(validator.describe(Buffer.from(bytes))).toBe(first);
   });
 });
