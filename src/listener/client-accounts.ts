@@ -23,9 +23,9 @@ const CONNECTIONS_FRACTION = 1 / 3;
 const MAX_CONNECTIONS = 10_000;
 const MIN_CONNECTIONS = 100;
 /** Processor time is counted over this many milliseconds, with less weight for what is longer ago. */
-const TIME_WINDOW_MS = 4_000;
-/** The part of it that one network may use for handshakes while others wait. */
-const TIME_SHARE = 1 / 4;
+const TIME_WINDOW_MS = 400;
+/** The part of it that limited handshakes of one network may use. */
+const TIME_SHARE = 1 / 8;
 
 /** What one client network, or one identity, makes this process hold. */
 export class ClientAccount {
@@ -188,8 +188,7 @@ export class ClientAccounts {
 
   removeIfEmpty(account: ClientAccount): void {
     const { key, bytes, connections, holdings } = account;
-    if (bytes === 0 && connections.size === 0 && holdings.size === 0 && !account.hasExceededTime())
-      this.#accounts.delete(key);
+    if (bytes === 0 && connections.size === 0 && holdings.size === 0) this.#accounts.delete(key);
   }
 
   #relieve(): void {

@@ -23,6 +23,7 @@ import { type PrereadResult, prereadConnection } from './connection-preread.ts';
 import { ConnectionRegistry, getPeerCertificate } from './connection-registry.ts';
 import { ConnectionTracker, type Http2Session } from './connection-tracker.ts';
 import { expectsContinue, includesHost } from './early-responses.ts';
+import { HandshakeGuard } from './handshake-guard.ts';
 import { createHttp1Server } from './http1-server.ts';
 import { createHttp2Server } from './http2/server.ts';
 import type { Http2Request } from './http2-request.ts';
@@ -57,6 +58,7 @@ export class PublicListener {
   readonly #options: PublicListenerOptions;
   readonly #tracker: ConnectionTracker;
   readonly #registry: ConnectionRegistry;
+  readonly #handshakes = new HandshakeGuard();
   readonly #receiver: RequestReceiver;
   /** The server names for which a client certificate is requested; undefined: all or none. */
   readonly #certificateHosts: ReadonlySet<string> | undefined;
@@ -167,6 +169,11 @@ export class PublicListener {
       const isRequested = serverName === undefined || hosts === undefined || hosts.has(serverName);
       const server = isRequested ? requesting : (notRequesting ?? requesting);
       this.#inTurn(socket, () => {
+        if (this.#tlsServers.get(server as TlsServer) === true) {
+          const account = this.#registry.getAccount(socket);
+          this.#handshakes.start(socket, account, (connection) => server.emit('connection', connection));
+          return;
+        }
         server.emit('connection', socket);
         // An HTTP server reads the socket as a stream; a TLS server takes the buffered bytes and then the handle.
         if (tls === undefined) socket.resume();
@@ -242,6 +249,7 @@ export class PublicListener {
     });
     server.on('secureConnection', (socket: TLSSocket) => {
       socket.on('error', () => socket.destroy());
+      this.#handshakes.complete(socket);
       this.#registry.get(socket, certificateRequested);
       onHandshake?.(socket.isSessionReused());
       if (acceptHttp2 !== undefined && socket.alpnProtocol === 'h2') return acceptHttp2(socket);

@@ -1,4 +1,5 @@
-import type { Socket } from 'node:net';
+import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { TLSSocket, Server as TlsServer } from 'node:tls';
 import { getEndpointsKey } from './connection-registry.ts';
 
@@ -12,7 +13,9 @@ const RESPONSE = `HTTP/1.1 400 Bad Request\r\nConnection: close\r\nCache-Control
 export function respondToPlainHttp(server: TlsServer): void {
   /** By endpoints: a TLS socket has no reference to the TCP socket below it, but the same addresses. */
   const handshakes = new Map<string, Socket>();
-  server.on('connection', (socket: Socket) => {
+  server.on('connection', (socket: Duplex) => {
+    // The TLS socket of a limited handshake has no addresses yet.
+    if (!(socket instanceof Socket)) return;
     const key = getEndpointsKey(socket);
     handshakes.set(key, socket);
     socket.once('close', () => {

@@ -1,0 +1,124 @@
+import type { Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
+import type { ClientAccount } from './client-accounts.ts';
+import { getEndpointsKey } from './connection-registry.ts';
+import { LimitedHandshake } from './limited-handshake.ts';
+
+/** A handshake with a client certificate has 2 to 4 KiB. */
+const LARGE_HANDSHAKE_BYTES = 8_192;
+const SUSPECT_MS = 600_000;
+/** With more suspect networks than this, every network is one. */
+const MAX_SUSPECTS = 16;
+const MAX_NETWORKS = 10_000;
+/** Unlimited handshakes of one network at the same time: as many chains may be verified before it is known to be suspect. */
+const MAX_UNLIMITED = 4;
+/** How long a further one waits before it begins as a limited one. */
+const WAIT_MS = 250;
+
+type Pass = (connection: Socket | LimitedHandshake) => void;
+
+interface Handshake {
+  readonly socket: Socket;
+  readonly account: ClientAccount;
+  readonly isLimited: boolean;
+}
+
+/** The unlimited handshakes of a network that are in progress, and the ones that wait for their end. */
+interface NetworkHandshakes {
+  unlimited: number;
+  readonly waiting: Set<() => void>;
+}
+
+interface Suspect {
+  /** Kept here, so that the time of its handshakes is not forgotten between connections. */
+  readonly account: ClientAccount;
+  until: number;
+}
+
+/**
+ * Handshakes that request a client certificate. OpenSSL verifies the whole chain of an unknown client, up to 100 kB, and may need a
+ * quarter of a second for it, in which nothing else is served. After a large handshake, further ones of the same network are limited.
+ */
+export class HandshakeGuard {
+  /** By endpoints: a TLS socket has no reference to the TCP socket below it, but the same addresses. */
+  readonly #handshakes = new Map<string, Handshake>();
+  readonly #networks = new Map<string, NetworkHandshakes>();
+  /** By network. The one that was seen first is first. */
+  readonly #suspects = new Map<string, Suspect>();
+
+  /** Passes the connection to the TLS server, at once or after other handshakes of its network. */
+  start(socket: Socket, account: ClientAccount, pass: Pass): void {
+    const suspect = this.#findSuspect(account);
+    const network = this.#networks.get(account.key) ?? { unlimited: 0, waiting: new Set() };
+    if (suspect !== undefined || network.unlimited < MAX_UNLIMITED) {
+      this.#begin(socket, account, pass, suspect);
+      return;
+    }
+    const begin = (limit = this.#findSuspect(account)): void => {
+      clearTimeout(timer);
+      network.waiting.delete(begin);
+      if (!socket.destroyed) this.#begin(socket, account, pass, limit);
+    };
+    const timer = setTimeout(() => begin(account), WAIT_MS);
+    network.waiting.add(begin);
+  }
+
+  #begin(socket: Socket, account: ClientAccount, pass: Pass, suspect: ClientAccount | undefined): void {
+    const key = getEndpointsKey(socket);
+    const handshake = { socket, account, isLimited: suspect !== undefined };
+    this.#handshakes.set(key, handshake);
+    if (suspect === undefined) {
+      const network = this.#networks.get(account.key);
+      if (network !== undefined) network.unlimited += 1;
+      else this.#networks.set(account.key, { unlimited: 1, waiting: new Set() });
+    }
+    socket.once('close', () => {
+      // The port may be in use again before `close` is emitted.
+      if (this.#handshakes.get(key) === handshake) this.#end(key, handshake);
+    });
+    pass(suspect === undefined ? socket : new LimitedHandshake(socket, suspect));
+  }
+
+  /** Call it first when a handshake is complete: the TLS socket may not know its addresses. */
+  complete(tlsSocket: TLSSocket): void {
+    LimitedHandshake.current?.complete(tlsSocket);
+    const key = getEndpointsKey(tlsSocket);
+    const handshake = this.#handshakes.get(key);
+    if (handshake !== undefined) this.#end(key, handshake, tlsSocket);
+  }
+
+  #end(key: string, handshake: Handshake, tlsSocket?: TLSSocket): void {
+    this.#handshakes.delete(key);
+    this.#assess(handshake, tlsSocket);
+    const network = handshake.isLimited ? undefined : this.#networks.get(handshake.account.key);
+    if (network === undefined) return;
+    network.unlimited -= 1;
+    for (const begin of network.waiting) {
+      if (network.unlimited >= MAX_UNLIMITED) return;
+      begin();
+    }
+    if (network.unlimited === 0) this.#networks.delete(handshake.account.key);
+  }
+
+  #assess({ socket, account }: Handshake, tlsSocket?: TLSSocket): void {
+    if (socket.bytesRead <= LARGE_HANDSHAKE_BYTES) return;
+    // What was received may include requests. Without a certificate, or with a resumed session, nothing was verified.
+    if (tlsSocket?.isSessionReused() === true) return;
+    if (tlsSocket !== undefined && tlsSocket.getPeerX509Certificate() === undefined) return;
+    const suspect = this.#suspects.get(account.key);
+    this.#suspects.delete(account.key);
+    const until = performance.now() + SUSPECT_MS;
+    this.#suspects.set(account.key, { account: suspect?.account ?? account, until });
+  }
+
+  #findSuspect(account: ClientAccount): ClientAccount | undefined {
+    if (this.#suspects.size === 0) return undefined;
+    const now = performance.now();
+    for (const [key, { until }] of this.#suspects) {
+      if (until > now && this.#suspects.size <= MAX_NETWORKS) break;
+      this.#suspects.delete(key);
+    }
+    const suspect = this.#suspects.get(account.key)?.account;
+    return suspect ?? (this.#suspects.size > MAX_SUSPECTS ? account : undefined);
+  }
+}
