@@ -41,6 +41,7 @@ export function instrumentStore<S extends Store>(store: S, metrics: Metrics): S 
     revocations: {
       ...revocations,
       isRevoked: (bearer) => revocations.isRevoked(bearer),
+      getLastNumber: () => revocations.getLastNumber(),
       announce: (revocation) => timeAnnounce(() => revocations.announce(revocation)),
     },
   };

@@ -8,6 +8,7 @@ import { revokeAllGrants } from '../../src/grants/revoke.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { createDeviceClient } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
+import { beginRequest, createHttpsClient, jsonPostInit } from '../support/https-client.ts';
 import { createMemoryStore } from '../support/memory-store.ts';
 import { withSettings, withTokens } from '../support/reconfigure.ts';
 import { ALICE, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
@@ -94,6 +95,42 @@ test.each(['create', 'replace'] as const)(
     expect((await gateway.api('/whoami', later.access_token)).status).toBe(200);
   },
 );
+
+test('V13 a request that arrived before the revocation of all grants of the user obtains nothing valid after it', async () => {
+  const { store } = gateway.server;
+  const { revocations } = store;
+  const getLastNumber = revocations.getLastNumber.bind(revocations);
+  const arrived = Promise.withResolvers<void>();
+  Object.assign(revocations, {
+    getLastNumber: () => {
+      arrived.resolve();
+      return getLastNumber();
+    },
+  });
+  const client = createHttpsClient({ port: gateway.port, ca: gateway.ca.pem, as: gateway.users.alice });
+  try {
+    const { body, ...init } = jsonPostInit('/Authorize/Certificate', {
+      client_id: 'report-runner',
+      scope: 'files:read',
+    });
+    const { sent, reply } = beginRequest({ port: gateway.port, agent: client.agent, ...init });
+    sent.write(body.slice(0, 1));
+    await arrived.promise;
+    await revokeAllGrants(
+      { store, now: () => gateway.clock.now() },
+      { of: 'identity', identity: ALICE },
+      86_400,
+    );
+    sent.end(body.slice(1));
+    const { status, json } = await reply;
+    expect(status).toBe(200);
+    expect((await gateway.api('/whoami', String(json['access_token']))).status).toBe(401);
+    expect((await gateway.refresh(String(json['refresh_token']))).status).toBe(400);
+  } finally {
+    client.close();
+    Object.assign(revocations, { getLastNumber });
+  }
+});
 
 test('an approval is refused when the device flow was disabled after the page was shown', async () => {
   const now = (): number => 1_800_000_000;
