@@ -37,6 +37,9 @@ export interface ConnectionResult {
 /** For each dependency, whatever timeouts the settings allow. */
 const DEADLINE_SECONDS = 10;
 
+/** For one of the two steps that some take; otherwise a step would keep the process running after the deadline. */
+const limitStep = (timeout: number): number => Math.min(timeout, DEADLINE_SECONDS / 2);
+
 /** Connects to everything that the settings name, at once. */
 export const connectToAll = (settings: Settings): Promise<readonly ConnectionResult[]> =>
   Promise.all(
@@ -128,7 +131,7 @@ const listIssuers = ({ trustedIssuers }: Settings): readonly Dependency[] =>
         setting,
         address: jwksUri ?? issuer,
         async connect() {
-          const options = { timeoutMs: timeout * 1_000, ca: read('ca'), maxConnections: 2 };
+          const options = { timeoutMs: limitStep(timeout) * 1_000, ca: read('ca'), maxConnections: 2 };
           const [cert, key] = [read('certificate'), read('key')];
           const anonymousHttpClient = createHttpClient(options);
           const httpClient =
@@ -162,7 +165,12 @@ const listLdap = ({ directories }: Settings): readonly Dependency[] =>
       async connect() {
         if (ldap === undefined) return undefined;
         const ca = readSettingFile(`directories.${name}.ldap.ca`, ldap.ca);
-        const pool = createLdapConnectionPool({ ...ldap, url: [url], ...(ca !== undefined && { ca }) });
+        const pool = createLdapConnectionPool({
+          ...ldap,
+          url: [url],
+          timeout: limitStep(ldap.timeout),
+          ...(ca !== undefined && { ca }),
+        });
         try {
           // Binds as the service account and reads the base entry.
           await pool.search({
@@ -180,17 +188,18 @@ const listLdap = ({ directories }: Settings): readonly Dependency[] =>
   );
 
 const listProviders = (settings: Settings): readonly Dependency[] =>
-  Object.entries(settings.signIn.openid).map(([name, { issuer }]) => ({
+  Object.entries(settings.signIn.openid).map(([name, provider]) => ({
     setting: `signIn.openid.${name}`,
-    address: issuer,
+    address: provider.issuer,
     async connect() {
-      const providers = createOpenIdProviders(settings);
+      const openid = { [name]: { ...provider, timeout: limitStep(provider.timeout) } };
+      const [opened] = createOpenIdProviders({ ...settings, signIn: { ...settings.signIn, openid } });
       try {
         // Reads the metadata of the provider; the request is not sent.
-        await providers.find((provider) => provider.name === name)?.startSignIn(settings.publicUrl);
+        await opened?.startSignIn(settings.publicUrl);
         return undefined;
       } finally {
-        await Promise.all(providers.map((provider) => provider.close()));
+        await opened?.close();
       }
     },
   }));
