@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
-import { fuzzResponses } from './responses.ts';
+import { fuzzResponses, PLACES } from './responses.ts';
 
-test.each([true, false])(
-  'X15 S23 thousands of damaged responses: the process continues with a small heap, logs them and serves others (fast path: %s)',
-  async (fastPath) => {
-    const sent = await fuzzResponses({ count: 500, seed: fastPath ? 2 : 3 });
-    expect(Object.values(sent).reduce((sum, count) => sum + count, 0)).toBeGreaterThan(2_000);
+/** The seeds are fixed; `npm run fuzz:responses` sends others, and more. An even seed takes the fast path. */
+test.each([2, 3])(
+  'X15 S23 damaged responses to requests of every kind: the process continues with a small heap, logs them and serves others (seed %i)',
+  async (seed) => {
+    const sent = await fuzzResponses({ count: 60, seed });
+    for (const place of PLACES) expect(sent[place], place).toBeGreaterThan(0);
   },
-  3_600_000,
 );
