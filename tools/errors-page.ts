@@ -503,6 +503,7 @@ const OTHER_REASONS: Readonly<Record<string, string>> = {
   service_path: 'At `/authsvc/check`: the path belongs to gatehouse itself (403).',
   unknown_token: 'An unknown token was sent to `oauth2/revoke`; the response is 200 (RFC 7009).',
   target_too_long: 'The path and query are longer than `limits.url` (414).',
+  no_such_endpoint: 'The token service has no such endpoint (404).',
   head_too_large: 'The request head is larger than `limits.headers` (431).',
   client_disconnected: 'The client closed the connection before the response was complete.',
   upstream_aborted: 'The upstream closed the connection before its response was complete.',

@@ -58,13 +58,13 @@ export function listEffectiveSettings(settings: Settings): readonly EffectiveSec
 }
 
 function isDefault(value: unknown, text: string, setting: KnownSetting | undefined): boolean {
-  const { defaultValue, expected = '' } = setting ?? {};
+  const { defaultValue, expected: type = '' } = setting ?? {};
   if (defaultValue === undefined) return text === '[]' || text === '{}';
   if (typeof value === 'number' && typeof defaultValue === 'string')
-    return (expected.startsWith('a size') ? size : duration).safeParse(defaultValue).data === value;
+    return (type.startsWith('a size') ? size : duration).safeParse(defaultValue).data === value;
   const defaultText = formatValue(defaultValue, setting) ?? JSON.stringify(defaultValue);
   // Paths are resolved against the folder of the file.
-  return text === defaultText || (expected.startsWith('a path') && text.endsWith(`/${defaultText}`));
+  return text === defaultText || (type.startsWith('a path') && text.endsWith(`/${defaultText}`));
 }
 
 /** Secrets that cannot be in a file of their own. */

@@ -150,7 +150,7 @@ test('an unreachable server: exit code 69, and the tokens are kept', async () =>
   writeFileSync(file('kept/away.token.json'), JSON.stringify(moved), { mode: 0o600 });
   const out = await runClient('logout', '-p', 'away');
   expect(out.code).toBe(69);
-  expect(out.stderr).toMatch(/^gatehouse: https:\/\/localhost:1 cannot be reached \([^\n]+\)\n$/);
+  expect(out.stderr).toMatch(/^gatehouse: https:\/\/localhost:1 cannot be reached: [^\n]+\n$/);
   expect(existsSync(file('kept/away.token.json'))).toBe(true);
   expect(await runClient('logout', '-p', 'away', '--forget')).toMatchObject({
     code: 0,

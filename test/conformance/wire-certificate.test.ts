@@ -82,7 +82,7 @@ describe('400', () => {
     ['missing', undefined, /required/],
     ['empty', '', /required/],
     ['malformed', 'files::read', /malformed at character 7/],
-    ['wider than the integration’s', 'files:read,write', /exceeds.*files:write/],
+    ['wider than the integration’s', 'files:read,write', /does not allow.*files:write/],
   ])('wire 3: 400 invalid_scope when the scope is %s', async (_, scope, words) => {
     expectRefusal(
       await requestGrant({ client_id: 'report-runner', scope }, gateway.users.alice),

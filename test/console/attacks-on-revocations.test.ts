@@ -200,6 +200,8 @@ describe('a name with more live grants than a search reads', () => {
         id,
         identity,
         issuedAt: time,
+        // After the revocations of other tests.
+        issuedAfter: (time + 60) * 1_000,
         rotatedAt: time,
         refreshUntil: time + 600,
         profile: { name },
