@@ -9,8 +9,9 @@ import { getNetworks } from '../lib/rate-limiter.ts';
 
 /** One account may hold this many times as much as is left free: three quarters of the limit if it is alone. */
 const FREE_FACTOR = 3;
+const MIN_SHARE = 1 / 64;
 /** The part of the memory that requests and responses may occupy, beside connections, caches and the program itself. */
-const MEMORY_FRACTION = 1 / 8;
+const MEMORY_FRACTION = 1 / 12;
 /** Strings and objects of requests are on the heap, whose limit may be lower than that of the container. */
 const HEAP_FRACTION = 1 / 4;
 const MIN_BYTES = 8 * 1_048_576;
@@ -110,7 +111,16 @@ export class ConnectionAccount extends Holding {
   constructor(accounts: ClientAccounts, account: ClientAccount, evict: () => void) {
     super(accounts, account, evict);
     this.#all = accounts;
-    account.connections.add(this);
+    this.#join();
+  }
+
+  #join(): void {
+    if (this.account.connections.size === 0) this.#all.networks += 1;
+    this.account.connections.add(this);
+  }
+
+  #leave(): void {
+    if (this.account.connections.delete(this) && this.account.connections.size === 0) this.#all.networks -= 1;
   }
 
   /** The client's address became known after the connection was accepted. */
@@ -118,18 +128,18 @@ export class ConnectionAccount extends Holding {
     const { account, bytes } = this;
     const next = this.#all.get(getAccountKey(address));
     if (next === account || !this.#isOpen) return;
-    account.connections.delete(this);
+    this.#leave();
     account.bytes -= bytes;
-    next.connections.add(this);
     next.bytes += bytes;
     this.account = next;
+    this.#join();
     this.#all.removeIfEmpty(account);
   }
 
   close(): void {
     if (!this.#isOpen) return;
     this.#isOpen = false;
-    this.account.connections.delete(this);
+    this.#leave();
     this.release();
   }
 }
@@ -140,6 +150,8 @@ export class ClientAccounts {
   limit: number;
   /** How often something was evicted. */
   evictions = 0;
+  /** Networks with connections. */
+  networks = 0;
   readonly #accounts = new Map<string, ClientAccount>();
   #isReliefScheduled = false;
 
@@ -147,9 +159,9 @@ export class ClientAccounts {
     this.limit = limit;
   }
 
-  /** The most that one account may hold before more is refused. */
+  /** The most that one account may hold before more is refused. A client that holds little is not refused because of others. */
   get share(): number {
-    return FREE_FACTOR * (this.limit - this.bytes);
+    return Math.max(FREE_FACTOR * (this.limit - this.bytes), this.limit * MIN_SHARE);
   }
 
   /** May more be held for this client? Not looked up while little is held for all of them. */

@@ -37,6 +37,7 @@ import {
   type TlsContextOptions,
 } from './listener-options.ts';
 import { createNodeHttp2Server } from './node-http2-server.ts';
+import { stopReadingWhilePaused } from './node-quirks/sockets.ts';
 import { respondToPlainHttp } from './plain-http-response.ts';
 import { RequestReceiver } from './request-receiver.ts';
 import { deriveSessionIdContext, deriveTicketKeys, TICKET_SECONDS } from './session-tickets.ts';
@@ -198,15 +199,14 @@ export class PublicListener {
     return server;
   }
 
-  /** A handshake takes longer than most requests. */
+  /** Handshakes begin in turns by network, a few in each iteration of the event loop. */
   #inTurn(socket: Socket, start: () => void): void {
-    if (!turnQueue.isOver) {
-      turnQueue.count();
-      return start();
-    }
-    turnQueue.defer(this.#registry.getAccount(socket), () => {
+    if (this.#options.tls === undefined) return start();
+    const begin = (): boolean => {
       if (!socket.destroyed) start();
-    });
+      return !socket.destroyed;
+    };
+    turnQueue.defer(this.#registry.getAccount(socket), begin, HANDSHAKE_MS);
   }
 
   /** The server that an accepted connection is passed to: it runs the TLS handshake, if any, and selects the protocol. */
@@ -248,6 +248,7 @@ export class PublicListener {
       socket.destroy();
     });
     server.on('secureConnection', (socket: TLSSocket) => {
+      stopReadingWhilePaused(socket);
       socket.on('error', () => socket.destroy());
       this.#handshakes.complete(socket);
       this.#registry.get(socket, certificateRequested);
@@ -290,6 +291,7 @@ export class PublicListener {
 
   #track(socket: Socket): void {
     this.#tracker.add(socket);
+    stopReadingWhilePaused(socket);
     enableTcpKeepAlive(socket);
     socket.on('error', () => socket.destroy());
   }
@@ -333,6 +335,8 @@ export class PublicListener {
   }
 }
 
+/** Processor time of a full handshake. */
+const HANDSHAKE_MS = 1.5;
 /** The parser of Node's HTTP server, and a request head that it has not received completely. */
 const NODE_CONNECTION_BYTES = 8_192;
 

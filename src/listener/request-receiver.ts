@@ -20,8 +20,8 @@ import { ListenerRequestContext } from './listener-request-context.ts';
 import { destroyConnectionOnAssign } from './node-quirks/http1.ts';
 import { turnQueue } from './turn-queue.ts';
 
-/** Node's streams and messages for one request. */
-const REQUEST_BYTES = 12_288;
+/** Node's streams and messages for one request, and a short response. */
+const REQUEST_BYTES = 20_480;
 
 interface RequestReceiverDeps {
   readonly options: PublicListenerOptions;
@@ -86,7 +86,9 @@ export class RequestReceiver {
       return handle();
     }
     turnQueue.defer(connection.account.account, () => {
-      if (!response.destroyed) handle();
+      if (response.destroyed) return false;
+      handle();
+      return true;
     });
   }
 

@@ -85,7 +85,7 @@ export const METRICS = {
   ),
   gatehouse_client_memory_limit_bytes: gauge(
     'sum',
-    'Limit of gatehouse_client_memory_bytes: an eighth of the memory limit of the container.',
+    'Limit of gatehouse_client_memory_bytes: a twelfth of the memory limit of the container.',
   ),
   gatehouse_client_memory_evictions_total: counter(
     'Connections, requests and responses that were aborted because of this limit. The client network or identity that holds the most is first.',

@@ -8,6 +8,9 @@ export const STREAM_BUFFER_MS = 200;
 /** Up to this many unread bytes, a response is still read from the upstream, so that a slow client does not hold the connection. */
 export const READ_AHEAD_BYTES = 131_072;
 
+/** A TLS socket has an encrypted copy of what it is sending, and buffers are larger than what is in them. */
+const COPIES = 2;
+
 /** What the client of one response has not read, charged to its account. */
 export class UnreadResponse {
   readonly #evict: () => void;
@@ -23,7 +26,7 @@ export class UnreadResponse {
   mayReadAhead(unread: number, client: string): boolean {
     this.#lastUnread = unread;
     this.#holding ??= clientAccounts.hold(toAccountKey(client), this.#evict);
-    this.#holding.set(unread);
+    this.#holding.set(unread * COPIES);
     return unread < READ_AHEAD_BYTES && this.#holding.mayGrow;
   }
 

@@ -70,10 +70,10 @@ describe('a reload', () => {
   });
 
   test('that restores the current value needs no restart', async () => {
-    await gateway.reload(withLimits({ connections: 5 }));
-    expect(getRestartSettings()).toEqual(['limits.connections']);
-    await gateway.reload(withLimits({ connections: 10_000 }));
-    expect(getRestartSettings()).toEqual(['limits.connections']);
+    await gateway.reload(withLimits({ streams: 5 }));
+    expect(getRestartSettings()).toEqual(['limits.streams']);
+    await gateway.reload(withLimits({ streams: 100 }));
+    expect(getRestartSettings()).toEqual(['limits.streams']);
   });
 
   test('that changes publicUrl logs it, since it invalidates every access token', () =>

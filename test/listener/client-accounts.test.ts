@@ -130,9 +130,9 @@ describe('processor time', () => {
 
 describe('limits from the memory of the container', () => {
   test.each([
-    [256 * MIB, 1, 32 * MIB, 1_365],
-    [512 * MIB, 1, 64 * MIB, 2_730],
-    [512 * MIB, 4, 16 * MIB, 682],
+    [240 * MIB, 1, 20 * MIB, 1_280],
+    [480 * MIB, 1, 40 * MIB, 2_560],
+    [480 * MIB, 4, 10 * MIB, 640],
     [64 * 1_024 * MIB, 1, 256 * MIB, 10_000],
     [16 * MIB, 1, 8 * MIB, 100],
   ])('%i bytes, %i workers: %i bytes and %i connections', (memory, workers, bytes, connections) => {

@@ -48,6 +48,16 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
     notPromised: 'While a dependency sends such responses, requests that need it get a temporary error.',
   },
   {
+    id: 'client-shares',
+    promise:
+      'Clients without a token, in one network, can neither exhaust the memory nor keep other networks out',
+    test: '400 connections of one /24 with unread responses, unfinished requests, kept connections and floods, each and all at once, in the default container of a sidecar (256 MiB)',
+    command: [...FULL, 'test/attack/client-shares.full.test.ts'],
+    env: { SHARE_SECONDS: '20' },
+    notPromised:
+      'A flood of page requests of thousands per second alone can make the process grow by more than 64 MiB. New connections wait while a flood of connections is accepted.',
+  },
+  {
     id: 'kills-embedded',
     promise: 'What was acknowledged survives `kill -9`, embedded store',
     test: '200 kills while 24 clients refresh; at each kill one response to a stored refresh is lost',

@@ -3,7 +3,7 @@ import type { DeadlineEntry, Deadlines } from '../../lib/deadlines.ts';
 import type { ConnectionAccount } from '../client-accounts.ts';
 import { destroyAfter } from '../client-error.ts';
 import { MAX_FIELDS } from '../listener-options.ts';
-import { turnQueue } from '../turn-queue.ts';
+import { getWaitingBytes, turnQueue } from '../turn-queue.ts';
 import { Allowance } from './allowance.ts';
 import { DiscardedStreams } from './discarded-streams.ts';
 import { type FrameHandler, FrameReader, readUInt31 } from './frame-reader.ts';
@@ -127,6 +127,8 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   /** The announcement is followed by the end as soon as it is acknowledged. */
   #isClosing = false;
   readonly #frames = new FrameReader(this, turnQueue);
+  /** Bytes that wait for their turn, charged to the account. */
+  #waitingBytes = 0;
   #partialSection: PartialSection | undefined = undefined;
   /** The last stream that was accepted, and the last that the client has begun. */
   #lastStreamId = 0;
@@ -329,7 +331,11 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   }
 
   #read(part: Buffer): void {
-    if (this.isClosed || !this.#frames.read(part)) return;
+    if (this.isClosed || !this.#frames.read(part)) {
+      // What the socket had read before it was paused.
+      if (this.#waitingBytes > 0) this.#holdWaiting(getWaitingBytes(this.#frames.restBytes, this.socket));
+      return;
+    }
     if (this.#readEndWaiters.length > 0) this.#reportReadEnd();
     // Once for all window updates: many small frames would cost more than they send.
     if (this.#blocked.size > 0) this.#sendBlocked();
@@ -339,14 +345,20 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   onTurnOver(): void {
     this.#pause();
-    const { restBytes } = this.#frames;
-    this.account.add(restBytes);
+    this.#holdWaiting(getWaitingBytes(this.#frames.restBytes, this.socket));
     turnQueue.defer(this.account.account, () => {
-      this.account.add(-restBytes);
+      this.#holdWaiting(0);
       const rest = this.#frames.takeRest();
+      if (this.isClosed) return false;
       this.#guard(() => this.#read(rest));
       if (!this.writer.hasBacklog) this.#resume();
+      return true;
     });
+  }
+
+  #holdWaiting(bytes: number): void {
+    this.account.add(bytes - this.#waitingBytes);
+    this.#waitingBytes = bytes;
   }
 
   #reportReadEnd(): void {

@@ -16,8 +16,9 @@ export interface FrameHandler {
 
 /** So many frames take about as long as one request. */
 const FRAMES_PER_REQUEST = 64;
-/** The most that is read at once. */
+/** The most that is processed at once. Requests cause work later. */
 const MAX_FRAMES = 1_000;
+const MAX_STREAMS = 32;
 
 /** Splits what a client sends into frames (RFC 9113 §4), after the connection preface (§3.4). */
 export class FrameReader {
@@ -29,6 +30,7 @@ export class FrameReader {
   #neededBytes = 0;
   /** Since the last read began. */
   #frames = 0;
+  #streams = 0;
   #isTurnOver = false;
   /** The rest of what has arrived is processed in a later turn. */
   #isTurnAwaited = false;
@@ -44,7 +46,8 @@ export class FrameReader {
 
   /** A stream was begun: it costs more than other frames. */
   countStream(): void {
-    if (this.#turns.count()) this.#isTurnOver = true;
+    this.#streams += 1;
+    if (this.#turns.count() || this.#streams === MAX_STREAMS) this.#isTurnOver = true;
   }
 
   /** Bytes that wait for their turn. */
@@ -59,6 +62,7 @@ export class FrameReader {
     const start = this.#awaited === 'preface' ? this.#readPreface(bytes) : 0;
     if (start === undefined) return false;
     this.#frames = 0;
+    this.#streams = 0;
     this.#isTurnOver = this.#turns.isOver;
     const end = this.#readFrames(bytes, start);
     if (end === undefined) return false;
@@ -115,7 +119,7 @@ export class FrameReader {
     let at = start;
     while (bytes.length - at >= FRAME_HEADER_SIZE && !this.#isTurnOver) {
       this.#frames += 1;
-      if (this.#frames % FRAMES_PER_REQUEST === 0) this.countStream();
+      if (this.#frames % FRAMES_PER_REQUEST === 0 && this.#turns.count()) this.#isTurnOver = true;
       if (this.#frames === MAX_FRAMES) this.#isTurnOver = true;
       const length = readUInt24(bytes, at);
       if (length > MAX_FRAME_SIZE) {

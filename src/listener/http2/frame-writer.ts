@@ -169,6 +169,7 @@ export class FrameWriter {
   #countFull(change: number): void {
     this.#fullBytes += change;
     setAsideBytes += change;
+    this.#account.add(change);
   }
 
   settings(entries: readonly (readonly [id: number, value: number])[]): void {

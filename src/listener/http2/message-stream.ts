@@ -6,8 +6,8 @@ import type { Http2Stream, StreamHandler } from './stream.ts';
 
 type Callback = (error?: Error | null) => void;
 
-/** Node's streams and messages for one request. */
-const MESSAGE_BYTES = 12_288;
+/** Node's streams and messages for one request, and a short response. */
+const MESSAGE_BYTES = 16_384;
 /** RFC 9110 §5.5. */
 const FIELD_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 

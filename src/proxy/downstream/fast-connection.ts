@@ -6,7 +6,7 @@ import { closeWithStatus } from '../../listener/client-error.ts';
 import type { InterceptedConnection, InterceptedSession } from '../../listener/connection-interceptor.ts';
 import { type AwaitedPart, probeHalfClosed } from '../../listener/half-close.ts';
 import { KEEP_ALIVE_SECONDS, STALLED_RESPONSE_SECONDS } from '../../listener/listener-options.ts';
-import { turnQueue } from '../../listener/turn-queue.ts';
+import { getWaitingBytes, turnQueue } from '../../listener/turn-queue.ts';
 import { errorFields } from '../../observability/logger.ts';
 import { Exchange } from '../exchange.ts';
 import type { EarlyResponse, ProxyRefusal } from '../policy/refusals.ts';
@@ -260,11 +260,13 @@ export class FastConnection implements InterceptedSession, FastRequestOwner, Dea
   #awaitTurn(): void {
     this.#isTurnAwaited = true;
     this.pause();
+    this.#hold(getWaitingBytes(this.#reader.bytes?.length ?? 0, this.socket));
     turnQueue.defer(this.#intercepted.account.account, () => {
       this.#isTurnAwaited = false;
-      if (this.#state !== 'idle') return;
+      if (this.#state !== 'idle') return false;
       this.#resume();
       this.#guard(() => this.#serve());
+      return true;
     });
   }
 

@@ -157,8 +157,8 @@ const ATTACKS: Readonly<Record<string, Attack>> = {
     reconnects: true,
     run: repeatEvery(5_000, pipeline('/public/small', 1)),
   },
-  'long-paths': { shape: WIDE_WINDOW, reads: true, reconnects: true, run: flood(ESCAPED_PATH, 100) },
-  pages: { shape: WIDE_WINDOW, reads: true, reconnects: true, run: flood('/authsvc/device/sign-in', 100) },
+  'long-paths': { shape: WIDE_WINDOW, reads: true, reconnects: true, run: flood(ESCAPED_PATH, 20) },
+  pages: { shape: WIDE_WINDOW, reads: true, reconnects: true, run: flood('/authsvc/device/sign-in', 20) },
 };
 
 const [port = '', count = '', ...names] = process.argv.slice(2);

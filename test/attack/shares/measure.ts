@@ -4,7 +4,13 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { MEMORY_ENVIRONMENT } from '../../../src/server/workers/worker-memory.ts';
 import { spawnChild } from '../../support/child-process.ts';
 import { anonymousMemory } from '../../support/memory.ts';
-import { createServeFolder, isAlive, type ServeFolder, startServe } from '../../support/serve-process.ts';
+import {
+  createServeFolder,
+  isAlive,
+  type ServeFolder,
+  startServe,
+  until,
+} from '../../support/serve-process.ts';
 import { limitMemory } from './memory-limit.ts';
 
 const ATTACKER = join(import.meta.dirname, 'attacker.ts');
@@ -34,14 +40,15 @@ export async function measureShares(
     (settings) => ({
       ...settings,
       routes: [{ path: '/public/**', public: true }, ...(settings.routes ?? [])],
-      log: { level: 'warn' },
     }),
     (request, response) => {
       request.resume().on('end', () => response.end(request.url === '/public/large' ? LARGE : 'ok'));
     },
   );
+  let pid: number | undefined;
   try {
     const server = await startServe(folder, { wrapper: limit.wrapper, env: MEMORY_ENVIRONMENT });
+    pid = server.pid;
     const others = observe(folder, server.port);
     await others.warmUp();
     const memoryBefore = anonymousMemory(server.pid);
@@ -59,12 +66,11 @@ export async function measureShares(
     const isServerAlive = isAlive(server.pid);
     const { statuses, milliseconds } = await others.stop();
     await attacker.stop('SIGKILL');
-    if (process.env['SHARES_VERBOSE']) {
-      console.log(attacker.output().slice(-400));
-      console.log(server.errors().slice(-2000), JSON.stringify(server.log.slice(-5)));
-    }
     return { isAlive: isServerAlive, memoryBefore, memoryPeak, statuses, milliseconds };
   } finally {
+    // The command that starts it would leave it running.
+    if (pid !== undefined && isAlive(pid)) process.kill(pid, 'SIGKILL');
+    await until('the gateway has ended', () => pid === undefined || !isAlive(pid));
     await folder.remove();
     limit.remove();
   }
