@@ -68,7 +68,13 @@ const COMBINATIONS = [
     ['--tls', 'here'],
     ['--tls', 'proxy'],
   ].flatMap((tls) =>
-    [['--sign-in', 'certificate'], ['--sign-in', 'device'], OPENID]
+    [
+      ['--sign-in', 'certificate'],
+      ['--sign-in', 'device'],
+      ['--sign-in', 'device', '--client-type', 'code'],
+      [...OPENID, '--client-type', 'mcp'],
+      OPENID,
+    ]
       .filter((signIn) => tls[1] === 'here' || signIn[1] !== 'certificate')
       .map((signIn) => [...store, ...tls, ...signIn]),
   ),
@@ -96,9 +102,14 @@ test('there is no combination that is not tested', async () => {
     value.includes('|') ? value.split('|') : [],
   );
   expect(choices.toSorted()).toEqual(
-    ['here', 'proxy', 'certificate', 'device', 'openid', 'embedded', 'redis'].toSorted(),
+    [
+      ...['here', 'proxy'],
+      ...['certificate', 'device', 'openid'],
+      ...['embedded', 'redis'],
+      ...['device', 'code', 'mcp'],
+    ].toSorted(),
   );
-  expect(COMBINATIONS).toHaveLength(10);
+  expect(COMBINATIONS).toHaveLength(18);
 });
 
 async function startApi() {
@@ -318,7 +329,7 @@ test('on a terminal every question that applies is asked, and a wrong answer is 
   const cwd = testFolder();
   const { code, stdout, stderr } = await answer(
     cwd,
-    ['localhost', 'https://localhost:8443', '', '', '', '', 'magic', 'device', 'carol', '', ''],
+    ['localhost', 'https://localhost:8443', '', '', '', '', 'magic', 'device', 'carol', '', 'code'],
     '--client',
     'my-app',
   );
@@ -330,7 +341,11 @@ test('on a terminal every question that applies is asked, and a wrong answer is 
     /^Wrote gatehouse\.yaml\.\nThe password for carol is \S+\. It is not shown again\.\n\nNext:\n1\. /,
   );
   const loaded = loadSettings({ file: join(cwd, 'gatehouse.yaml'), env: {} });
-  expect(loaded.ok && loaded.settings.integrations[0]?.clientId).toBe('my-app');
+  expect(loaded.ok && loaded.settings.integrations[0]).toMatchObject({
+    clientId: 'my-app',
+    grants: ['code', 'device'],
+    redirectUris: ['http://127.0.0.1/callback', 'http://localhost/callback'],
+  });
   expect(readFileSync(join(cwd, 'gatehouse.yaml'), 'utf8')).not.toContain(/is (\S+)\. It/.exec(stdout)?.[1]);
 });
 

@@ -176,6 +176,19 @@ export const QUESTIONS: readonly Question[] = [
         ? undefined
         : 'must be 1 to 64 letters, digits, or . _ -, such as my-client',
   },
+  {
+    option: 'client-type',
+    value: 'device|code|mcp',
+    text: 'How its users approve it',
+    choices: {
+      device: 'with a code that they enter in a browser, also on another device',
+      code: 'in a browser that the app opens and that returns to it',
+      mcp: 'the same, for agents of the Model Context Protocol',
+    },
+    fallback: 'device',
+    applies: (answers) => !hasSignIn('certificate')(answers),
+    condition: '--sign-in device or openid',
+  },
 ];
 
 /** The port of the public listener. */

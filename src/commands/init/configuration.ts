@@ -143,9 +143,24 @@ function renderIntegration(answers: Answers): string {
     line('integrations:', 'the programs that may request tokens') +
     `  - clientId: ${getYaml(answers, 'client')}\n` +
     line(`    scope: ${SCOPE}`, 'the maximum scope of its tokens') +
-    `    grants: [${isCertificate ? 'certificate' : 'device'}]\n` +
+    renderGrants(answers) +
     line('    access:', 'who may use it; add entries for others') +
     (isCertificate ? '      - directory: machines\n' : '      - groups: [users]\n')
+  );
+}
+
+/** With the device grant as well: `gatehouse login` uses it. */
+function renderGrants(answers: Answers): string {
+  if (answers['sign-in'] === 'certificate') return '    grants: [certificate]\n';
+  const type = answers['client-type'];
+  if (type === 'device') return '    grants: [device]\n';
+  return (
+    line('    grants: [code, device]', 'authorization code; device for `gatehouse login`') +
+    '    # Where the browser returns to. Loopback URLs match with any port.\n' +
+    '    redirectUris: [http://127.0.0.1/callback, http://localhost/callback]\n' +
+    (type === 'mcp'
+      ? line('    partialScope: true', 'agents request every scope; users approve a part of it')
+      : '')
   );
 }
 
