@@ -92,6 +92,7 @@ export class Holding {
 
   /** What is added afterwards is not counted. */
   release(): void {
+    if (this.#isReleased) return;
     this.set(0);
     this.#isReleased = true;
     this.account.holdings.delete(this);
@@ -200,7 +201,8 @@ export class ClientAccounts {
 
   removeIfEmpty(account: ClientAccount): void {
     const { key, bytes, connections, holdings } = account;
-    if (bytes === 0 && connections.size === 0 && holdings.size === 0) this.#accounts.delete(key);
+    if (bytes !== 0 || connections.size > 0 || holdings.size > 0) return;
+    if (this.#accounts.get(key) === account) this.#accounts.delete(key);
   }
 
   #relieve(): void {

@@ -17,6 +17,8 @@ export interface ConnectionInfo {
   /** Its TLS server requested a client certificate. */
   readonly certificateRequested: boolean;
   readonly account: ConnectionAccount;
+  /** Requests that wait for the turn of their network. */
+  deferred: number;
   certificate?: Buffer | undefined;
   certificateRead: boolean;
 }
@@ -135,7 +137,14 @@ export class ConnectionRegistry {
       const { source, account } = this.#accepted.get(getEndpointsKey(socket)) ?? createClosedConnection();
       const peer = source?.address ?? normalizeAddress(socket.remoteAddress ?? '');
       const sourceUnknown = source !== undefined && source.address === undefined;
-      connection = { peer, sourceUnknown, certificateRequested, account, certificateRead: false };
+      connection = {
+        peer,
+        sourceUnknown,
+        certificateRequested,
+        account,
+        deferred: 0,
+        certificateRead: false,
+      };
       account.evict = () => socket.destroy();
       this.#infos.set(socket, connection);
     }

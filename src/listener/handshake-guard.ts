@@ -65,6 +65,9 @@ export class HandshakeGuard {
 
   #begin(socket: Socket, account: ClientAccount, pass: Pass, suspect: ClientAccount | undefined): void {
     const key = getEndpointsKey(socket);
+    // The port is used again before `close` of the earlier connection was emitted.
+    const earlier = this.#handshakes.get(key);
+    if (earlier !== undefined) this.#end(key, earlier);
     const handshake = { socket, account, isLimited: suspect !== undefined };
     this.#handshakes.set(key, handshake);
     if (suspect === undefined) {

@@ -84,8 +84,11 @@ export class LimitedHandshake extends Duplex {
     this.#pending = this.#pending.subarray(length);
     const startedAt = performance.now();
     LimitedHandshake.current = this;
-    this.#isWanted = this.push(record);
-    LimitedHandshake.current = undefined;
+    try {
+      this.#isWanted = this.push(record);
+    } finally {
+      LimitedHandshake.current = undefined;
+    }
     if (!this.#isComplete) this.#account.addTime(performance.now() - startedAt);
     this.#schedule();
   }

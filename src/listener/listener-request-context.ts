@@ -53,13 +53,14 @@ export class ListenerRequestContext implements RequestContext {
     this.#connection.account.add(bytes);
   }
 
-  /** The request has ended. */
+  /** The request has ended, or the limits of its grant apply. */
   release(): void {
     this.hold(-this.#heldBytes);
   }
 
   markAuthorized(): void {
     this.#connection.account.hasAuthorized = true;
+    this.release();
   }
 
   note(fields: RequestNotes): void {

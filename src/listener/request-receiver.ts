@@ -81,12 +81,16 @@ export class RequestReceiver {
       options.onRequest(context);
     };
     // HTTP/2 connections count their streams.
-    if (isHttp2 || upgrade !== undefined || !turnQueue.isOver) {
+    if (isHttp2 || upgrade !== undefined || (!turnQueue.isOver && connection.deferred === 0)) {
       if (!isHttp2) turnQueue.count();
       return handle();
     }
+    // RFC 9112 §9.3.2: pipelined requests behind it wait as well, and after a response that closes the connection none is processed.
+    connection.deferred += 1;
     turnQueue.defer(connection.account.account, () => {
-      if (response.destroyed) return false;
+      const { socket } = request;
+      connection.deferred -= 1;
+      if (response.destroyed || socket.writableEnded || tracker.isClosing(socket)) return false;
       handle();
       return true;
     });

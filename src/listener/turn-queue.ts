@@ -75,13 +75,20 @@ export class TurnQueue {
   readonly #takeTurn = (): void => {
     const now = performance.now();
     if (this.#turnsEndAt === 0) this.#turnsEndAt = now + ITERATION_MS;
-    if (now < this.#turnsEndAt) this.#runNext(now + TURN_MS);
     this.#turnsLeft -= 1;
+    try {
+      if (now < this.#turnsEndAt) this.#runNext(now + TURN_MS);
+    } finally {
+      this.#endTurn();
+    }
+  };
+
+  #endTurn(): void {
     if (this.#turnsLeft > 0) return;
     this.#count = 0;
     this.#endsAt = undefined;
     if (this.#waiting.size > 0) this.#measure(TURNS);
-  };
+  }
 
   /** The turn of the network that has waited longest. */
   #runNext(endsAt: number): void {
@@ -92,14 +99,17 @@ export class TurnQueue {
       let done = 0;
       let isDue = true;
       // Many have nothing to do any more, because their connections are closed.
-      while (isDue && done < tasks.length && performance.now() < endsAt) {
-        const { run, laterMs } = tasks[done] as Task;
-        done += 1;
-        if (!run()) continue;
-        isDue = false;
-        this.#turnsEndAt -= laterMs;
+      try {
+        while (isDue && done < tasks.length && performance.now() < endsAt) {
+          const { run, laterMs } = tasks[done] as Task;
+          done += 1;
+          if (!run()) continue;
+          isDue = false;
+          this.#turnsEndAt -= laterMs;
+        }
+      } finally {
+        this.#requeue(account, tasks.slice(done));
       }
-      this.#requeue(account, tasks.slice(done));
       return;
     }
   }

@@ -89,6 +89,20 @@ describe('what may be held', () => {
     expect([body.account.bytes, accounts.bytes]).toEqual([200, 200]);
   });
 
+  test('a second release does not affect what the same client holds by then', () => {
+    const accounts = new ClientAccounts(1_000);
+    const first = accounts.hold('alice', () => {});
+    first.set(100);
+    first.release();
+    const second = accounts.hold('alice', () => {});
+    second.set(800);
+    first.release();
+    expect([accounts.mayGrow('alice'), accounts.hold('alice', () => {}).account]).toEqual([
+      false,
+      second.account,
+    ]);
+  });
+
   test('random charges of many clients never leave more than the limit, and nothing when all have closed', async () => {
     const accounts = new ClientAccounts(100_000);
     const open = new Set<ReturnType<ClientAccounts['openConnection']>>();

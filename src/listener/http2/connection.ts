@@ -349,7 +349,10 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     turnQueue.defer(this.account.account, () => {
       this.#holdWaiting(0);
       const rest = this.#frames.takeRest();
-      if (this.isClosed) return false;
+      if (this.isClosed) {
+        this.#resume();
+        return false;
+      }
       this.#guard(() => this.#read(rest));
       if (!this.writer.hasBacklog) this.#resume();
       return true;
