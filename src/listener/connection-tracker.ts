@@ -26,12 +26,10 @@ const getResponses = (socket: TrackedSocket): readonly ServerResponse[] => socke
 
 /** An HTTP/2 connection, as the tracker sees it. */
 export interface Http2Session {
-  /** Asks the client to use another connection when no request is pending, and serves what it still sends (RFC 9113 §6.8). */
+  /** Asks the client with the next response to use another connection, and serves what it still sends (RFC 9113 §6.8). */
   announceClose(): void;
-  /** Closes the connection when no request is pending. */
+  /** Closes the connection after its active streams. */
   close(): void;
-  /** Announces the end now, and closes the connection after its active streams. */
-  closeBusy(): void;
 }
 
 /**
@@ -175,8 +173,6 @@ export class ConnectionTracker {
       const limit = sleep(seconds * 1_000, undefined, { ref: false });
       if (!wasAnnounced) await Promise.race([ended, sleep(Math.min(GRACE_SECONDS, seconds / 2) * 1_000)]);
       this.closeIdle();
-      await Promise.race([ended, sleep(seconds * 500, undefined, { ref: false })]);
-      for (const session of this.#http2Sessions.values()) session.closeBusy();
       await Promise.race([ended, limit]);
     }
     const graceful = this.#sockets.size === 0;

@@ -10,7 +10,7 @@ afterAll(() => harness?.close());
 
 test('a form that never ends, a head that never ends and a form of single bytes are closed', async () => {
   const host = `Host: 127.0.0.1:${harness.gateway.adminPort}`;
-  const start = `POST /console/sign-in HTTP/1.1\r\n${host}\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\ntoken=`;
+  const start = `POST /console/sign-in HTTP/1.1\r\n${host}\r\nOrigin: http://127.0.0.1:${harness.gateway.adminPort}\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\ntoken=`;
   const [form, head, trickle] = await Promise.all(
     [start, `GET /console HTTP/1.1\r\n${host}\r\nX-Slow: `, start].map(async (text) => {
       const client = await connectRaw(harness.gateway.adminPort);

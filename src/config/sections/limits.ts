@@ -109,7 +109,7 @@ export const shutdownSection = () =>
     preStop: duration
       .prefault('5s')
       .describe(
-        'After SIGTERM: report not ready, but continue to serve, for this long. Every response closes its connection, so that clients reconnect elsewhere (HTTP/2: GOAWAY when no request is pending); connections without requests are closed in the last second. Also after `gatehouse drain`, which does not end the process.',
+        'After SIGTERM: report not ready, but continue to serve, for this long. Every response closes its connection (HTTP/2: GOAWAY), so that clients reconnect elsewhere; connections without requests are closed in the last second. Also after `gatehouse drain`, which does not end the process.',
       ),
     drain: duration.prefault('30s').describe('Then: how long active requests may take to complete.'),
   });

@@ -121,8 +121,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   readonly #unproductive = new Allowance(UNPRODUCTIVE_FRAMES.burst, UNPRODUCTIVE_FRAMES.perSecond);
   #windowUpdatesLeft: number = WINDOW_UPDATES.initial;
   #state: State = 'open';
-  /** What is to be done when no request is pending. */
-  #whenIdle: 'stay' | 'announce' | 'close' = 'stay';
+  #isAnnouncementDue = false;
   #isNoticeAcknowledged = false;
   /** The announcement is followed by the end as soon as it is acknowledged. */
   #isClosing = false;
@@ -176,21 +175,15 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   }
 
   /**
-   * Asks the client to use another connection (RFC 9113 §6.8), and serves all its streams until `close`. GOAWAY follows the last
-   * pending response: undici 7 and Python's h2 give up all pending requests when they receive it.
+   * Asks the client to use another connection (RFC 9113 §6.8), and serves all its streams until `close`. GOAWAY precedes the next
+   * response: clients that send a request when they have received a response then send none that they would have to repeat.
    */
   announceClose(): void {
-    if (this.#whenIdle === 'stay') this.#whenIdle = 'announce';
-  }
-
-  /** Closes the connection when no request is pending. */
-  close(): void {
-    this.#whenIdle = 'close';
-    if (this.#streams.size === 0) this.closeBusy();
+    if (this.#state === 'open') this.#isAnnouncementDue = true;
   }
 
   /** Announces the end, and closes the connection after the streams that the client has begun by then (RFC 9113 §6.8). */
-  closeBusy(): void {
+  close(): void {
     if (this.#state === 'open') this.#announce();
     if (this.#state !== 'announced' || this.#isClosing) return;
     this.#isClosing = true;
@@ -199,6 +192,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   }
 
   #announce(): void {
+    this.#isAnnouncementDue = false;
     this.#state = 'announced';
     this.writer.goaway(MAX_STREAM_ID, ErrorCode.noError);
     this.writer.ping(SHUTDOWN_PING, 0, false);
@@ -577,7 +571,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
         stream.reset(ErrorCode.internalError);
       }
     }
-    if (id >= LAST_ACCEPTED_STREAM_ID) this.closeBusy();
+    if (id >= LAST_ACCEPTED_STREAM_ID) this.close();
   }
 
   addReadEndWaiter(stream: Http2Stream): void {
@@ -594,8 +588,6 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     if (this.#streams.size > 0) return;
     this.#decoder.trimCache();
     this.#setDeadline();
-    if (this.#whenIdle === 'close') this.closeBusy();
-    else if (this.#whenIdle === 'announce' && this.#state === 'open') this.#announce();
     this.#endIfDrained();
   }
 
@@ -760,6 +752,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   writeHeaders(streamId: number, isEnd: boolean, block: HeaderBlock): void {
     // No window limits header sections.
     this.#hasReplied = true;
+    if (this.#isAnnouncementDue) this.#announce();
     if (!this.#mustUpdateTable) return this.writer.headers(streamId, isEnd, block);
     this.#mustUpdateTable = false;
     this.#hasUpdatedTable = true;
