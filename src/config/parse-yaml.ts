@@ -68,7 +68,7 @@ function describeParseError(error: unknown): string {
 
 type PairsByName = ReadonlyMap<string, Pair>;
 
-/** Of a setting that is given twice, the last value applies. */
+/** If a setting is given twice, the last value applies. */
 const groupPairs = (map: YAMLMap): PairsByName =>
   new Map(map.items.flatMap((pair) => (isScalar(pair.key) ? [[String(pair.key.value), pair]] : [])));
 

@@ -11,7 +11,7 @@ export interface VerifiedToken {
   readonly identity: string;
   readonly scope: Scope;
   readonly issuedAt: Epoch;
-  /** That of its grant; omitted: 0. Tokens of other issuers have none. */
+  /** The number of its grant, 0 if omitted. Tokens of other issuers have none. */
   readonly issuedAfter?: number;
   readonly expires: Epoch;
   /** SHA-256 of the certificate that it is bound to (RFC 8705 `cnf`). */

@@ -264,5 +264,5 @@ function getMemoryLimit(): number {
   return constrained > 0 ? Math.min(constrained, totalmem()) : totalmem();
 }
 
-/** Of this process. */
+/** The accounts of this process. */
 export const clientAccounts = new ClientAccounts(deriveClientLimits().bytes);

@@ -93,7 +93,7 @@ export class LimitedHandshake extends Duplex {
     this.#schedule();
   }
 
-  /** Undefined: the record has not been received completely. What is left at the end is passed as it is. */
+  /** Returns undefined until the record is complete. What is left at the end is passed as it is. */
   #getRecordLength(): number | undefined {
     const { length } = this.#pending;
     // OpenSSL rejects other bytes.

@@ -30,7 +30,7 @@ export class TurnQueue {
   /** Whether clients of several networks are connected. */
   readonly #isShared: () => boolean;
   #count = 0;
-  /** Undefined: not measured yet. */
+  /** When the turn is over; undefined until it is measured. */
   #endsAt: number | undefined = undefined;
   #turnsEndAt = 0;
   #turnsLeft = 0;
@@ -125,5 +125,5 @@ export class TurnQueue {
 export const getWaitingBytes = (rest: number, { readableLength }: Socket): number =>
   rest + readableLength * RECORD_OVERHEAD;
 
-/** Of this process. */
+/** The queue of this process. */
 export const turnQueue = new TurnQueue(() => clientAccounts.networks > 1);

@@ -4,7 +4,7 @@ import { type ProxyRefusal, TOKEN_FAULT_DESCRIPTIONS } from '../../proxy/policy/
 
 /** All reasons of the API, the token API and the OAuth endpoints. */
 const REASON_TEXTS = {
-  // Of the API.
+  // The API refuses requests for these reasons.
   token_missing: 'The request has no access token.',
   token_invalid: 'The access token is not valid.',
   insufficient_scope: 'The token does not include the scope that the rule requires.',
@@ -31,7 +31,7 @@ const REASON_TEXTS = {
   unavailable: 'The request could not be decided: a dependency is unreachable.',
   peer_not_trusted: 'Forward-auth requests are accepted from trusted proxies only.',
   original_request_ambiguous: 'The proxy did not say clearly which request it asks about.',
-  // Of the token API and the OAuth endpoints.
+  // The token API and the OAuth endpoints refuse requests for these reasons.
   request_malformed: 'The request is malformed.',
   client_id_missing: 'The request has no client id.',
   client_unknown: 'No integration has this client id.',

@@ -58,7 +58,7 @@ const groupRefusals = (refusals: readonly RecentRefusal[]): readonly (readonly R
   ).values(),
 ];
 
-/** Of a group, before the others are folded. */
+/** A group shows this many; the others are folded. */
 const SHOWN_REQUESTS = 3;
 
 function renderGroup(group: readonly RecentRefusal[]): Markup {
