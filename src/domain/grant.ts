@@ -17,8 +17,8 @@ export interface Grant {
   readonly scope: string;
   readonly issuedAt: Epoch;
   /**
-   * The number of the last revocation of a client, an identity or a trusted issuer that was known when the grant was approved, or issued if
-   * nobody approves it; omitted: none. Never changes: later revocations of this kind apply to all tokens of the grant.
+   * The number of the last revocation of a client, an identity or a trusted issuer that was known when the grant was approved, or issued
+   * without an approval; none if omitted. Never changes: later revocations of this kind apply to all tokens of the grant.
    */
   readonly issuedAfter?: number;
   /** Never changes. */

@@ -1,5 +1,4 @@
 import { readFileSync } from 'node:fs';
-import { Agent, request as httpsRequest } from 'node:https';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { startChild } from '../support/child-process.ts';
@@ -9,6 +8,7 @@ import {
   type ServeProcess,
   startServe,
 } from '../support/serve-process.ts';
+import { openObserver } from './shares/observer.ts';
 
 const ATTACKER = join(import.meta.dirname, '../support/junk-chain-client.ts');
 
@@ -57,36 +57,11 @@ export interface ObservedFigures {
 
 /** Requests from another network, one after the other, every tenth on a new connection. */
 export async function observe({ folder, server }: ChainTarget, count: number): Promise<ObservedFigures> {
-  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-  const statuses: Record<string, number> = {};
-  const times: number[] = [];
-  const send = (isNew: boolean): Promise<string> =>
-    new Promise((resolve) => {
-      httpsRequest(
-        {
-          host: '127.0.0.1',
-          port: server.port,
-          path: '/public/x',
-          localAddress: '127.0.1.1',
-          servername: 'localhost',
-          ca: folder.ca.pem,
-          headers: { host: 'localhost' },
-          agent: isNew ? false : agent,
-        },
-        (response) => response.resume().on('end', () => resolve(String(response.statusCode))),
-      )
-        .on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message))
-        .end();
-    });
+  const observer = openObserver(folder, server.port, '/public/x');
   for (let index = 0; index < count; index += 1) {
-    const startedAt = performance.now();
-    const status = await send(index % 10 === 9);
-    times.push(performance.now() - startedAt);
-    statuses[status] = (statuses[status] ?? 0) + 1;
+    await observer.request();
     await pause(5);
   }
-  agent.destroy();
-  const sorted = times.toSorted((one, other) => one - other);
-  const at = (part: number): number => Math.round(sorted[Math.floor((sorted.length - 1) * part)] ?? 0);
-  return { statuses, p50: at(0.5), p99: at(0.99), max: at(1) };
+  observer.close();
+  return observer.getFigures();
 }

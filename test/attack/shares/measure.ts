@@ -1,4 +1,3 @@
-import { Agent, request as httpsRequest } from 'node:https';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { MEMORY_ENVIRONMENT } from '../../../src/server/workers/worker-memory.ts';
@@ -12,6 +11,7 @@ import {
   until,
 } from '../../support/serve-process.ts';
 import { limitMemory } from './memory-limit.ts';
+import { openObserver } from './observer.ts';
 
 const ATTACKER = join(import.meta.dirname, 'attacker.ts');
 const MIB = 1_048_576;
@@ -86,41 +86,18 @@ function readMemory(pid: number): number {
 
 /** A client in another network: one request after another, every tenth on a new connection. */
 function observe(folder: ServeFolder, port: number) {
-  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-  const statuses: Record<string, number> = {};
-  const times: number[] = [];
+  const observer = openObserver(folder, port, '/public/small');
   const stopped = new AbortController();
   let running: Promise<void> | undefined;
-  const request = (isNew: boolean): Promise<string> =>
-    new Promise((resolve) => {
-      httpsRequest(
-        {
-          host: '127.0.0.1',
-          port,
-          path: '/public/small',
-          localAddress: '127.0.1.1',
-          servername: 'localhost',
-          ca: folder.ca.pem,
-          headers: { host: 'localhost' },
-          agent: isNew ? false : agent,
-        },
-        (response) => response.resume().on('end', () => resolve(String(response.statusCode))),
-      )
-        .on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message))
-        .end();
-    });
   const run = async (): Promise<void> => {
-    for (let index = 0; !stopped.signal.aborted; index += 1) {
-      const startedAt = performance.now();
-      const status = await request(index % 10 === 9);
-      times.push(performance.now() - startedAt);
-      statuses[status] = (statuses[status] ?? 0) + 1;
+    while (!stopped.signal.aborted) {
+      await observer.request();
       await pause(5);
     }
   };
   return {
     async warmUp() {
-      for (let index = 0; index < 200; index += 1) await request(index % 10 === 9);
+      for (let index = 0; index < 200; index += 1) await observer.request(false);
     },
     start() {
       running = run();
@@ -128,10 +105,9 @@ function observe(folder: ServeFolder, port: number) {
     async stop() {
       stopped.abort();
       await Promise.race([running, pause(10_000)]);
-      agent.destroy();
-      const sorted = times.toSorted((one, other) => one - other);
-      const at = (part: number): number => Math.round(sorted[Math.floor((sorted.length - 1) * part)] ?? 0);
-      return { statuses, milliseconds: { p50: at(0.5), p99: at(0.99), max: at(1) } };
+      observer.close();
+      const { statuses, ...milliseconds } = observer.getFigures();
+      return { statuses, milliseconds };
     },
   };
 }
