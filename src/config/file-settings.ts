@@ -1,21 +1,36 @@
-import { isAbsolute, resolve } from 'node:path';
+import { resolve } from 'node:path';
 import { getChild, getKnownSettings, type KnownSetting } from './known-settings.ts';
+import type { Settings } from './schema.ts';
 import type { SettingPath } from './setting-path.ts';
 import { isObject, type Tree, type TreeObject } from './tree.ts';
+import type { ReadAt } from './units.ts';
 
 export interface FileSetting {
   readonly path: SettingPath;
   /** Absolute. */
   readonly file: string;
+  readonly readAt: ReadAt;
 }
 
-/** The settings that name a file or a folder. */
-export function listFileSettings(tree: TreeObject, folder: string): readonly FileSetting[] {
+/** The settings that name a file or a folder, except those of an audit sink or a store that is not used. */
+export const listUsedFiles = (settings: Settings): readonly FileSetting[] =>
+  listFileSettings(settings as unknown as TreeObject).filter(({ path }) => isFileUsed(settings, path));
+
+export function isFileUsed({ audit, store }: Settings, [section, group]: SettingPath): boolean {
+  if (section === 'audit' && (group === 'syslog' || group === 'webhook')) return audit.sink === group;
+  return section !== 'store' || group !== 'tls' || store.type === 'redis';
+}
+
+/** The files of a configuration that are read at a reload, except those of secrets, whose settings the loader replaces. */
+export const listReloadedFiles = (settings: Settings): readonly FileSetting[] =>
+  listFileSettings(settings as unknown as TreeObject).filter(({ readAt }) => readAt === 'reload');
+
+/** The settings that name a file or a folder, before or after validation, which makes their paths absolute. */
+export function listFileSettings(tree: TreeObject, folder = '/'): readonly FileSetting[] {
   const found: FileSetting[] = [];
   const visit = (node: Tree, known: KnownSetting, path: SettingPath): void => {
     if (typeof node === 'string') {
-      if (known.titles.has('path'))
-        found.push({ path, file: isAbsolute(node) ? node : resolve(folder, node) });
+      if (known.readAt !== undefined) found.push({ path, file: resolve(folder, node), readAt: known.readAt });
     } else if (Array.isArray(node)) {
       const { items } = known;
       if (items) node.forEach((item, index) => visit(item, items, [...path, index]));

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { createSections, createSettingsSchema } from './schema.ts';
 import type { SettingPath } from './setting-path.ts';
+import type { ReadAt } from './units.ts';
 
 export type ValueType = 'string' | 'number' | 'boolean' | 'array' | 'object';
 
@@ -14,6 +15,8 @@ declare module 'zod' {
   interface GlobalMeta {
     /** Inherited by the settings of a section. */
     readonly appliesAfter?: AppliesAfter | undefined;
+    /** Of a setting that names a file. */
+    readonly readAt?: ReadAt | undefined;
     /** The name of this setting in the previous release, which is still accepted with a warning. */
     readonly formerName?: string | undefined;
   }
@@ -36,6 +39,8 @@ export interface KnownSetting {
   /** As in the file. */
   readonly defaultValue: JsonSchema['default'];
   readonly appliesAfter: AppliesAfter | undefined;
+  /** Undefined: the setting does not name a file. */
+  readonly readAt: ReadAt | undefined;
   readonly formerName: string | undefined;
   /** This is a deprecated name; the current one. */
   readonly replacedBy: string | undefined;
@@ -64,11 +69,12 @@ export interface JsonSchema {
   readonly deprecated?: boolean;
   // Our own keywords, only in `getAnnotatedSchema`.
   readonly appliesAfter?: AppliesAfter;
+  readonly readAt?: ReadAt;
   readonly formerName?: string;
   readonly replacedBy?: string;
 }
 
-const OWN_KEYWORDS: readonly string[] = ['appliesAfter', 'formerName', 'replacedBy'];
+const OWN_KEYWORDS: readonly string[] = ['appliesAfter', 'readAt', 'formerName', 'replacedBy'];
 
 let schema: JsonSchema | undefined;
 let root: KnownSetting | undefined;
@@ -125,9 +131,12 @@ function readSchema(json: JsonSchema, inherited?: AppliesAfter): KnownSetting {
   const read = (inner: JsonSchema): KnownSetting => readSchema(inner, appliesAfter);
   const variants = [...(json.anyOf ?? []), ...(json.oneOf ?? [])].map(read);
   const type = json.type === undefined ? undefined : VALUE_TYPES[json.type];
-  const properties = Object.entries(json.properties ?? {}).map(
-    ([name, value]) => [name, read(value)] as const,
-  );
+  const { properties: ownProperties = {} } = json;
+  const properties = Object.entries(ownProperties).map(([name, value]) => {
+    // The loader reads secret files whenever it reads the configuration.
+    const isSecretFile = name.endsWith('File') && Object.hasOwn(ownProperties, name.slice(0, -'File'.length));
+    return [name, { ...read(value), ...(isSecretFile && { readAt: 'reload' as const }) }] as const;
+  });
   const items = json.items ? read(json.items) : variants.find((variant) => variant.items)?.items;
   const entries =
     typeof json.additionalProperties === 'object'
@@ -143,6 +152,7 @@ function readSchema(json: JsonSchema, inherited?: AppliesAfter): KnownSetting {
     entries,
     defaultValue: json.default,
     appliesAfter,
+    readAt: json.readAt ?? variants.find((variant) => variant.readAt)?.readAt,
     formerName,
     replacedBy,
   };

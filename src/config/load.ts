@@ -11,7 +11,7 @@ import {
   type Finding,
   reportDoubleNames,
 } from './draft.ts';
-import { type FileSetting, listFileSettings } from './file-settings.ts';
+import { type FileSetting, listFileSettings, listReloadedFiles } from './file-settings.ts';
 import { formatProblem, WHOLE_FILE } from './format-problems.ts';
 import { convertIssues } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
@@ -31,7 +31,6 @@ import { parseUsableSettings } from './usable-settings.ts';
 import { parseValidSections } from './valid-sections.ts';
 import type { YamlProblem } from './yaml-problem.ts';
 
-export type { FileSetting } from './file-settings.ts';
 export { formatProblem, formatProblems, type ProblemStyle } from './format-problems.ts';
 export type { ConfigProblem } from './problem.ts';
 
@@ -52,7 +51,7 @@ export interface LoadOptions {
 interface LoadResult {
   /** For messages: the file, or the variable that contains the configuration. */
   readonly name: string;
-  /** Every file that was read or could not be read: a reload watches them. */
+  /** Every file that a reload reads, as far as it is known: a change of one causes a reload. */
   readonly files: readonly string[];
 }
 
@@ -156,7 +155,7 @@ export function inspectSettings(options: LoadOptions): Inspection {
       ok: true,
       name: source.name,
       text: source.text,
-      files: [...files, ...secretFiles],
+      files: [...files, ...secretFiles, ...listReloadedFiles(parsed.data).map(({ file }) => file)],
       settings: parsed.data,
       deprecations: collectProblems(draft.deprecations, describe),
     };

@@ -28,7 +28,8 @@ const customName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/);
  * docs/configuration.md. Relative paths are resolved against the folder of the file.
  */
 export function createSections(folder: string) {
-  const path = pathRelativeTo(folder);
+  const path = pathRelativeTo(folder, 'reload');
+  const startPath = pathRelativeTo(folder, 'start');
   return {
     publicUrl: z
       .string()
@@ -56,7 +57,7 @@ export function createSections(folder: string) {
     resourceMetadata: resourceMetadataSection()
       .prefault({})
       .describe('Description of the protected API for clients (RFC 9728).'),
-    store: storeSection(path).prefault({}).meta({ appliesAfter: 'restart' }),
+    store: storeSection(startPath).prefault({}).meta({ appliesAfter: 'restart' }),
     keys: keysSection(path).prefault({}),
     tokens: tokensSection().prefault({}),
     dpop: dpopSection()
@@ -100,8 +101,8 @@ export function createSections(folder: string) {
     limits: limitsSection().prefault({}),
     shutdown: shutdownSection().prefault({}),
     log: logSection(path).prefault({}),
-    audit: auditSection(path).prefault({}).meta({ appliesAfter: 'workerRestart' }),
-    tracing: tracingSection(path).prefault({}).meta({ appliesAfter: 'workerRestart' }),
+    audit: auditSection(startPath).prefault({}).meta({ appliesAfter: 'workerRestart' }),
+    tracing: tracingSection(startPath).prefault({}).meta({ appliesAfter: 'workerRestart' }),
   };
 }
 

@@ -140,12 +140,15 @@ export const audience = z
   .union([z.string().min(1).max(512), z.array(z.string().min(1).max(512)).min(1).max(32)])
   .transform((names): readonly string[] => [names].flat());
 
-/** Relative paths are relative to the folder of the configuration file. */
-export const pathRelativeTo = (folder: string) =>
+/** When the file that a setting names is read. A change of a file that is read at a reload causes one. */
+export type ReadAt = 'start' | 'reload' | 'use';
+
+/** A setting that names a file or a folder. Relative paths are relative to the folder of the configuration file. */
+export const pathRelativeTo = (folder: string, readAt: ReadAt) =>
   z
     .string()
     .min(1)
-    .meta({ title: 'path' })
+    .meta({ title: 'path', readAt })
     .transform((path) => (isAbsolute(path) ? path : resolve(folder, path)));
 
 export type PathSchema = ReturnType<typeof pathRelativeTo>;

@@ -197,9 +197,6 @@ function readAdminTls({ admin: { tls } }: Settings): AdminTls | undefined {
   );
 }
 
-export const listAdminTlsFiles = ({ admin: { tls } }: Settings): string[] =>
-  [tls?.certificate, tls?.key, tls?.clientCa].filter((file) => file !== undefined);
-
 const createCheck = (name: string, hasFailed: () => boolean, problem: string): ReadinessCheck => ({
   name,
   check: async () => {

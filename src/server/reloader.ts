@@ -5,7 +5,6 @@ import { StartError } from '../lib/start-error.ts';
 import { FileWatch } from '../lib/watch-files.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import { listAdminTlsFiles } from './admin-endpoint.ts';
 import type { DescribeMessages, Gateway } from './gateway.ts';
 
 export interface ReloaderOptions {
@@ -14,6 +13,7 @@ export interface ReloaderOptions {
   readonly gateway: Promise<Pick<Gateway, 'reload' | 'rejectReload'>>;
   /** The configuration that the gateway starts with. */
   readonly settings: Settings;
+  /** The files of that configuration that a reload reads. */
   readonly files: readonly string[];
   readonly log: Logger;
   readonly createDescriber?: (loaded: LoadedConfig) => DescribeMessages;
@@ -40,7 +40,7 @@ export class Reloader {
   constructor(options: ReloaderOptions) {
     this.#options = options;
     const { settings, files, gateway, log } = options;
-    this.#watchedFiles = listWatchedFiles(settings, files);
+    this.#watchedFiles = files;
     // The first start creates the key file, which is no change: it is watched once the gateway has read it.
     const isKeyFileMissing = !existsSync(settings.keys.file);
     const watchedFiles = this.#watchedFiles.filter(
@@ -93,7 +93,7 @@ export class Reloader {
     }
     if (!loaded.ok) return this.#reject(cause, loaded.problems.map(formatProblem));
     // Even if it cannot be used: a missing file may appear next.
-    this.#watchedFiles = listWatchedFiles(loaded.settings, loaded.files);
+    this.#watchedFiles = loaded.files;
     this.#watcher.update(this.#watchedFiles);
     const describe = createDescriber?.(loaded);
     try {
@@ -140,33 +140,4 @@ export class Reloader {
     ).unref();
     return seconds;
   }
-}
-
-/** The configuration and the files it names that are read at a reload. */
-function listWatchedFiles(settings: Settings, configFiles: readonly string[]): string[] {
-  const { listen, certificates, keys, upstreams, pages, signIn, directories, trustedIssuers, integrations } =
-    settings;
-  return [
-    ...configFiles,
-    listen.tls?.certificate,
-    listen.tls?.key,
-    ...listAdminTlsFiles(settings),
-    ...certificates.issuers.flatMap(({ file, ocsp }) => [file, ocsp?.ca]),
-    ...certificates.crls.map((entry) => (typeof entry === 'string' ? entry : entry.ca)),
-    keys.file,
-    ...Object.values(upstreams).flatMap(({ ca, certificate, key }) => [ca, certificate, key]),
-    pages.logo,
-    ...Object.values(signIn.openid).map(({ ca }) => ca),
-    ...Object.values(trustedIssuers).flatMap(({ ca, certificate, key, jwksFile }) => [
-      ca,
-      certificate,
-      key,
-      jwksFile,
-    ]),
-    ...integrations.map(({ jwksCa }) => jwksCa),
-    ...Object.values(directories).flatMap(({ ldap, users }) => [
-      ldap?.ca,
-      ...users.map(({ passwordHashFile }) => passwordHashFile),
-    ]),
-  ].filter((file) => file !== undefined);
 }

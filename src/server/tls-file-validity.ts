@@ -1,5 +1,7 @@
 import { readFileSync, statSync } from 'node:fs';
+import { listUsedFiles } from '../config/file-settings.ts';
 import type { Settings } from '../config/schema.ts';
+import { formatPath } from '../config/setting-path.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { parseCertificates } from '../x509/certificate-files.ts';
 import {
@@ -11,20 +13,15 @@ import {
   type ValidityPeriod,
 } from '../x509/validity.ts';
 
-interface TlsFile {
-  readonly setting: string;
-  readonly file: string | undefined;
-  /** The consequence of its expiry. */
-  readonly consequence: string;
-}
-
 /** Validity of the certificates of the admin listener and of outgoing connections. Other problems of the files are reported where they are used. */
 export function checkTlsFileValidity(settings: Settings, now: Epoch): ValidityMessages {
   // Many upstreams have the same CAs.
   const periodsByFile = new Map<string, readonly ValidityPeriod[]>();
   return mergeValidity(
-    listTlsFiles(settings).map(({ setting, file, consequence }) => {
-      if (file === undefined) return mergeValidity([]);
+    listUsedFiles(settings).flatMap(({ path, file }) => {
+      const setting = formatPath(path);
+      const consequence = findConsequence(setting);
+      if (consequence === undefined) return [];
       const periods = periodsByFile.get(file) ?? readPeriods(file, now);
       periodsByFile.set(file, periods);
       return describeValidity(periods, now, {
@@ -51,58 +48,14 @@ function readPeriods(file: string, now: Epoch): readonly ValidityPeriod[] {
   }
 }
 
-function listTlsFiles(settings: Settings): TlsFile[] {
-  const { admin, audit, certificates, directories, integrations, signIn, store, tracing } = settings;
-  const { trustedIssuers, upstreams } = settings;
-  const ca = (setting: string, file: string | undefined): TlsFile => ({
-    setting,
-    file,
-    consequence: 'connections to servers with certificates of this CA fail',
-  });
-  const client = (setting: string, file: string | undefined): TlsFile => ({
-    setting,
-    file,
-    consequence: 'the server may refuse connections',
-  });
-  return [
-    {
-      setting: 'admin.tls.certificate',
-      file: admin.tls?.certificate,
-      consequence: 'clients of the admin listener reject connections',
-    },
-    {
-      setting: 'admin.tls.clientCa',
-      file: admin.tls?.clientCa,
-      consequence: 'operator certificates of this CA are refused',
-    },
-    ...Object.entries(upstreams).flatMap(([name, upstream]) => [
-      ca(`upstreams.${name}.ca`, upstream.ca),
-      client(`upstreams.${name}.certificate`, upstream.certificate),
-    ]),
-    ...certificates.issuers.map(({ ocsp }, index) => ca(`certificates.issuers[${index}].ocsp.ca`, ocsp?.ca)),
-    ...certificates.crls.map((entry, index) =>
-      ca(`certificates.crls[${index}].ca`, typeof entry === 'string' ? undefined : entry.ca),
-    ),
-    ...Object.entries(directories).map(([name, { ldap }]) => ca(`directories.${name}.ldap.ca`, ldap?.ca)),
-    ...Object.entries(signIn.openid).map(([name, provider]) => ca(`signIn.openid.${name}.ca`, provider.ca)),
-    ...Object.entries(trustedIssuers).flatMap(([name, issuer]) => [
-      ca(`trustedIssuers.${name}.ca`, issuer.ca),
-      client(`trustedIssuers.${name}.certificate`, issuer.certificate),
-    ]),
-    ...integrations.flatMap(({ jwksCa, clientDocuments }, index) => [
-      ca(`integrations[${index}].jwksCa`, jwksCa),
-      ca(`integrations[${index}].clientDocuments.ca`, clientDocuments.ca),
-    ]),
-    ...(store.type === 'redis'
-      ? [ca('store.tls.ca', store.tls?.ca), client('store.tls.certificate', store.tls?.certificate)]
-      : []),
-    ...(audit.sink === 'syslog'
-      ? [
-          ca('audit.syslog.ca', audit.syslog?.ca),
-          client('audit.syslog.certificate', audit.syslog?.certificate),
-        ]
-      : []),
-    ...(audit.sink === 'webhook' ? [ca('audit.webhook.ca', audit.webhook?.ca)] : []),
-    ca('tracing.ca', tracing.ca),
-  ];
-}
+/** The consequence of an expired certificate, by the end of the setting's name. The certificates of `listen.tls` are checked with the listener. */
+const CONSEQUENCES: readonly (readonly [RegExp, string | undefined])[] = [
+  [/^listen\./, undefined],
+  [/^admin\.tls\.certificate$/, 'clients of the admin listener reject connections'],
+  [/^admin\.tls\.clientCa$/, 'operator certificates of this CA are refused'],
+  [/(?:\.ca|Ca)$/, 'connections to servers with certificates of this CA fail'],
+  [/\.certificate$/, 'the server may refuse connections'],
+];
+
+const findConsequence = (setting: string): string | undefined =>
+  CONSEQUENCES.find(([pattern]) => pattern.test(setting))?.[1];

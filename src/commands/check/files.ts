@@ -1,5 +1,5 @@
 import { existsSync, readFileSync, statSync } from 'node:fs';
-import type { FileSetting } from '../../config/load.ts';
+import { type FileSetting, isFileUsed } from '../../config/file-settings.ts';
 import type { Settings } from '../../config/schema.ts';
 import { formatPath } from '../../config/setting-path.ts';
 import { createUserDirectory } from '../../identity/user-directory.ts';
@@ -30,17 +30,13 @@ const OPTIONAL_FILES =
 
 /** Files that must exist, and cannot be read. */
 export function findMissingFiles(
-  { audit, store }: Settings,
+  settings: Settings,
   fileSettings: readonly FileSetting[],
 ): readonly string[] {
-  const isUsed = (setting: string): boolean =>
-    !OPTIONAL_FILES.test(setting) &&
-    (audit.sink === 'syslog' || !setting.startsWith('audit.syslog.')) &&
-    (audit.sink === 'webhook' || !setting.startsWith('audit.webhook.')) &&
-    (store.type === 'redis' || !setting.startsWith('store.tls.'));
   return fileSettings.flatMap(({ path, file }) => {
     const setting = formatPath(path);
-    const problem = isUsed(setting) ? findReadProblem(file) : undefined;
+    const isRequired = isFileUsed(settings, path) && !OPTIONAL_FILES.test(setting);
+    const problem = isRequired ? findReadProblem(file) : undefined;
     return problem === undefined ? [] : [`${setting}: ${file} ${problem}`];
   });
 }

@@ -126,16 +126,16 @@ export const adminSection = (path: PathSchema) =>
       .describe(
         'Host names under which metrics, grant administration and the console may be requested, such as the name of a Prometheus target. IP addresses, `localhost`, `admin.host` and, with `admin.tls`, the names in its certificate are always accepted. Probes accept any name.',
       ),
-    tokenFile: path
-      .prefault('data/admin-token')
-      .describe(
+    tokenFile: path.prefault('data/admin-token').meta({
+      description:
         'Bearer token for grant administration and the console. Created if missing, mode 0600; rejected if other users can read it. Read on every use. Probes and metrics need no token.',
-      ),
-    readOnlyTokenFile: path
-      .exactOptional()
-      .describe(
+      readAt: 'use',
+    }),
+    readOnlyTokenFile: path.exactOptional().meta({
+      description:
         'A second token, for viewers: it shows grants and the console, and cannot revoke. Same rules as for `tokenFile`. If omitted, there is none.',
-      ),
+      readAt: 'use',
+    }),
     console: z
       .strictObject({
         enabled: z

@@ -165,11 +165,11 @@ export const trustedIssuerSection = (path: PathSchema) =>
         'Client certificate for fetching, PEM. Sent to the host of `jwksUri` or, without it, of `issuer`.',
       ),
     key: path.exactOptional().describe('Private key of that certificate, PEM.'),
-    bearerTokenFile: path
-      .exactOptional()
-      .describe(
+    bearerTokenFile: path.exactOptional().meta({
+      description:
         'A file with a bearer token for fetching, read before each request: for a Kubernetes API server, the token of the pod. Sent to the host of `jwksUri` or, without it, of `issuer`.',
-      ),
+      readAt: 'use',
+    }),
   });
 
 export const trustedIssuerRules = [

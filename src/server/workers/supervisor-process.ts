@@ -1,4 +1,5 @@
 import cluster from 'node:cluster';
+import { listReloadedFiles } from '../../config/file-settings.ts';
 import { getLongestGrantLifetime } from '../../config/lifetimes.ts';
 import { findRestartChanges, isSupervisorSetting } from '../../config/restart-settings.ts';
 import type { Settings } from '../../config/schema.ts';
@@ -15,7 +16,7 @@ import {
 } from '../../observability/recent-events.ts';
 import type { KeyedRecordAuthenticator } from '../../tokens/record-mac.ts';
 import { openSealingKeys } from '../../tokens/sealing-keys.ts';
-import { AdminEndpoint, createEventLoopCheck, listAdminTlsFiles } from '../admin-endpoint.ts';
+import { AdminEndpoint, createEventLoopCheck } from '../admin-endpoint.ts';
 import { createAdminLookups } from '../admin-lookups.ts';
 import { ensureAdminTokens } from '../admin-token.ts';
 import { type DrainOptions, logRestartNeeded } from '../gateway.ts';
@@ -97,9 +98,12 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   ensureAdminTokens(settings, log);
   await admin.open();
   // Workers watch the other files.
-  const watcher = new FileWatch(listAdminTlsFiles(settings), () => admin.reloadTls(), {
-    onError: (error) => log.warn('watch_failed', errorFields(error)),
-  });
+  const adminFiles = listReloadedFiles(settings).filter(({ path: [section] }) => section === 'admin');
+  const watcher = new FileWatch(
+    adminFiles.map(({ file }) => file),
+    () => admin.reloadTls(),
+    { onError: (error) => log.warn('watch_failed', errorFields(error)) },
+  );
   resources.defer(() => watcher.close());
   const port = await startPool(pool);
   if (settings.store.unauthenticatedRecords === 'accept') {
