@@ -42,7 +42,6 @@ with its location. Unknown names are errors.
 - **Changes** apply when the file is saved, and on SIGHUP, except for settings marked *Needs a restart*: they keep their old
   value, and each reload logs \`restart_needed\`, until gatehouse is restarted. *Needs a restart of the workers*: with several
   workers, gatehouse replaces them itself, one by one; a single process must be restarted.
-- **Deprecated names** are accepted for one release, with a warning in the log (\`setting_deprecated\`) and by \`gatehouse check\`.
 - **Units:** a *duration* is \`500ms\`, \`30s\`, \`5m\`, \`1h\` or \`90d\`; a *size* is \`16KiB\`, \`10MiB\` or a number of bytes; a *rate* is
   \`20/s\`, \`600/m\`, \`5/h\` or \`off\`; *peers* are addresses or networks such as \`10.0.0.0/8\` or \`::1\`.
 - **Scopes:** a *scope* is a list of \`resource:permission,permission\`, separated by \`;\` or a space: \`orders:read,write;reports:read\` allows

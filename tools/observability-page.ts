@@ -101,7 +101,6 @@ Other events are about gatehouse itself. Store events:
 | \`store_error\` | error | Another background operation of the store failed, for example because memory or disk is full. |
 | \`store_record_refused\` | error | A record failed authentication and is treated as absent: \`kind\`, \`record\` and \`reason\`. Once a minute for each record. |
 | \`store_revocations_restored\` | error | Revocations were missing from Redis and were restored from memory: \`count\`. |
-| \`store_records_authenticated\` | info | All grants have a MAC now: \`grants\`. \`store.unauthenticatedRecords: accept\` can be removed once all replicas run this release. |
 | \`store_warning\` | warn | Found at startup and worth checking: \`notice\`. |
 | \`session_tickets_not_shared\` | warn | The secret of TLS session tickets could not be read from the store: only the process that started a session can resume it. \`session_tickets_shared\` (info) is logged when it works again. |
 
@@ -115,7 +114,6 @@ Other events:
 | \`reload_rejected\` | error | A changed configuration was rejected: \`problems\`, each with its setting and line. The previous one stays in use, and \`gatehouse_config_last_reload_successful\` is 0 until a reload succeeds. |
 | \`reload_failed\` | error | A changed configuration could not be applied: \`error\`. The previous one stays in use. With \`retry_in_seconds\`, a dependency such as the store was unavailable, and the reload is tried again. |
 | \`restart_needed\` | warn | A changed setting applies only after a restart; the old value stays in use: \`setting\`. Logged at each reload; \`reloaded\` lists these settings too, in \`restart_needed\`. |
-| \`setting_deprecated\` | warn | A setting is given under its former name, which the next release will not accept: \`setting\`, \`note\` with the current name, and \`from\` if it is not in the file. Logged at startup and at each reload. |
 | \`keys_reload_failed\` | error | The supervisor could not read a changed key file that its workers have applied: \`error\`. It continues with the old keys. |
 | \`issuer_unavailable\` | warn | The keys of a trusted issuer cannot be fetched: \`issuer\`, \`error\`. The last keys are used for \`maxStaleness\`; then its tokens get 503. \`issuer_available\` (info) is logged when it works again. |
 | \`issuer_keys_unusable\` | warn | The key set of a trusted issuer was fetched, but has no key for \`algorithms\`: \`issuer\`, \`algorithms\`. Its tokens are refused with the reason \`token_not_authentic: no_usable_key\`. \`issuer_keys_usable\` (info) is logged when it has one again. |

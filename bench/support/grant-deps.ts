@@ -80,7 +80,7 @@ const COMMAND_TIMEOUT_MS = 30_000;
 
 /** Uses the keys of the settings. */
 export function createAuthenticator(settings: Settings): KeyedRecordAuthenticator {
-  const authenticator = createRecordAuthenticator({ now, unauthenticated: 'refuse' });
+  const authenticator = createRecordAuthenticator({ now });
   authenticator.setKeyring(openSealingKeys(readKeyFile(settings)));
   return authenticator;
 }

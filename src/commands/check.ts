@@ -1,14 +1,8 @@
-import {
-  type ConfigProblem,
-  formatDeprecations,
-  formatProblem,
-  formatProblems,
-  type Inspection,
-} from '../config/load.ts';
+import { type ConfigProblem, formatProblem, formatProblems, type Inspection } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
 import { wrapText } from '../lib/wrap-text.ts';
 import { type ConnectionResult, connectToAll } from './check/connect.ts';
-import { checkCertificates, checkFiles, checkKeys, findMissingFiles, isNewStore } from './check/files.ts';
+import { checkCertificates, checkFiles, checkKeys, findMissingFiles } from './check/files.ts';
 import {
   checkLikelyMistakes,
   checkMethods,
@@ -110,10 +104,9 @@ async function createReport(
       ...missing.filter(({ path }) => !knownPaths.has(path)),
       ...found.filter(({ path }) => !reported.has(path)),
     ],
-    warnings: [
-      ...(result.ok ? formatDeprecations(result) : []),
-      ...results.flatMap(({ warnings = [] }) => warnings).map((warning) => formatProblem(locate(warning))),
-    ],
+    warnings: results
+      .flatMap(({ warnings = [] }) => warnings)
+      .map((warning) => formatProblem(locate(warning))),
     notes: [
       ...(result.ok ? listUnchecked(result.settings, isConnecting) : []),
       ...results.flatMap(({ notes = [] }) => notes),
@@ -165,10 +158,4 @@ const listUnchecked = ({ store, trustedIssuers }: Settings, isConnecting: boolea
         'the trusted issuers were not contacted: gatehouse logs issuer_unavailable if their keys cannot be fetched',
       ]
     : []),
-  ...(store.unauthenticatedRecords === 'accept' ? [explainUnauthenticatedRecords(store)] : []),
 ];
-
-const explainUnauthenticatedRecords = (store: Settings['store']): string =>
-  isNewStore(store)
-    ? `store.unauthenticatedRecords: is accept, which only a store of an earlier build needs; there is no store in ${store.path} yet, so remove the setting`
-    : 'store.unauthenticatedRecords: is accept, so records of earlier builds, which have no MAC, are accepted; remove the setting once every replica runs this release and store_records_authenticated was logged (docs/storage.md)';

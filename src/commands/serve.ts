@@ -1,6 +1,6 @@
 import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
-import { formatProblem, type LoadedConfig, logDeprecations } from '../config/load.ts';
+import { formatProblem, type LoadedConfig } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
 import { StartError } from '../lib/start-error.ts';
 import { createLogger, createStdoutSink, errorFields, type Logger } from '../observability/logger.ts';
@@ -105,7 +105,6 @@ async function serve(context: CommandContext, firstConfig: FirstConfig): Promise
   // Until the gateway is open: the default action ends the process.
   process.on(DRAIN_SIGNAL, () => {});
   const setStop = exitOnFatalError(log, () => sink.flush());
-  if (!cluster.isWorker) logDeprecations(loaded, log);
   try {
     const manager = createServiceManager({ env: cluster.isWorker ? {} : context.env, log });
     const serveContext = { ...firstConfig, context, log, metrics, manager, setStop, end: ended.resolve };

@@ -57,7 +57,6 @@ async function findCaller(client: Client): Promise<Caller> {
   try {
     return await fetchCaller(client);
   } catch (error) {
-    // An earlier version lets only configured callers introspect tokens.
     if (error instanceof OAuthError) return {};
     throw error;
   }

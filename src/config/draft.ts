@@ -29,10 +29,6 @@ export interface Finding {
 export interface Draft {
   readonly tree: TreeObject;
   readonly findings: Finding[];
-  /** Settings that were given under a former name. */
-  readonly deprecations: Finding[];
-  /** By current path: the names under which a renamed setting is given. */
-  readonly spellings: Map<string, { current: boolean; former?: Pick<Finding, 'path' | 'from'> }>;
   /** Paths whose value has already been reported: problems of the schema with them would be repetitions. */
   readonly invalidPaths: SettingPath[];
   /** Sections that are most likely given under an unknown name: what depends on them would be reported as well. */
@@ -49,8 +45,6 @@ const MAX_VALUES = 500_000;
 export const createDraft = (): Draft => ({
   tree: {},
   findings: [],
-  deprecations: [],
-  spellings: new Map(),
   invalidPaths: [],
   misspelledSections: new Set(),
   templates: new Map(),
@@ -64,20 +58,20 @@ export function applyFile(draft: Draft, value: Tree | undefined, env: Environmen
     draft.findings.push({ path: [], message: 'must be settings such as `listen:`, one below the other' });
     return;
   }
-  const cleaned = dropUnknownSettings(draft, value, getKnownSettings(), [], { env });
+  const cleaned = dropUnknownSettings(draft, value, getKnownSettings(), [], env);
   if (isObject(cleaned)) Object.assign(draft.tree, cleaned);
 }
 
 /**
- * A copy with current, known names only, so that the schema can validate the rest. Unknown names are reported, former
- * names replaced. With `env`, variables are substituted; `from` is the variable or flag that contains the value.
+ * A copy with known names only, so that the schema can validate the rest. Unknown names are reported. With `env`,
+ * variables are substituted.
  */
 export function dropUnknownSettings(
   draft: Draft,
   value: Tree,
   setting: KnownSetting,
   path: SettingPath,
-  { env, from }: { readonly env?: Environment; readonly from?: string },
+  env?: Environment,
 ): Tree | undefined {
   let remaining = MAX_VALUES;
   const visit = (node: Tree, known: KnownSetting, at: SettingPath): Tree | undefined => {
@@ -108,56 +102,18 @@ export function dropUnknownSettings(
         }
         continue;
       }
-      const { replacedBy = name } = child;
-      recordSpelling(draft, at, name, child, from);
-      const cleaned = visit(inner, child, [...at, replacedBy]);
-      if (cleaned !== undefined) result[replacedBy] = cleaned;
+      const cleaned = visit(inner, child, [...at, name]);
+      if (cleaned !== undefined) result[name] = cleaned;
     }
     return result;
   };
   return visit(value, setting, path);
 }
 
-/** Former names are accepted with a warning. */
-export function recordSpelling(
-  draft: Draft,
-  parent: SettingPath,
-  name: string | number | undefined,
-  { replacedBy, formerName }: KnownSetting,
-  from?: string,
-): void {
-  if (typeof name !== 'string' || (replacedBy ?? formerName) === undefined) return;
-  const path = [...parent, name];
-  const currentPath = formatPath([...parent, replacedBy ?? name]);
-  const spelling = draft.spellings.get(currentPath) ?? { current: false };
-  draft.spellings.set(currentPath, spelling);
-  if (replacedBy === undefined) {
-    spelling.current = true;
-    return;
-  }
-  spelling.former = { path, from };
-  if (from === undefined) draft.origins.set(currentPath, formatPath(path));
-  draft.deprecations.push({
-    path,
-    message: `is deprecated and will be removed in the next release; write ${currentPath} instead`,
-    from,
-  });
-}
-
-/** A setting that is given under both names is an error, at the former one. */
-export function reportDoubleNames(draft: Draft): void {
-  for (const [currentPath, { current, former }] of draft.spellings)
-    if (current && former !== undefined)
-      draft.findings.push({
-        ...former,
-        message: `is the former name of ${currentPath}, and both are set; remove ${formatPath(former.path)}`,
-      });
-}
-
 /** An override replaces a group: what was recorded about the settings in it no longer applies. */
 export function forgetGroup(draft: Draft, group: SettingPath): void {
   const prefix = formatPath(group);
-  for (const records of [draft.spellings, draft.templates, draft.origins])
+  for (const records of [draft.templates, draft.origins])
     for (const path of records.keys())
       if (path.startsWith(`${prefix}.`) || path.startsWith(`${prefix}[`)) records.delete(path);
 }

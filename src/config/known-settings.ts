@@ -17,8 +17,6 @@ declare module 'zod' {
     readonly appliesAfter?: AppliesAfter | undefined;
     /** Of a setting that names a file. */
     readonly readAt?: ReadAt | undefined;
-    /** The name of this setting in the previous release, which is still accepted with a warning. */
-    readonly formerName?: string | undefined;
   }
 }
 
@@ -41,9 +39,6 @@ export interface KnownSetting {
   readonly appliesAfter: AppliesAfter | undefined;
   /** Undefined: the setting does not name a file. */
   readonly readAt: ReadAt | undefined;
-  readonly formerName: string | undefined;
-  /** This is a deprecated name; the current one. */
-  readonly replacedBy: string | undefined;
 }
 
 type Scalar = string | number | boolean;
@@ -66,25 +61,19 @@ export interface JsonSchema {
   readonly pattern?: string;
   readonly minimum?: number;
   readonly maximum?: number;
-  readonly deprecated?: boolean;
   // Our own keywords, only in `getAnnotatedSchema`.
   readonly appliesAfter?: AppliesAfter;
   readonly readAt?: ReadAt;
-  readonly formerName?: string;
-  readonly replacedBy?: string;
 }
 
-const OWN_KEYWORDS: readonly string[] = ['appliesAfter', 'readAt', 'formerName', 'replacedBy'];
+const OWN_KEYWORDS: readonly string[] = ['appliesAfter', 'readAt'];
 
 let schema: JsonSchema | undefined;
 let root: KnownSetting | undefined;
 
 /** For the loader and tools/configuration-page.ts. */
 export function getAnnotatedSchema(): JsonSchema {
-  schema ??= z.toJSONSchema(createSettingsSchema(createSections('.')), {
-    io: 'input',
-    override: ({ jsonSchema }) => addFormerNames(jsonSchema as { properties?: Record<string, JsonSchema> }),
-  }) as JsonSchema;
+  schema ??= z.toJSONSchema(createSettingsSchema(createSections('.')), { io: 'input' }) as JsonSchema;
   return schema;
 }
 
@@ -97,20 +86,6 @@ export const getJsonSchema = (): JsonSchema =>
 /** docs/configuration.schema.json, also the output of `gatehouse schema`. */
 export const renderJsonSchema = (): string =>
   `${JSON.stringify({ title: 'gatehouse configuration', ...getJsonSchema() }, null, 2)}\n`;
-
-/** Former names are properties of their own: editors, the chart and the loader accept them, each as deprecated. */
-function addFormerNames({ properties = {} }: { properties?: Record<string, JsonSchema> }): void {
-  for (const [name, property] of Object.entries(properties)) {
-    const { formerName, default: _default, appliesAfter: _appliesAfter, ...rest } = property;
-    if (formerName === undefined) continue;
-    properties[formerName] = {
-      ...rest,
-      description: `Deprecated: use \`${name}\`.`,
-      deprecated: true,
-      replacedBy: name,
-    };
-  }
-}
 
 export function getKnownSettings(): KnownSetting {
   root ??= readSchema(getAnnotatedSchema());
@@ -127,7 +102,7 @@ const VALUE_TYPES: Readonly<Record<string, ValueType>> = {
 };
 
 function readSchema(json: JsonSchema, inherited?: AppliesAfter): KnownSetting {
-  const { title, examples, formerName, replacedBy, appliesAfter = inherited } = json;
+  const { title, examples, appliesAfter = inherited } = json;
   const read = (inner: JsonSchema): KnownSetting => readSchema(inner, appliesAfter);
   const variants = [...(json.anyOf ?? []), ...(json.oneOf ?? [])].map(read);
   const type = json.type === undefined ? undefined : VALUE_TYPES[json.type];
@@ -153,8 +128,6 @@ function readSchema(json: JsonSchema, inherited?: AppliesAfter): KnownSetting {
     defaultValue: json.default,
     appliesAfter,
     readAt: json.readAt ?? variants.find((variant) => variant.readAt)?.readAt,
-    formerName,
-    replacedBy,
   };
 }
 
@@ -173,9 +146,8 @@ export function getChild(setting: KnownSetting, segment: string | number): Known
   return setting.properties.get(segment) ?? setting.entries;
 }
 
-/** Names of the settings in a group, without deprecated ones. */
-export const listNames = (setting: KnownSetting): readonly string[] =>
-  [...setting.properties].flatMap(([name, { replacedBy }]) => (replacedBy === undefined ? [name] : []));
+/** Names of the settings in a group. */
+export const listNames = (setting: KnownSetting): readonly string[] => [...setting.properties.keys()];
 
 const isSecretName = ({ properties }: KnownSetting, name: string): boolean =>
   properties.has(name) && properties.has(`${name}File`);

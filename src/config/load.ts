@@ -1,18 +1,10 @@
 import { dirname, resolve } from 'node:path';
 import { z } from 'zod';
 import { readFileBytes } from '../lib/read-file.ts';
-import type { Logger } from '../observability/logger.ts';
 import { collectProblems, createDescriber, locateMessage } from './describe-finding.ts';
-import {
-  applyFile,
-  createDraft,
-  type Draft,
-  type Environment,
-  type Finding,
-  reportDoubleNames,
-} from './draft.ts';
+import { applyFile, createDraft, type Draft, type Environment, type Finding } from './draft.ts';
 import { type FileSetting, listFileSettings, listReloadedFiles } from './file-settings.ts';
-import { formatProblem, WHOLE_FILE } from './format-problems.ts';
+import { WHOLE_FILE } from './format-problems.ts';
 import { convertIssues } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
 import { parseYaml } from './parse-yaml.ts';
@@ -44,7 +36,7 @@ export interface LoadOptions {
   /** `path=value`; override everything else. */
   readonly overrides?: readonly string[];
   readonly cwd?: string;
-  /** A former content of the file, to use instead of the current one. */
+  /** An earlier content of the file, to use instead of the current one. */
   readonly text?: string;
 }
 
@@ -60,8 +52,6 @@ export interface LoadedConfig extends LoadResult {
   /** Content of the file; undefined if the configuration is in a variable. */
   readonly text: string | undefined;
   readonly settings: Settings;
-  /** Settings that are given under a former name. */
-  readonly deprecations: readonly ConfigProblem[];
 }
 
 export interface InvalidConfig extends LoadResult {
@@ -139,17 +129,10 @@ export function inspectSettings(options: LoadOptions): Inspection {
   applyFile(draft, source.value, options.env);
   applyEnvironment(draft, options.env);
   applyFlags(draft, options.overrides ?? []);
-  reportDoubleNames(draft);
   const secretFiles = resolveSecretFiles(draft, source.folder);
 
   const { sections, schema } = schemaFor(source.folder);
   const parsed = schema.safeParse(draft.tree, PARSE_OPTIONS);
-  if (parsed.success && parsed.data.listen.http2 === 'node')
-    draft.deprecations.push({
-      path: ['listen', 'http2'],
-      message:
-        "node is deprecated: Node's HTTP/2 server will be removed in the next release; write true, or report what keeps you from it",
-    });
   if (parsed.success && draft.findings.length === 0) {
     const loaded: LoadedConfig = {
       ok: true,
@@ -157,7 +140,6 @@ export function inspectSettings(options: LoadOptions): Inspection {
       text: source.text,
       files: [...files, ...secretFiles, ...listReloadedFiles(parsed.data).map(({ file }) => file)],
       settings: parsed.data,
-      deprecations: collectProblems(draft.deprecations, describe),
     };
     return inspect(loaded, () => parsed.data);
   }
@@ -228,14 +210,4 @@ function createReportedFilter({ invalidPaths }: Draft): (finding: Finding) => bo
   );
   return ({ path }) =>
     groups.has(formatPath(path)) || path.some((_, at) => reported.has(formatPath(path.slice(0, at + 1))));
-}
-
-/** The warnings of `gatehouse check` about settings under former names. */
-export const formatDeprecations = ({ deprecations }: LoadedConfig): string[] =>
-  deprecations.map(formatProblem);
-
-/** The same as log events, at start and at each reload. */
-export function logDeprecations({ deprecations }: LoadedConfig, log: Pick<Logger, 'warn'>): void {
-  for (const { path, message, from } of deprecations)
-    log.warn('setting_deprecated', { setting: path, note: message, ...(from !== undefined && { from }) });
 }

@@ -6,7 +6,6 @@ import {
   type Environment,
   forgetGroup,
   parseValue,
-  recordSpelling,
 } from './draft.ts';
 import {
   getChild,
@@ -23,10 +22,7 @@ import { describeType, getAt, isObject, type Tree, type TreeList, type TreeObjec
 const PREFIX = 'GATEHOUSE_';
 
 interface ResolvedSetting {
-  /** With current names. */
   readonly path: SettingPath;
-  /** The last name as given, which may be a former one. */
-  readonly name: string | number | undefined;
   readonly setting: KnownSetting;
 }
 
@@ -88,15 +84,13 @@ export function applyFlags(draft: Draft, flags: readonly string[]): void {
 function resolvePath(
   path: SettingPath,
 ): ResolvedSetting | { readonly unknown: SettingPath; readonly parent: KnownSetting } {
-  const current: (string | number)[] = [];
   let setting = getKnownSettings();
   for (const [index, segment] of path.entries()) {
     const child = getChild(setting, segment);
     if (child === undefined) return { unknown: path.slice(0, index + 1), parent: setting };
-    current.push(child.replacedBy ?? segment);
     setting = child;
   }
-  return { path: current, name: path.at(-1), setting };
+  return { path, setting };
 }
 
 function findSettingByVariable(variable: string, tree: TreeObject): ResolvedSetting | undefined {
@@ -109,8 +103,7 @@ function findSettingByVariable(variable: string, tree: TreeObject): ResolvedSett
     path.push(segment);
     setting = child;
   }
-  const resolved = resolvePath(path);
-  return 'unknown' in resolved ? undefined : resolved;
+  return { path, setting };
 }
 
 function findSegment(
@@ -144,15 +137,14 @@ function describeUnknownVariable(name: string): string {
   return `the environment variable ${name} names no setting; ${hint}`;
 }
 
-function applyOverride(draft: Draft, { path, name, setting, text, from }: Override): void {
-  recordSpelling(draft, path.slice(0, -1), name, setting, from);
+function applyOverride(draft: Draft, { path, setting, text, from }: Override): void {
   const { value, problem } = parseValue(text, setting);
   if (problem !== undefined) {
     draft.findings.push({ path, message: problem, from });
     return;
   }
   forgetGroup(draft, path);
-  const cleaned = value === null ? null : dropUnknownSettings(draft, value, setting, path, { from });
+  const cleaned = value === null ? null : dropUnknownSettings(draft, value, setting, path);
   const parent = findOrCreateParent(draft.tree, path);
   if (typeof parent === 'string') {
     draft.findings.push({ path, message: parent, from });

@@ -33,8 +33,7 @@ export type DeviceRequest =
   | (DeviceRequestBase & {
       readonly state: 'confirmed';
       readonly identity: string;
-      /** Missing in records of earlier versions. */
-      readonly decidedAt?: Epoch;
+      readonly decidedAt: Epoch;
       /** The `issuedAfter` of the grant. */
       readonly issuedAfter?: number;
       /** Of the user, when they confirmed. */

@@ -237,7 +237,7 @@ export async function exchangeDeviceCode(
     return confirmed;
   }
 
-  const { identity, scope, askedAt, decidedAt = askedAt, issuedAfter = 0, assertedGroups } = confirmed.value;
+  const { identity, scope, decidedAt, issuedAfter = 0, assertedGroups } = confirmed.value;
   // Revoking everything of a user or client includes approvals that were not exchanged yet.
   if (isGrantRevoked(deps, { id, clientId: params.clientId, identity, issuedAt: decidedAt, issuedAfter }))
     return refused({ reason: 'device_denied' });

@@ -117,10 +117,6 @@ export const METRICS = {
     'kind',
     'reason',
   ),
-  gatehouse_store_records_unauthenticated_total: counter(
-    'Records without a MAC that were accepted (store.unauthenticatedRecords).',
-    'kind',
-  ),
   gatehouse_store_revocations_restored_total: counter(
     'Revocations that were missing from Redis and were restored from memory.',
   ),

@@ -11,14 +11,13 @@ export interface RecordLocation {
 }
 
 /**
- * `authentic`: written by a process that has the keys. `unauthenticated`: it has no MAC, like records of earlier
- * releases, and is accepted; the store rewrites it. `refused`: to be treated as absent; already reported.
+ * `authentic`: written by a process that has the keys. `refused`: to be treated as absent; already reported.
  */
-export type Authenticity = 'authentic' | 'unauthenticated' | 'refused';
+export type Authenticity = 'authentic' | 'refused';
 
 /** Authenticates records with keys that are not in the store. */
 export interface RecordAuthenticator {
-  /** The text of a JSON object, with a MAC as its last member. Earlier releases ignore that member. */
+  /** The text of a JSON object, with a MAC as its last member. */
   seal(location: RecordLocation, json: string): string;
   /**
    * Throws a `Fault` when the record names a key that this process does not have: during a rotation this is a local

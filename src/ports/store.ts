@@ -59,9 +59,9 @@ export const KEEP_FOREVER: Epoch = Number.MAX_SAFE_INTEGER;
 export const MAX_SKEW_SECONDS = 30;
 
 /** Notes whose ids begin with this expire, and are not restored to a store that lost them. */
-export const TRANSIENT_NOTE_PREFIX = 'passing-';
+export const TRANSIENT_NOTE_PREFIX = 'transient-';
 
 /** Notes about keys and migrations have no MAC: they are read before the keys are, and authorize nothing. */
 export const KEYS_NOTE = 'keys';
-export const MIGRATION_NOTE = 'move';
+export const MIGRATION_NOTE = 'migration';
 export const UNAUTHENTICATED_NOTES: ReadonlySet<string> = new Set([KEYS_NOTE, MIGRATION_NOTE]);

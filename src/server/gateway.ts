@@ -36,10 +36,9 @@ import { createTlsContextOptions, startPublicListener } from './listeners.ts';
 import { type Observability, openObservability } from './observability.ts';
 import { type OpenedStore, openStore, retryWhileUnreachable } from './open-store.ts';
 import { createProcessState, type ProcessState } from './process-state.ts';
-import { createAcceptedGrantsReader, createReportingAuthenticator } from './record-authentication.ts';
+import { createReportingAuthenticator } from './record-authentication.ts';
 import { ReloadState } from './reload-state.ts';
 import { createRequestRecorder, type RequestRecorder } from './request-recorder.ts';
-import { rewriteGrants } from './rewrite-grants.ts';
 import { buildRuntimeConfig, type RuntimeConfig } from './runtime-config.ts';
 import { TicketSecretRotation } from './ticket-secret-rotation.ts';
 
@@ -99,7 +98,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   // Closes what is open, in reverse order, when a later phase fails.
   await using resources = new AsyncDisposableStack();
   const foundation = await openFoundation(options, resources);
-  const { settings, role, store, log, metrics, now, admin } = foundation;
+  const { role, store, log, metrics, now, admin } = foundation;
   const processState = createProcessState({
     ...foundation,
     store: instrumentStore(store, metrics),
@@ -118,10 +117,6 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   const listener = await openListener(foundation, active, ticketSecrets);
   ticketSecrets.subscribe((secret) => listener.setTicketSecret(secret));
   await processState.outageTracker.start();
-  if (role === 'standalone' && settings.store.unauthenticatedRecords === 'accept') {
-    const rewriting = rewriteGrants({ store, log, countAccepted: createAcceptedGrantsReader(metrics) });
-    resources.defer(() => rewriting.stop());
-  }
   const reloads = new ReloadState(now, options.rejectedProblems);
   const getStatus = (): GatewayStatus => ({
     rejectedReload: reloads.rejected,
@@ -180,7 +175,7 @@ async function openFoundation(options: GatewayOptions, resources: AsyncDisposabl
     },
   });
   resources.defer(() => admin.close());
-  const authenticator = createReportingAuthenticator({ settings, log, metrics, now });
+  const authenticator = createReportingAuthenticator({ log, metrics, now });
   const store = await openStore({
     settings,
     log,

@@ -58,7 +58,6 @@ export function openKeyedAuthenticator(
 ): KeyedRecordAuthenticator {
   const authenticator = createRecordAuthenticator({
     now: () => Date.now() / 1_000,
-    unauthenticated: settings.store.unauthenticatedRecords,
     ...(onRefused && { onRefused }),
   });
   authenticator.setKeyring(openSealingKeys(readKeyFile(settings, hint)));

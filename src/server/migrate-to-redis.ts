@@ -3,10 +3,8 @@ import { StartError } from '../lib/start-error.ts';
 import { createLogger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { ReportProgress } from '../ports/progress.ts';
-import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
 import { KEEP_FOREVER, KEYS_NOTE, MIGRATION_NOTE } from '../ports/store.ts';
 import { type OpenedBackup, openBackup } from '../stores/embedded/backup.ts';
-import type { MacState } from '../stores/embedded/backup-mac.ts';
 import { type ImportResult, importRecords, importRevocations } from '../stores/redis/import.ts';
 import type { RedisStore } from '../stores/redis/store.ts';
 import { openCheckedKeyring, openKeyedAuthenticator } from './keys.ts';
@@ -17,16 +15,12 @@ export interface MigrationOptions {
   readonly settings: Settings;
   /** A backup of the embedded store. */
   readonly from: string;
-  /** Ignores the MAC of the backup; the MACs of its records are still verified. */
-  readonly unauthenticated?: boolean;
   readonly report?: ReportProgress;
 }
 
 export interface MigrationResult extends ImportResult {
   /** Records that failed authentication, in the backup or in Redis. */
   readonly refused: number;
-  /** Of the backup. */
-  readonly mac: MacState;
 }
 
 /** Longer than for a server: many commands are in flight. */
@@ -39,7 +33,7 @@ const now = (): number => Date.now() / 1_000;
  * replaces newer records. Until it is complete, gatehouse does not start with this Redis.
  */
 export async function migrateToRedis(options: MigrationOptions): Promise<MigrationResult> {
-  const { settings, from, unauthenticated = false, report = () => {} } = options;
+  const { settings, from, report = () => {} } = options;
   let refused = 0;
   const authenticator = openKeyedAuthenticator(
     settings,
@@ -49,20 +43,7 @@ export async function migrateToRedis(options: MigrationOptions): Promise<Migrati
     },
   );
   // Records get a new MAC for Redis, so a record that fails verification must not be imported.
-  const records: RecordAuthenticator = {
-    ...authenticator,
-    check(...record) {
-      try {
-        return authenticator.check(...record);
-      } catch (error) {
-        // Its key is missing from the key file: no token of such a grant works.
-        if (!unauthenticated || !(error instanceof Fault)) throw error;
-        refused += 1;
-        return 'refused';
-      }
-    },
-  };
-  const backup = await openBackup(from, now, { authenticator: records, unauthenticated, report });
+  const backup = await openBackup(from, now, { authenticator, report });
   try {
     // An interactive command fails instead of retrying.
     const store = await openRedisUnchecked({
@@ -76,7 +57,7 @@ export async function migrateToRedis(options: MigrationOptions): Promise<Migrati
       },
     });
     try {
-      return { ...(await importBackup(store, backup, settings, report)), refused, mac: backup.mac };
+      return { ...(await importBackup(store, backup, settings, report)), refused };
     } finally {
       await store.close();
     }

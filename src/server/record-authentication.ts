@@ -1,8 +1,7 @@
-import type { Settings } from '../config/schema.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
-import type { RecordKind, RecordLocation } from '../ports/record-authenticator.ts';
+import { RECORD_KINDS, type RecordKind, type RecordLocation } from '../ports/record-authenticator.ts';
 import {
   createRecordAuthenticator,
   type KeyedRecordAuthenticator,
@@ -12,18 +11,15 @@ import {
 /** Seconds between two reports of one record; the metric counts every occurrence. */
 const REPORT_INTERVAL = 60;
 const MAX_REPORTED = 10_000;
-const UNAUTHENTICATED_METRIC = 'gatehouse_store_records_unauthenticated_total';
-const KINDS: readonly RecordKind[] = ['grants', 'devices', 'userCodes', 'notes'];
 
 const NOTES: Readonly<Record<RecordRefusalReason, string>> = {
   mac_wrong:
     'this record was modified outside of gatehouse and is treated as absent; find out who can write to the store',
   mac_missing:
-    'this record has no MAC and is treated as absent (store.unauthenticatedRecords: refuse); an earlier build wrote it (set accept for the upgrade), or it was added outside of gatehouse',
+    'this record has no MAC and is treated as absent; it was added outside of gatehouse, so find out who can write to the store',
 };
 
 export interface RecordAuthenticationOptions {
-  readonly settings: Settings;
   readonly log: Logger;
   readonly metrics: Metrics;
   readonly now: () => number;
@@ -31,15 +27,12 @@ export interface RecordAuthenticationOptions {
 
 /** Logs, audits and counts rejected records. */
 export function createReportingAuthenticator(options: RecordAuthenticationOptions): KeyedRecordAuthenticator {
-  const { settings, log, metrics, now } = options;
-  const accepted = (kind: RecordKind) => metrics.counter(UNAUTHENTICATED_METRIC, kind);
+  const { log, metrics, now } = options;
   const refusals = (kind: RecordKind, reason: RecordRefusalReason) =>
     metrics.counter('gatehouse_store_records_refused_total', kind, reason);
   // Series start at zero: an alert on the first increase needs a value before it.
-  for (const kind of KINDS) {
-    accepted(kind);
+  for (const kind of RECORD_KINDS)
     for (const reason of ['mac_wrong', 'mac_missing'] as const) refusals(kind, reason);
-  }
   const reported = createBoundedCache<string, { readonly at: number }>(MAX_REPORTED);
   const shouldReport = ({ kind, id }: RecordLocation): boolean => {
     const name = `${kind} ${id}`;
@@ -50,7 +43,6 @@ export function createReportingAuthenticator(options: RecordAuthenticationOption
   };
   return createRecordAuthenticator({
     now,
-    unauthenticated: settings.store.unauthenticatedRecords,
     onRefused(place, reason) {
       refusals(place.kind, reason).value += 1;
       if (!shouldReport(place)) return;
@@ -58,16 +50,8 @@ export function createReportingAuthenticator(options: RecordAuthenticationOption
       log.error('store_record_refused', { kind, record: id, reason, note: NOTES[reason] });
       log.audit('record_refused', { kind, record: id, reason });
     },
-    onAccepted({ kind }) {
-      accepted(kind).value += 1;
-    },
   });
 }
-
-export const createAcceptedGrantsReader = (metrics: Metrics): (() => number) => {
-  const accepted = metrics.counter(UNAUTHENTICATED_METRIC, 'grants');
-  return () => accepted.value;
-};
 
 /** Revocations that Redis lost, or that an attacker removed, were restored from memory. */
 export function createRestoredRevocationsReporter({

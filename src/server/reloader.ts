@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { formatProblem, type InvalidConfig, type LoadedConfig, logDeprecations } from '../config/load.ts';
+import { formatProblem, type InvalidConfig, type LoadedConfig } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
 import { StartError } from '../lib/start-error.ts';
 import { FileWatch } from '../lib/watch-files.ts';
@@ -100,7 +100,6 @@ export class Reloader {
       const pendingRestart = await (await gateway).reload(loaded.settings, describe);
       this.#failures = 0;
       log.info('reloaded', { cause, ...(pendingRestart.length > 0 && { restart_needed: pendingRestart }) });
-      logDeprecations(loaded, log);
       onApplied?.(loaded, pendingRestart);
     } catch (error) {
       if (error instanceof StartError)

@@ -78,24 +78,12 @@ export const checkRecord = (
 const isExpired = (record: object, now: Epoch): boolean =>
   'refreshUntil' in record && typeof record.refreshUntil === 'number' && record.refreshUntil <= now;
 
-/** Reads and authenticates a record. One without a MAC is rewritten with a MAC, unless the store cannot write now. */
-export function readAuthenticated<T, Found extends FoundRecord>(options: {
-  readonly authenticator: RecordAuthenticator;
-  readonly find: () => Promise<{ readonly found: Found | undefined; readonly now: Epoch }>;
-  /** Returns the new version; undefined when another writer was first. */
-  readonly rewrite: (found: Found) => Promise<Version | undefined>;
-}): Promise<StoredRecord<T> | undefined> {
-  const { authenticator, find, rewrite } = options;
-  return retryOnConflict(async () => {
-    const { found, now } = await find();
-    if (found === undefined) return undefined;
-    const authenticity = checkRecord(authenticator, found, now);
-    if (authenticity === 'refused') return undefined;
-    const keepOnFault = (error: unknown): Version => {
-      if (error instanceof Fault) return found.version;
-      throw error;
-    };
-    const version = authenticity === 'authentic' ? found.version : await rewrite(found).catch(keepOnFault);
-    return version === undefined ? 'conflict' : { record: found.record as T, version, now };
-  });
+/** Reads and authenticates a record. */
+export async function readAuthenticated<T>(
+  authenticator: RecordAuthenticator,
+  find: () => Promise<{ readonly found: FoundRecord | undefined; readonly now: Epoch }>,
+): Promise<StoredRecord<T> | undefined> {
+  const { found, now } = await find();
+  if (found === undefined || checkRecord(authenticator, found, now) === 'refused') return undefined;
+  return { record: found.record as T, version: found.version, now };
 }

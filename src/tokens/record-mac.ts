@@ -21,11 +21,7 @@ export type RecordRefusalReason = 'mac_wrong' | 'mac_missing';
 
 export interface RecordMacOptions {
   readonly now: () => Epoch;
-  /** Records without a MAC, as earlier releases wrote them. */
-  readonly unauthenticated: 'accept' | 'refuse';
   readonly onRefused?: (place: RecordLocation, reason: RecordRefusalReason) => void;
-  /** A record without a MAC was accepted. */
-  readonly onAccepted?: (place: RecordLocation) => void;
 }
 
 export interface KeyedRecordAuthenticator extends RecordAuthenticator {
@@ -43,12 +39,7 @@ interface RecordKey {
 const deriveKey = ({ secret }: SealingKey, purpose: string): Buffer =>
   Buffer.from(hkdfSync('sha256', secret, '', `gatehouse ${purpose} 1`, 32));
 
-export function createRecordAuthenticator({
-  now,
-  unauthenticated,
-  onRefused,
-  onAccepted,
-}: RecordMacOptions): KeyedRecordAuthenticator {
+export function createRecordAuthenticator({ now, onRefused }: RecordMacOptions): KeyedRecordAuthenticator {
   let keyring: SealingKeys | undefined;
   let keys: ReadonlyMap<string, RecordKey> = new Map();
 
@@ -85,11 +76,7 @@ export function createRecordAuthenticator({
     },
     check(place, json, hasMac, isOver) {
       if (hasNoMac(place)) return 'authentic';
-      if (!hasMac) {
-        if (unauthenticated === 'refuse') return refuse(place, 'mac_missing');
-        onAccepted?.(place);
-        return 'unauthenticated';
-      }
+      if (!hasMac) return refuse(place, 'mac_missing');
       const memberStart = json.lastIndexOf(MAC_MEMBER);
       const dot = json.length - MAC_END.length - MAC_LENGTH - 1;
       const id = json.slice(memberStart + MAC_MEMBER.length, dot);

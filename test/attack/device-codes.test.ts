@@ -39,7 +39,7 @@ const exchange = (deviceCode: string, clientId = 'report-runner'): Promise<Reply
 /** Writes a decision to the store as the confirmation page does. */
 async function decide(
   codes: DeviceCodes,
-  decision: { state: 'confirmed'; identity: string } | { state: 'denied' },
+  decision: { state: 'confirmed'; identity: string; decidedAt: number } | { state: 'denied' },
 ): Promise<void> {
   const { devices } = gateway.server.store;
   const id = hash('sha256', codes.device_code, 'base64url').slice(0, 22);
@@ -48,7 +48,7 @@ async function decide(
   await devices.replace(id, found.version, { ...found.record, ...decision }, found.record.expires + 600);
 }
 const confirm = (codes: DeviceCodes, identity = ALICE): Promise<void> =>
-  decide(codes, { state: 'confirmed', identity });
+  decide(codes, { state: 'confirmed', identity, decidedAt: Date.now() / 1_000 });
 
 describe('polling', () => {
   test('D01: before the confirmation the response is authorization_pending', async () => {

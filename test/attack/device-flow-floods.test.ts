@@ -142,6 +142,7 @@ describe('device requests of an attacker', () => {
       ...found.record,
       state: 'confirmed',
       identity: 'local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}',
+      decidedAt: found.record.askedAt,
     } as const;
     await devices.replace(id, found.version, confirmed, found.record.expires + 600);
     const neighbours = Array.from({ length: 9 }, (_, index) => `203.0.113.${index + 2}`);

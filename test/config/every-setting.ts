@@ -18,7 +18,6 @@ function* listLeaves(
     if (typeof variant.additionalProperties === 'object')
       yield* listLeaves(variant.additionalProperties, [...path, ANY]);
     for (const [name, inner] of Object.entries(variant.properties ?? {})) {
-      if (inner.deprecated === true) continue;
       const nested = [...listLeaves(inner, [...path, name])];
       if (nested.length === 0) yield [[...path, name], inner];
       yield* nested;
@@ -26,7 +25,7 @@ function* listLeaves(
   }
 }
 
-/** Every setting of the schema that is not deprecated. */
+/** Every setting of the schema. */
 export const LEAVES = [...listLeaves(getJsonSchema())];
 export const formatSchemaPath = (path: SchemaPath): string => path.join('.');
 

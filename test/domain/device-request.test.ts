@@ -21,7 +21,7 @@ const body = {
   failedSignIns: 0,
 };
 const pending: DeviceRequest = { ...body, state: 'pending' };
-const confirmed: DeviceRequest = { ...body, state: 'confirmed', identity: 'local:{42}' };
+const confirmed: DeviceRequest = { ...body, state: 'confirmed', identity: 'local:{42}', decidedAt: 5 };
 const denied: DeviceRequest = { ...body, state: 'denied' };
 const closed: DeviceRequest = { ...body, state: 'closed' };
 const summarize = (outcome: Outcome<DeviceRequest>): string =>

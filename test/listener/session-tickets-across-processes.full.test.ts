@@ -375,7 +375,7 @@ describe('two replicas on one Redis with the same keys', () => {
   test('the store holds the secrets sealed and with an expiry, and they are not restored after a data loss of Redis', async () => {
     const client = new Redis(redis.url);
     try {
-      const ticketKeys = await client.keys('*passing-tickets-*');
+      const ticketKeys = await client.keys('*transient-tickets-*');
       expect(ticketKeys.length).toBeGreaterThan(0);
       for (const key of ticketKeys) {
         expect(await client.ttl(key)).toBeGreaterThan(0);
@@ -387,7 +387,7 @@ describe('two replicas on one Redis with the same keys', () => {
         async () => (await client.keys('*{keys}:n')).length === 1,
         60,
       );
-      expect(await client.keys('*passing-*')).toEqual([]);
+      expect(await client.keys('*transient-*')).toEqual([]);
     } finally {
       client.disconnect();
     }

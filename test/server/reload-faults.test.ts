@@ -20,7 +20,7 @@ test('an exception while the configuration is read is logged, and the next reloa
   const reloader = new Reloader({
     load() {
       if (isBroken) throw new TypeError('Invalid URL');
-      return { ok: true, settings, files: [], warnings: [], deprecations: [] } as never;
+      return { ok: true, settings, files: [], warnings: [] } as never;
     },
     gateway: Promise.resolve(gateway.server),
     settings,
@@ -49,7 +49,7 @@ test('a reload that fails because of the store is retried until it succeeds', as
   const rejections: string[] = [];
   let failures = 2;
   const reloader = new Reloader({
-    load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
+    load: () => ({ ok: true, settings, files: [], warnings: [] }) as never,
     gateway: Promise.resolve({
       reload(next) {
         failures -= 1;
@@ -84,7 +84,7 @@ test('a reloader that is closed while a reload fails does not retry', async () =
   const lines: string[] = [];
   const failing = Promise.withResolvers<never>();
   const reloader = new Reloader({
-    load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
+    load: () => ({ ok: true, settings, files: [], warnings: [] }) as never,
     gateway: Promise.resolve({ reload: () => failing.promise, rejectReload() {} }),
     settings,
     files: [],
@@ -111,7 +111,7 @@ test('a first start, which creates the key file, does not reload', async () => {
   const seen: string[] = [];
   const opening = Promise.withResolvers<Pick<Gateway, 'reload' | 'rejectReload'>>();
   const reloader = new Reloader({
-    load: () => ({ ok: true, settings, files: [config, keyFile], warnings: [], deprecations: [] }) as never,
+    load: () => ({ ok: true, settings, files: [config, keyFile], warnings: [] }) as never,
     gateway: opening.promise,
     settings,
     files: [config, keyFile],

@@ -6,25 +6,10 @@ import { openRedisStore } from '../../src/stores/redis/store.ts';
 import { everyGrant } from '../contract/grant-index.ts';
 import { testAuthenticator } from '../support/record-keys.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
-import { until } from '../support/serve-process.ts';
 import { LATER, NOW, openOwnerStore, storeTempFolder, testGrant } from '../support/store-fixtures.ts';
 
 const identity = 'corp:01';
 const query = { identity, limit: 100 };
-
-/** Removes the index entries, or replaces them, to emulate a store of an earlier version. */
-async function replaceEntries(path: string, entries: readonly [string, string][] = []): Promise<void> {
-  const root = open<Buffer, string>({
-    path: resolveStoreFiles(path).data,
-    noSubdir: true,
-    maxDbs: 16,
-    encoding: 'binary',
-  });
-  const holders = root.openDB<Buffer, [string, string]>('holders', { encoding: 'binary' });
-  await holders.clearAsync();
-  for (const key of entries) await holders.put(key, Buffer.from([1]));
-  await root.close();
-}
 
 const countEntries = async (path: string): Promise<number> => {
   const root = open<Buffer, string>({
@@ -33,28 +18,12 @@ const countEntries = async (path: string): Promise<number> => {
     maxDbs: 16,
     encoding: 'binary',
   });
-  const count = [...root.openDB<Buffer, [string, string]>('holders', { encoding: 'binary' }).getKeys()]
-    .length;
+  const count = [
+    ...root.openDB<Buffer, [string, string]>('grantsByIdentity', { encoding: 'binary' }).getKeys(),
+  ].length;
   await root.close();
   return count;
 };
-
-test('a store of an earlier version is readable at once, and its index is built in the background', async () => {
-  const folder = storeTempFolder();
-  onTestFinished(() => folder.remove());
-  const { path } = folder;
-  const before = await openOwnerStore(path);
-  const ids = Array.from({ length: 700 }, (_, at) => `g${String(at).padStart(3, '0')}`);
-  await Promise.all(ids.map((id) => before.grants.create(id, testGrant({ id, identity }), LATER)));
-  await before.close();
-  await replaceEntries(path, [['nobody', 'g-gone']]);
-
-  const store = await openOwnerStore(path);
-  expect((await everyGrant(store.grantIndex, query)).map(({ id }) => id)).toEqual(ids);
-  await until('the index is built', async () => (await countEntries(path)) === 700, 30);
-  expect((await everyGrant(store.grantIndex, query)).map(({ id }) => id)).toEqual(ids);
-  await store.close();
-});
 
 test('the index entry of a grant is removed when its record is swept', async () => {
   const folder = storeTempFolder();

@@ -1,16 +1,12 @@
 import { createHmac, hkdfSync, randomBytes } from 'node:crypto';
-import { join } from 'node:path';
-import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { DeviceRequest } from '../../src/domain/device-request.ts';
-import { createLogger } from '../../src/observability/logger.ts';
 import type {
   RecordAuthenticator,
   RecordKind,
   RecordLocation,
 } from '../../src/ports/record-authenticator.ts';
 import { KEEP_FOREVER, type Store } from '../../src/ports/store.ts';
-import { rewriteGrants } from '../../src/server/rewrite-grants.ts';
 import { openEmbeddedStore } from '../../src/stores/embedded/store.ts';
 import { openRedisStore } from '../../src/stores/redis/store.ts';
 import { createHmacSha256 } from '../../src/tokens/hmac.ts';
@@ -21,20 +17,10 @@ import {
   type RecordRefusalReason,
 } from '../../src/tokens/record-mac.ts';
 import { openSealingKeys } from '../../src/tokens/sealing-keys.ts';
-import { runCommand } from '../support/command-in-process.ts';
-import {
-  embeddedStorePath,
-  openRawEmbedded,
-  openRawRedis,
-  type RawRecords,
-  tamper,
-} from '../support/raw-records.ts';
+import { openRawEmbedded, openRawRedis, type RawRecords, tamper } from '../support/raw-records.ts';
 import { testAuthenticator, testKeyring } from '../support/record-keys.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
-import { scrape } from '../support/scrape.ts';
 import { storeTempFolder, testGrant } from '../support/store-fixtures.ts';
-import { type LogLine, startGateway } from '../support/test-gateway.ts';
-import { until } from '../support/until.ts';
 
 const NOW = Math.floor(Date.now() / 1_000);
 const LATER = NOW + 3_600;
@@ -128,7 +114,7 @@ describe.each(STORES)('$name', ({ createTestStore }) => {
     const refused: string[] = [];
     const onRefused = ({ kind, id }: RecordLocation, because: RecordRefusalReason): void =>
       void refused.push(`${kind} ${id} ${because}`);
-    const authenticator = testAuthenticator({ unauthenticated: 'refuse', onRefused });
+    const authenticator = testAuthenticator({ onRefused });
     const ids = ['identity', 'moved', 'source', 'prolonged', 'cut', 'longer', 'spelled', 'bare', 'kept'];
     await withStore(testStore, authenticator, async ({ grants, devices, userCodes }) => {
       for (const id of ids) await grants.create(id, testGrant({ id: 'same', refreshUntil: LATER }), LATER);
@@ -178,35 +164,6 @@ describe.each(STORES)('$name', ({ createTestStore }) => {
       expect(await grants.create('identity', testGrant(), LATER)).toBe('taken');
       // Listings read the records, and find the two that are authentic.
       expect((await grantIndex.list({ identity, limit: 100 })).grants).toHaveLength(2);
-    });
-  });
-
-  test('a record without a MAC is accepted and rewritten with one, or rejected if so configured', async () => {
-    const testStore = createTestStore();
-    let accepted = 0;
-    const lenient = testAuthenticator({ onAccepted: () => void (accepted += 1) });
-    const strict = testAuthenticator({ unauthenticated: 'refuse' });
-    await withStore(testStore, strict, async ({ grants }) => {
-      for (const id of ['read', 'idle'])
-        await grants.create(id, testGrant({ id, refreshUntil: LATER }), LATER);
-    });
-    await withRawRecords(testStore, async (raw) => {
-      for (const id of ['read', 'idle']) await tamper(raw, 'grants', id, withoutMac);
-    });
-    await withStore(testStore, lenient, async ({ grants }) => {
-      const found = await grants.read('read');
-      if (found === undefined) throw new Error('grant not found');
-      expect(accepted).toBe(1);
-      // The version is that of the rewritten record, so the caller can use it.
-      expect(await grants.replace('read', found.version, { ...found.record, generation: 2 }, LATER)).toBe(
-        'replaced',
-      );
-      expect((await grants.read('read'))?.record.generation).toBe(2);
-      expect(accepted).toBe(1);
-    });
-    await withStore(testStore, strict, async ({ grants }) => {
-      expect((await grants.read('read'))?.record.generation).toBe(2);
-      expect(await grants.read('idle')).toBeUndefined();
     });
   });
 
@@ -283,7 +240,7 @@ describe('the MAC of a record', () => {
       mac.check(at, text, text.includes('"m"'), false),
   ];
 
-  test('is HMAC-SHA-256 (RFC 2104) with a derived key, and old versions can still read the record', () => {
+  test('is HMAC-SHA-256 (RFC 2104) with a derived key, and the last member of the record', () => {
     const text = seal(testAuthenticator());
     const { m, ...rest } = JSON.parse(text) as { m: string };
     expect(rest).toEqual(JSON.parse(json));
@@ -312,7 +269,7 @@ describe('the MAC of a record', () => {
   });
 
   test('covers kind, id, context and text, and the boundaries between them', () => {
-    const mac = testAuthenticator({ unauthenticated: 'refuse' });
+    const mac = testAuthenticator();
     const text = seal(mac);
     expect(check(mac, text)).toBe('authentic');
     const others: readonly Partial<RecordLocation>[] = [
@@ -351,96 +308,14 @@ describe('the MAC of a record', () => {
     expect(check(after, text)).toBe('refused');
     expect(seal(after)).not.toContain(first.sealing[0]?.kid);
 
-    const keyless = createRecordAuthenticator({ now, unauthenticated: 'accept' });
+    const keyless = createRecordAuthenticator({ now });
     for (const use of [() => seal(keyless), () => check(keyless, text)])
       expect(use).toThrow(expect.objectContaining({ code: 'keys_unavailable' }));
     // These notes are read before the keys.
-    for (const id of ['keys', 'move']) {
+    for (const id of ['keys', 'migration']) {
       const note = { kind: 'notes' as RecordKind, id, context: '' };
       expect(keyless.seal(note, json)).toBe(json);
       expect(check(keyless, json, note)).toBe('authentic');
     }
-  });
-});
-
-describe('a gateway on a store of an earlier version', () => {
-  test('rewrites idle grants in the background, logs when it is done, and keeps working with refuse', async () => {
-    const gateway = await startGateway((settings) => ({
-      ...settings,
-      store: { unauthenticatedRecords: 'accept' },
-    }));
-    onTestFinished(() => gateway.close());
-    const grants = [await gateway.grant(), await gateway.grant(), await gateway.grant()];
-    const getCompletions = (): LogLine[] =>
-      gateway.log.filter(({ event }) => event === 'store_records_authenticated');
-    await until('the first pass is complete', () => getCompletions().length === 1);
-    await gateway.restart(async () => {
-      const raw = openRawEmbedded(embeddedStorePath(gateway.folder));
-      for (const { refresh_token: token } of grants)
-        await tamper(raw, 'grants', token.split('.')[1] ?? '', withoutMac);
-      await raw.close();
-    });
-    await until('the second pass is complete', () => getCompletions().length === 2);
-    expect(getCompletions()[1]).toMatchObject({ level: 'info', grants: 3 });
-    const unauthenticated = (await scrape(gateway.adminPort)).value(
-      'gatehouse_store_records_unauthenticated_total{kind="grants"}',
-    );
-    expect(unauthenticated).toBeGreaterThanOrEqual(3);
-
-    await gateway.reload((settings) => ({ ...settings, store: {} }));
-    expect(gateway.log.filter(({ event }) => event === 'restart_needed')).toMatchObject([
-      { setting: 'store.unauthenticatedRecords' },
-    ]);
-    await gateway.restart();
-    for (const { refresh_token: token } of grants) expect((await gateway.refresh(token)).status).toBe(200);
-    expect(gateway.auditEvents('record_refused')).toEqual([]);
-    expect(getCompletions()).toHaveLength(2);
-  });
-
-  test('does not report completion while Redis cannot write, and tolerates foreign records', async () => {
-    const prefix = 'rewriting';
-    const lines: string[] = [];
-    const log = createLogger({ level: 'info', format: 'json', write: (line) => void lines.push(line) });
-    let acceptedGrants = 0;
-    const authenticator = testAuthenticator({ onAccepted: () => void (acceptedGrants += 1) });
-    const options = { url: redis.url, prefix, maxStaleness: 60, ack: 'reachable' } as const;
-    const store = await openRedisStore({ ...options, authenticator, commandTimeout: 10_000 });
-    const admin = new Redis(redis.port);
-    onTestFinished(async () => {
-      await admin.config('SET', 'maxmemory', '0');
-      admin.disconnect();
-      await store.close();
-    });
-    await store.grants.create('old', testGrant({ id: 'old', refreshUntil: LATER }), LATER);
-    const key = `${prefix}:{old}:g`;
-    await admin.set(key, withoutMac((await admin.get(key)) ?? ''));
-    const foreignKeys = [`${prefix}:{stray}:g`, `${prefix}:{broken}:g`] as const;
-    await admin.set(foreignKeys[0], 'v 0 {"v":1,"r":{}}');
-    await admin.set(foreignKeys[1], 'v 0 {"v":1,"r":null}');
-    await admin.config('SET', 'maxmemory', '1');
-    const isLogged = (event: string): boolean => lines.some((line) => line.includes(event));
-    const rewriting = rewriteGrants({ store, log, countAccepted: () => acceptedGrants, retryMs: 10 });
-    onTestFinished(() => rewriting.stop());
-    await until('several passes have run', () => acceptedGrants > 8);
-    await until('the unreadable record is reported', () => isLogged('store_record_unreadable'));
-    expect(isLogged('store_records_authenticated')).toBe(false);
-
-    await admin.config('SET', 'maxmemory', '0');
-    await until('the grant is rewritten', async () => (await admin.get(key))?.includes(',"m":"mtest.'));
-    expect(isLogged('store_records_authenticated')).toBe(false);
-    await admin.del(...foreignKeys);
-    await until('all records are rewritten', () => isLogged('store_records_authenticated'));
-  });
-
-  test('check mentions that records without a MAC are accepted', async () => {
-    const gateway = await startGateway();
-    onTestFinished(() => gateway.close());
-    const check = (...more: readonly string[]) =>
-      runCommand(['check', '--config', join(gateway.folder, 'gatehouse.yaml'), ...more]);
-    const accept = ['--set', 'store.unauthenticatedRecords=accept'];
-    expect((await check()).stdout).not.toContain('note:');
-    expect((await check(...accept)).stdout).toContain('note: store.unauthenticatedRecords: is accept');
-    const fresh = await check(...accept, '--set', 'store.path=another-folder');
-    expect(fresh.stdout).toMatch(/there is no store in .*another-folder yet, so remove the setting/);
   });
 });

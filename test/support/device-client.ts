@@ -57,7 +57,8 @@ export function createDeviceClient(gateway: TestGateway): DeviceClient {
       const found = await devices.read(id);
       if (found === undefined) throw new Error('device request not found');
       const { record, version } = found;
-      await devices.replace(id, version, { ...record, state: 'confirmed', identity }, record.expires + 600);
+      const confirmed = { ...record, state: 'confirmed', identity, decidedAt: record.askedAt } as const;
+      await devices.replace(id, version, confirmed, record.expires + 600);
     },
     async decideInBrowser(codes, { decision = 'approve', userName = 'alice', password = PASSWORD, as } = {}) {
       const agent = createAgent({ ca: gateway.ca.pem, certificate: as, port: gateway.port });

@@ -18,7 +18,6 @@ export function testAuthenticator(
 ): KeyedRecordAuthenticator {
   const authenticator = createRecordAuthenticator({
     now: () => Date.now() / 1_000,
-    unauthenticated: 'accept',
     ...options,
   });
   authenticator.setKeyring(keyring);

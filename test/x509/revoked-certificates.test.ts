@@ -274,7 +274,7 @@ describe('a reload with an unusable CRL', () => {
     const lines: Record<string, unknown>[] = [];
     const settings = gateway.server.settings();
     const reloader = new Reloader({
-      load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
+      load: () => ({ ok: true, settings, files: [], warnings: [] }) as never,
       gateway: Promise.resolve(gateway.server),
       settings,
       files: [],

@@ -268,15 +268,6 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
     notPromised: 'Tokens issued before the clock was set back are not valid until it catches up (`nbf`).',
   },
   {
-    id: 'earlier-build',
-    promise: 'The store of an earlier build can be used, and that build can use it again after a downgrade',
-    test: '200 grants, half of them revoked, through an upgrade, a downgrade and a second upgrade; the same with replicas of both builds on one Redis',
-    command: [...FULL, 'test/deploy/earlier-build.full.test.ts'],
-    env: { EARLIER_GRANTS: '50' },
-    notPromised:
-      'There is no release yet, so the earlier build is a commit of this repository. An older build refuses settings that it does not know.',
-  },
-  {
     id: 'soak',
     promise: 'Memory and file descriptors do not grow',
     test: '2 hours with 1,000 open connections and 20 new ones per second',

@@ -97,7 +97,7 @@ function findOwner(file: string): number | 'unknown' | undefined {
 
 /** Looks for problems in an embedded store, which a running gatehouse may have open. */
 async function readStore(
-  { type, path, mapSize, unauthenticatedRecords: unauthenticated }: Settings['store'],
+  { type, path, mapSize }: Settings['store'],
   findProblems: (store: EmbeddedStore) => Promise<readonly string[]>,
 ): Promise<CheckResult> {
   const owner = type === 'embedded' ? findOwner(resolveStoreFiles(path).data) : undefined;
@@ -112,7 +112,7 @@ async function readStore(
     };
   const now = (): number => Date.now() / 1_000;
   // Without keys: the fingerprints have no MAC.
-  const authenticator = createRecordAuthenticator({ now, unauthenticated });
+  const authenticator = createRecordAuthenticator({ now });
   try {
     // The role `worker` takes no lock.
     const store = await openEmbeddedStore({ path, mapSize, role: 'worker', now, authenticator });
@@ -126,11 +126,6 @@ async function readStore(
     if (error instanceof Fault) return {};
     throw error;
   }
-}
-
-export function isNewStore({ type, path }: Settings['store']): boolean {
-  const { data, marker } = resolveStoreFiles(path);
-  return type === 'embedded' && !existsSync(data) && !existsSync(marker);
 }
 
 /** Files of the admin listener, upstreams, revocation, pages, directories, identity providers and trusted issuers. */

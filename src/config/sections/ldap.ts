@@ -83,7 +83,6 @@ export const ldapSection = (path: PathSchema) =>
       ),
     cacheLifetime: durationBetween(0, 3_600, 'must be from 0s to 1h').prefault('30s').meta({
       description: 'How long data of a user is cached, and so how late a change in the directory can apply.',
-      formerName: 'remember',
     }),
   });
 

@@ -26,7 +26,6 @@ export function listenSection(path: PathSchema) {
     advertiseIssuers: z.boolean().default(true).meta({
       description:
         'Send the names of the approved issuers in the handshake. Browsers use them to select a certificate.',
-      formerName: 'nameIssuers',
     }),
     sessionTickets: z
       .enum(['shared', 'process', 'off'])
@@ -63,7 +62,6 @@ export function listenSection(path: PathSchema) {
       }),
     fastPath: z.boolean().default(true).meta({
       description: 'Forward ordinary requests on the fast path; all others take the full path.',
-      formerName: 'fastLane',
     }),
     proxyProtocol: peers.prefault([]).meta({
       description: 'Peers (address or CIDR) that send the PROXY protocol, v1 or v2.',

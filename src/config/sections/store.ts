@@ -45,12 +45,6 @@ export const storeSection = (path: PathSchema) =>
         })
         .exactOptional()
         .describe('TLS to Redis. The files are read at startup.'),
-      unauthenticatedRecords: z
-        .enum(['accept', 'refuse'])
-        .default('refuse')
-        .describe(
-          'Records without a MAC, as earlier builds wrote them: `refuse` treats them as absent, `accept` uses them and rewrites them with a MAC. Set `accept` only for the upgrade of such a store, until every replica runs this release and `store_records_authenticated` was logged: meanwhile anyone who can write to the store can add records.',
-        ),
       maxStaleness: durationBetween(2, 86_400, 'must be from 2s to 1d')
         .prefault('60s')
         .describe(

@@ -70,7 +70,6 @@ export const tokensSection = () =>
       ),
     cacheSize: z.int().min(100).default(20_000).meta({
       description: 'How many verified access tokens each process caches.',
-      formerName: 'remembered',
     }),
   });
 

@@ -23,8 +23,7 @@ import { type DrainOptions, logRestartNeeded } from '../gateway.ts';
 import { ensureKeyFile, readKeyFile } from '../keys.ts';
 import { openReloadableAuditLog, type ReloadableAuditLog } from '../observability.ts';
 import { openStore } from '../open-store.ts';
-import { createAcceptedGrantsReader, createReportingAuthenticator } from '../record-authentication.ts';
-import { rewriteGrants } from '../rewrite-grants.ts';
+import { createReportingAuthenticator } from '../record-authentication.ts';
 import { createWorkerEnvironment } from './worker-memory.ts';
 import { WorkerPool } from './worker-pool.ts';
 
@@ -65,7 +64,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   resources.defer(() => audit.close());
   resources.defer(collectProcessMetrics(metrics));
   const { log } = audit;
-  const authenticator = createReportingAuthenticator({ settings, log, metrics, now });
+  const authenticator = createReportingAuthenticator({ log, metrics, now });
   // The configuration that the workers have applied; the one on disk may have been rejected.
   const getSettings = (): Settings => options.getSettings(pool.lastGoodConfig);
   const pool = createPool(options, getSettings, audit, authenticator);
@@ -106,10 +105,6 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   );
   resources.defer(() => watcher.close());
   const port = await startPool(pool);
-  if (settings.store.unauthenticatedRecords === 'accept') {
-    const rewriting = rewriteGrants({ store, log, countAccepted: createAcceptedGrantsReader(metrics) });
-    resources.defer(() => rewriting.stop());
-  }
   const owned = resources.move();
   return {
     port,

@@ -31,44 +31,29 @@ export async function appendBackupMac(
   await handle.write(Buffer.from(`${text.padEnd(TRAILER_BYTES - 1)}\n`), 0, TRAILER_BYTES, size);
 }
 
-/** `unknown_key`: made with a key that keys.file does not have; `not_checked`: there are no keys to verify it with. */
-export type MacState = 'valid' | 'invalid' | 'absent' | 'unknown_key' | 'not_checked';
-
 export interface BackupVerification {
-  /** If undefined, no MAC can be verified. */
-  readonly authenticator: RecordAuthenticator | undefined;
-  /** Accepts the backup regardless of its MAC. */
-  readonly unauthenticated: boolean;
+  readonly authenticator: RecordAuthenticator;
   readonly report?: ReportProgress;
 }
 
-/** Verifies the MAC of a backup, and removes the trailer from `copy`. Throws if it is not accepted. */
+/** Verifies the MAC of a backup, and removes the trailer from `copy`. Throws if it is not valid. */
 export async function removeBackupMac(
   backup: string,
   copy: string,
-  { authenticator, unauthenticated, report }: BackupVerification,
-): Promise<MacState> {
+  verification: BackupVerification,
+): Promise<void> {
   await using handle = await open(copy, 'r+');
   const trailer = await readTrailer(handle);
-  const state = await checkMac(handle, trailer, authenticator, report);
-  if (state !== 'valid' && !unauthenticated)
-    throw new Fault(
-      'store_corrupt',
-      `the backup ${backup} was not restored: ${REJECTION_REASONS[state](trailer?.keyId ?? '')}`,
-      { fileProblem: 'invalid' },
-    );
-  if (trailer !== undefined) await handle.truncate(trailer.dataBytes);
-  return state;
+  const problem =
+    trailer === undefined
+      ? 'it has no MAC at its end, so it is truncated, altered or not a backup. Use another backup'
+      : await findMacProblem(handle, trailer, verification);
+  if (trailer === undefined || problem !== undefined)
+    throw new Fault('store_corrupt', `the backup ${backup} was not restored: ${problem}`, {
+      fileProblem: 'invalid',
+    });
+  await handle.truncate(trailer.dataBytes);
 }
-
-const REJECTION_REASONS: Readonly<Record<Exclude<MacState, 'valid'>, (keyId: string) => string>> = {
-  not_checked: () => 'there are no keys to verify it with',
-  absent: () =>
-    'it has no MAC at its end, so it is truncated, altered or not a backup. Use another backup. Only if gatehouse made it before backups had a MAC, and you know where it comes from: run gatehouse restore --unauthenticated',
-  unknown_key: (keyId) =>
-    `it was made with the key ${keyId}, which keys.file does not have. Restore the key file from that time`,
-  invalid: () => 'it was altered since it was made: its MAC is wrong. Use another backup',
-};
 
 interface Trailer {
   readonly keyId: string;
@@ -79,22 +64,23 @@ interface Trailer {
   readonly digest: string;
 }
 
-async function checkMac(
+async function findMacProblem(
   handle: FileHandle,
-  trailer: Trailer | undefined,
-  authenticator: RecordAuthenticator | undefined,
-  report: ReportProgress | undefined,
-): Promise<MacState> {
-  if (trailer === undefined) return 'absent';
-  if (authenticator === undefined) return 'not_checked';
-  const { keyId, claimedBytes, dataBytes, digest } = trailer;
+  { keyId, claimedBytes, dataBytes, digest }: Trailer,
+  { authenticator, report }: BackupVerification,
+): Promise<string | undefined> {
   const mac = authenticator.createBackupMac(keyId);
-  if (mac === undefined) return 'unknown_key';
-  if (claimedBytes !== dataBytes) return 'invalid';
-  const computed = await computeDigest(handle, mac, dataBytes, (done) =>
-    report?.({ step: 'verifying the MAC', unit: 'bytes', done, total: dataBytes }),
-  );
-  return isEqualConstantTime(computed, digest) ? 'valid' : 'invalid';
+  if (mac === undefined)
+    return `it was made with the key ${keyId}, which keys.file does not have. Restore the key file from that time`;
+  const isValid =
+    claimedBytes === dataBytes &&
+    isEqualConstantTime(
+      await computeDigest(handle, mac, dataBytes, (done) =>
+        report?.({ step: 'verifying the MAC', unit: 'bytes', done, total: dataBytes }),
+      ),
+      digest,
+    );
+  return isValid ? undefined : 'it was altered since it was made: its MAC is wrong. Use another backup';
 }
 
 async function readTrailer(handle: FileHandle): Promise<Trailer | undefined> {

@@ -127,10 +127,7 @@ export async function createBackup(
 interface RestoreOptions {
   readonly from: string;
   readonly path: string;
-  /** If undefined, nothing is verified and the backup is restored regardless of its MAC. */
-  readonly authenticator: RecordAuthenticator | undefined;
-  /** Restores the backup regardless of its MAC. */
-  readonly unauthenticated?: boolean;
+  readonly authenticator: RecordAuthenticator;
   readonly report?: ReportProgress;
 }
 
@@ -140,7 +137,7 @@ interface RestoreOptions {
  * fail authentication.
  */
 export async function restoreBackup(options: RestoreOptions) {
-  const { from, path, authenticator, unauthenticated, report = () => {} } = options;
+  const { from, path, authenticator, report = () => {} } = options;
   requireBackup(from);
   const files = resolveStoreFiles(path);
   prepareFolder(files);
@@ -153,25 +150,18 @@ export async function restoreBackup(options: RestoreOptions) {
       );
     const tempFolder = mkdtempSync(join(files.folder, '.restore-'));
     try {
-      const { staged, mac } = await stageBackup(from, tempFolder, {
-        authenticator,
-        unauthenticated: authenticator === undefined || unauthenticated === true,
-        report,
-      });
+      const staged = await stageBackup(from, tempFolder, { authenticator, report });
       const records = await countReadable(staged, undefined, (done, total) =>
         report({ step: 'reading the records', unit: 'records', done, total }),
       );
-      const authentic =
-        authenticator === undefined
-          ? records
-          : await countReadable(staged, refuseOnFault(authenticator), (done) =>
-              report({ step: 'verifying the records', unit: 'records', done, total: records }),
-            );
+      const authentic = await countReadable(staged, refuseOnFault(authenticator), (done) =>
+        report({ step: 'verifying the records', unit: 'records', done, total: records }),
+      );
       syncPath(staged.data);
       renameSync(staged.data, files.data);
       syncPath(files.folder);
       writeMarker(files);
-      return { records, refused: records - authentic, mac };
+      return { records, refused: records - authentic };
     } finally {
       rmSync(tempFolder, { recursive: true, force: true });
     }
@@ -184,20 +174,15 @@ export async function restoreBackup(options: RestoreOptions) {
 
 export type OpenedBackup = Awaited<ReturnType<typeof openBackup>>;
 
-/** Opens a copy of a backup for reading. Every page is checked. Its records are verified even if its MAC is not. */
-export async function openBackup(
-  from: string,
-  now: () => Epoch,
-  verification: BackupVerification & { readonly authenticator: RecordAuthenticator },
-) {
+/** Opens a copy of a backup for reading. Its MAC, every page and every record are verified. */
+export async function openBackup(from: string, now: () => Epoch, verification: BackupVerification) {
   requireBackup(from);
   const tempFolder = mkdtempSync(join(tmpdir(), 'gatehouse-migrate-'));
   const remove = (): void => rmSync(tempFolder, { recursive: true, force: true });
   try {
-    const { staged, mac } = await stageBackup(from, tempFolder, verification);
+    const staged = await stageBackup(from, tempFolder, verification);
     const env = openEnv(staged, UNLIMITED_MAP_SIZE);
     return {
-      mac,
       records: (...kinds: readonly TableName[]) => exportRecords(env, now, verification.authenticator, kinds),
       /** Including expired records. */
       countRecords: (...kinds: readonly TableName[]) => countRecords(env, kinds),
@@ -230,7 +215,7 @@ async function stageBackup(from: string, tempFolder: string, verification: Backu
     copyFile(from, staged.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE),
   );
   chmodSync(staged.data, 0o600);
-  const mac = await removeBackupMac(resolve(from), staged.data, verification);
+  await removeBackupMac(resolve(from), staged.data, verification);
   try {
     checkDataFile(staged.data, true, report);
   } catch (error) {
@@ -239,7 +224,7 @@ async function stageBackup(from: string, tempFolder: string, verification: Backu
       ? fileFault('invalid', `the backup ${resolve(from)} is damaged; use another backup`, error)
       : error;
   }
-  return { staged, mac };
+  return staged;
 }
 
 /** For counting: a record whose key is missing is refused like the others. */

@@ -71,7 +71,7 @@ export function openEnv(files: StoreFiles, mapSize: number): Env {
       revocations: openTable('revocations'),
     };
     const expiry = root.openDB<Buffer, ExpiryKey>('expiry', { encoding: 'binary' });
-    const identityIndex = root.openDB<Buffer, IdentityIndexKey>('holders', { encoding: 'binary' });
+    const identityIndex = root.openDB<Buffer, IdentityIndexKey>('grantsByIdentity', { encoding: 'binary' });
     const probeTable = openTable('pulse');
     const trees = [...Object.values(tables), expiry, identityIndex, probeTable];
     const diskReserve = openDiskReserve(files, createPageStats(root, trees));

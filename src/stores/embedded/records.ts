@@ -139,14 +139,10 @@ export function createEmbeddedRecords<T>(
   return {
     async read(id) {
       if (!isValidRecordId(id)) return undefined;
-      return readAuthenticated<T, EmbeddedRecord>({
-        authenticator,
-        async find() {
-          const found = find(id);
-          const at = now();
-          return { found: found !== undefined && at < found.keepUntil ? found : undefined, now: at };
-        },
-        rewrite: ({ version, record, keepUntil }) => replace(id, version, record, keepUntil),
+      return readAuthenticated<T>(authenticator, async () => {
+        const found = find(id);
+        const at = now();
+        return { found: found !== undefined && at < found.keepUntil ? found : undefined, now: at };
       });
     },
 

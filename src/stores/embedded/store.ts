@@ -18,7 +18,7 @@ import {
   toFault,
   writeMarker,
 } from './folder.ts';
-import { buildIdentityIndex, createEmbeddedGrantIndex } from './grant-index.ts';
+import { createEmbeddedGrantIndex } from './grant-index.ts';
 import { createEmbeddedRecords, createInitialVersion } from './records.ts';
 import { createEmbeddedRevocations } from './revocations.ts';
 import { createSlewedClock, sweep } from './sweep.ts';
@@ -57,8 +57,6 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
   const reportFault = (error: unknown): void =>
     options.onFault?.(toFault(error, 'a background task of the store failed'));
   const backgroundSweep = startSweeper(env, options, () => closing, reportFault);
-  // In the background: until it is complete, lists by identity scan all grants.
-  const indexing = role !== 'worker' ? buildIdentityIndex(env, () => closing).catch(reportFault) : undefined;
   return {
     notices,
     grants: createEmbeddedRecords<Grant>(env, 'grants', now, authenticator),
@@ -83,7 +81,6 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
       if (closing) return;
       closing = true;
       await backgroundSweep.stop();
-      await indexing;
       await env.close();
       unlock();
     },

@@ -162,11 +162,7 @@ export function createRedisRecords<T>(options: RedisRecordsOptions<T>): RecordSt
   return {
     async read(id) {
       if (!isValidRecordId(id)) return undefined;
-      return readAuthenticated<T, RedisRecord>({
-        authenticator,
-        find: () => find(id),
-        rewrite: ({ version, record, keepUntilMs }) => replace(id, version, record, keepUntilMs),
-      });
+      return readAuthenticated<T>(authenticator, () => find(id));
     },
     async create(id, record, keepUntil) {
       requireValidRecordId(id);

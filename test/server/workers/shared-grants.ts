@@ -130,7 +130,13 @@ export function testGrantsOfTwoWorkers(counts: Counts): void {
       const id = hash('sha256', code, 'base64url').slice(0, 22);
       const found = await store.devices.read(id);
       if (found === undefined) throw new Error('the request is not in the store');
-      const confirmed = { ...found.record, state: 'confirmed', identity: ALICE } as const;
+      const { record } = found;
+      const confirmed = {
+        ...record,
+        state: 'confirmed',
+        identity: ALICE,
+        decidedAt: record.askedAt,
+      } as const;
       expect(await store.devices.replace(id, found.version, confirmed, confirmed.expires + 600)).toBe(
         'replaced',
       );

@@ -127,7 +127,7 @@ test('S06 a start whose connection is lost waits for Redis, like one that never 
   let isDisconnected = false;
   const relay = await startFaultyRelay(port, (bytes) => {
     // The migration note is read last.
-    if (isDisconnected || !bytes.includes('{move}')) return;
+    if (isDisconnected || !bytes.includes('{migration}')) return;
     isDisconnected = true;
     relay.set('refuse');
   });
