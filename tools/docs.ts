@@ -26,8 +26,6 @@ export const GENERATED: readonly GeneratedFile[] = [
   { file: 'docs/openapi.json', render: renderOpenApi },
   { file: 'docs/reliability.md', render: renderReliability },
   { file: 'docs/sizing.md', render: renderSizing },
-  // This copy is part of the package, which serves it.
-  { file: 'src/oauth/openapi.json', render: renderOpenApi },
 ];
 
 export const pathOf = ({ file }: GeneratedFile): string =>

@@ -1,14 +1,17 @@
+import { readFileSync } from 'node:fs';
 import type { RequestContext } from '../http/request-context.ts';
 import { serveDocument } from './document.ts';
-import document from './openapi.json' with { type: 'json' };
 
 /** Below the service path. */
 export const OPENAPI_PATH = '/openapi.json';
 
+/** Generated from the schemas of both APIs (tools/openapi.ts). The package and the image contain it. */
+const DOCUMENT_FILE = new URL('../../docs/openapi.json', import.meta.url);
 const DOCUMENT_SERVICE_PATH = '/authsvc';
 
 /** The OpenAPI document of both APIs, with the URL and service path of this gateway. Serialized once per configuration. */
 export function serializeOpenApi(publicUrl: string, servicePath: string): Buffer {
+  const document = JSON.parse(readFileSync(DOCUMENT_FILE, 'utf8')) as { readonly paths: object };
   const paths = Object.entries(document.paths).map(([path, operations]) => [
     path.replace(
       new RegExp(`(^|/oauth-authorization-server)${DOCUMENT_SERVICE_PATH}(?=/|$)`),

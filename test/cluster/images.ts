@@ -64,6 +64,7 @@ const SOURCES = [
   'tsconfig.build.json',
   'LICENSE',
   'src/**/*.ts',
+  'docs/openapi.json',
   'tools/image/*',
   'deploy/docker/*',
   'test/image/build.ts',

@@ -46,7 +46,8 @@ writeFileSync(
 copyLibrary('libatomic.so.1');
 cpSync(join(ROOT, 'dist'), join(app, 'dist'), { recursive: true });
 // The SBOM is for vulnerability scanners.
-for (const file of ['package.json', 'LICENSE', 'sbom.cdx.json']) cpSync(join(ROOT, file), join(app, file));
+for (const file of ['package.json', 'LICENSE', 'sbom.cdx.json', 'docs/openapi.json'])
+  cpSync(join(ROOT, file), join(app, file));
 cpSync(join(ROOT, 'node_modules'), join(app, 'node_modules'), {
   recursive: true,
   filter: (path) => !isRuntime(basename(path)) && shouldKeep(path),
