@@ -15,7 +15,7 @@ export interface AdminTarget extends TlsFiles {
   readonly tokenFile?: string;
   /** It is `admin.tokenFile` of a configuration on this machine, which the listener reads too. */
   readonly isOwnTokenFile?: boolean;
-  /** `url` is that of a configuration, not of --url. */
+  /** `url` comes from a configuration, not from --url. */
   readonly isFromConfig?: boolean;
   readonly timeoutMs?: number;
 }

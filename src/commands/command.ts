@@ -7,7 +7,7 @@ export interface Command {
   readonly summary: string;
   readonly usage: readonly string[];
   readonly options: Readonly<Record<string, Option>>;
-  /** Omitted: none. `complete`: what a shell offers for each of them, after the subcommand. */
+  /** If omitted, the command takes none. `complete` is what a shell offers for each of them, after the subcommand. */
   readonly positionals?: {
     readonly min: number;
     readonly max: number;

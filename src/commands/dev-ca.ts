@@ -330,7 +330,7 @@ interface Created {
   readonly folder: string;
   /** The CA is new too. */
   readonly isNew: boolean;
-  /** Empty: there is no new server certificate. */
+  /** Empty if there is no new server certificate. */
   readonly hosts: readonly string[];
   readonly clients: readonly string[];
   readonly notAfter: Date;
@@ -396,7 +396,7 @@ function listTokenRequest(context: CommandContext, folder: string, client: strin
   ];
 }
 
-/** Of the configuration file beside the folder, if it is valid and an integration accepts certificates. */
+/** Reads the configuration file beside the folder, if it is valid and an integration accepts certificates. */
 function readConfiguration({ cwd, env }: CommandContext, folder: string) {
   const file = join(dirname(resolve(cwd, folder)), CONFIGURATION);
   if (!existsSync(file)) return undefined;

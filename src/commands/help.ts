@@ -118,7 +118,7 @@ export function describeSubcommand(command: Command, subcommandName: string): Om
 }
 
 interface EntryOptions {
-  /** Of the longest name. */
+  /** The width of the longest name. */
   readonly width: number;
   readonly columns: number;
   readonly emphasize: TextStyle;

@@ -3,7 +3,7 @@ import { wrapText } from '../lib/wrap-text.ts';
 import type { ConfigProblem } from './problem.ts';
 
 export interface ProblemList {
-  /** Of the configuration. */
+  /** The name of the configuration. */
   readonly name: string;
   readonly problems: readonly ConfigProblem[];
   /** Sections and entries that could not be cross-checked. */

@@ -26,7 +26,7 @@ export type YamlResult =
       readonly value: Tree | undefined;
       /** Settings that are given twice: an error, but the rest can be checked. */
       readonly duplicates: readonly YamlProblem[];
-      /** Of a setting, or of its closest ancestor in the file. */
+      /** Returns the position of a setting, or of its closest ancestor in the file. */
       readonly findPosition: (path: SettingPath) => Position | undefined;
     }
   | { readonly ok: false; readonly problems: readonly YamlProblem[] };

@@ -18,15 +18,15 @@ export interface ConsoleDeps {
   readonly getSettings: () => Settings;
   /** Undefined until the store has been reached. */
   readonly getApi: () => AdminApiDeps | undefined;
-  /** Metrics of all processes. `isWatched` false: those of a few seconds ago, where that costs less. */
+  /** Returns the metrics of all processes; unless `isWatched`, from a few seconds ago where that costs less. */
   readonly getSnapshot: (isWatched: boolean) => Promise<Snapshot>;
-  /** Undefined: this store has no replicas. */
+  /** Returns undefined if this store has no replicas. */
   readonly listReplicas: () => Promise<readonly ReplicaStatus[]> | undefined;
-  /** Of all processes. */
+  /** Finds events of all processes. */
   readonly findRecent: (query: RecentEventsQuery) => Promise<RecentEventsResult>;
   /** Changed settings that are in force after a restart. */
   readonly findPendingRestart: (current: Settings) => readonly string[];
-  /** Of all processes. */
+  /** Returns the status of all processes. */
   readonly getStatus: () => Promise<GatewayStatus>;
   readonly createExplainContext: (settings: Settings) => ExplainContext;
   readonly listIntegrations: (settings: Settings) => ReadonlyMap<string, Integration>;

@@ -20,7 +20,7 @@ export interface EffectiveSection {
   readonly omitted: number;
 }
 
-/** Of a list or a record. */
+/** The maximum number of entries of a list or a record that are shown. */
 const MAX_ENTRIES = 100;
 const MAX_VALUE = 2_048;
 

@@ -11,7 +11,7 @@ export interface Visit {
   /** Below `/console`; may be unknown. */
   readonly path: ConsolePath;
   readonly query: URLSearchParams;
-  /** Of the console, as the browser sees it. */
+  /** The origin of the console, as the browser sees it. */
   readonly origin: string;
   readonly peer: string;
   readonly isSecure: boolean;

@@ -36,7 +36,7 @@ export type DeviceRequest =
       readonly decidedAt: Epoch;
       /** The `issuedAfter` of the grant. */
       readonly issuedAfter?: number;
-      /** Of the user, when they confirmed. */
+      /** The profile of the user at the time of the confirmation. */
       readonly profile?: Profile;
       readonly assertedGroups?: AssertedGroups;
     })

@@ -31,7 +31,7 @@ const selectDifferences = (
 export const getIgnoredDifferences = (reading: PathComparison): Differences =>
   selectDifferences(reading, (mode) => mode === 'same');
 
-/** Including those of which that is unknown. */
+/** Includes the differences of which it is unknown whether the API ignores them. */
 export const getPossiblyIgnoredDifferences = (reading: PathComparison): Differences =>
   selectDifferences(reading, (mode) => mode !== 'distinct');
 

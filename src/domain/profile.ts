@@ -12,7 +12,7 @@ export const PROFILE_CLAIMS = ['name', 'email', 'groups'] as const;
 export type ProfileClaim = (typeof PROFILE_CLAIMS)[number];
 
 const MAX_TEXT_LENGTH = 256;
-/** Of the list as JSON, in bytes: a token with it still fits into the header limits of common servers. */
+/** The size of the list as JSON. A token that contains it still fits into the header limits of common servers. */
 const MAX_GROUPS_BYTES = 2_048;
 
 /**

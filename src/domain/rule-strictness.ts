@@ -37,8 +37,8 @@ const getEnforcedLimits = ({ limits = [], reportOnly }: AccessRule): readonly Ro
   reportOnly === true ? [] : limits;
 
 /**
- * A limit for the whole route also limits each of its callers. A limit by address is for callers without a token; those of a rule that
- * counts by identity or client have one.
+ * A limit for the whole route also limits each of its callers. A limit by address is for callers without a token;
+ * callers of a rule that counts by identity or client have one.
  */
 const isAtLeastAsLow = ({ per, rate }: RouteLimit, other: RouteLimit): boolean =>
   (per === other.per || per === 'route' || other.per === 'address') &&

@@ -24,9 +24,9 @@ export interface VerifiedToken {
   readonly grantEnded?: true;
   /** The configured name of the trusted issuer; omitted for tokens of gatehouse. */
   readonly issuer?: string;
-  /** Of a foreign token: the id under which all tokens of its session are revoked. */
+  /** The id under which all tokens of its session are revoked. Only tokens of trusted issuers have it. */
   readonly sessionId?: string;
-  /** Of an own token: omitted if it is the default, otherwise one. Of a foreign token: its `aud`. */
+  /** The `aud` of a trusted issuer's token. In gatehouse's own tokens it is one value, omitted if it is the default. */
   readonly audience?: readonly string[];
   /** The client whose token was exchanged for the grant of this token: `<trusted issuer>/<client>`. */
   readonly exchangedFrom?: string;
@@ -35,7 +35,7 @@ export interface VerifiedToken {
   readonly rejection?: undefined;
 }
 
-/** Of a client id of another issuer, `<issuer>/<client>`. */
+/** Returns the issuer in a client id of another issuer, `<issuer>/<client>`. */
 export const getIssuerOfClient = (clientId: string): string => clientId.split('/', 1)[0] ?? '';
 
 interface TokenCheckInput {

@@ -21,7 +21,7 @@ export const AuthorizationRequest = z.strictObject({
   state: z.string().exactOptional(),
   /** If omitted, everything that the integration and the user allow. */
   scope: z.string().exactOptional(),
-  /** Omitted: the default of the integration. */
+  /** If omitted, the default of the integration is used. */
   audience: z.string().exactOptional(),
   /** RFC 9449 §10: the thumbprint of the DPoP key. */
   proofKey: z.string().length(43).exactOptional(),
@@ -234,7 +234,7 @@ export function pushAuthorizationRequest(
   };
 }
 
-/** Undefined: forged, expired, or of another client (RFC 9126 §4). Its configuration may have changed in the meantime. */
+/** Returns undefined if the URI is forged, expired, of another client, or its client is no longer registered (RFC 9126 §4). */
 export function openPushedRequest(
   deps: Pick<GrantDeps, 'sealer' | 'now' | 'integrations'>,
   requestUri: string,

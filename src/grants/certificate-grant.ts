@@ -23,7 +23,7 @@ export interface CertificateGrantRequest {
   /** The client certificate of this connection, DER. */
   readonly certificate: Uint8Array | undefined;
   readonly scopeSyntax?: ScopeSyntax;
-  /** One of those of the integration; omitted: its default. */
+  /** One of the integration's audiences; if omitted, its default. */
   readonly audience?: string | undefined;
   /** Thumbprint of the key of the DPoP proof. */
   readonly proofKey?: string | undefined;

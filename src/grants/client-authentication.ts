@@ -22,7 +22,7 @@ export type ClientCredential =
 
 export interface AuthenticatedClient {
   readonly clientId: string;
-  /** False: a public client, which is only named. */
+  /** False for a public client, which only states its id. */
   readonly isAuthenticated: boolean;
 }
 
@@ -99,7 +99,7 @@ const hasCredential = (integration: Integration, method: ClientAuthMethod): bool
     ? integration.hasKeys === true
     : integration.secretHashes !== undefined && integration.secretHashes.length > 0;
 
-/** Undefined: authenticated. */
+/** Returns undefined if the client is authenticated. */
 async function findFailure(
   { grantDeps, assertions }: ClientAuthDeps,
   integration: Integration | undefined,

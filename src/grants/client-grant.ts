@@ -20,9 +20,9 @@ import {
 export interface ClientGrantRequest {
   /** Authenticated with its secret or key. */
   readonly clientId: string;
-  /** Omitted: the scope of the integration. */
+  /** If omitted, the scope of the integration is granted. */
   readonly scope: string | undefined;
-  /** One of those of the integration; omitted: its default. */
+  /** One of the integration's audiences; if omitted, its default. */
   readonly audience?: string | undefined;
   /** Thumbprint of the key of the DPoP proof. */
   readonly proofKey?: string | undefined;

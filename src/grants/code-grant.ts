@@ -46,7 +46,7 @@ type AuthorizationDecision =
       readonly decidedAt: Epoch;
       /** The `issuedAfter` of the grant. */
       readonly issuedAfter?: number;
-      /** Omitted: the public URL. */
+      /** If omitted, the audience is the public URL. */
       readonly audience?: string;
       readonly proofKey?: string;
       readonly profile?: Profile;
@@ -198,7 +198,7 @@ export async function approveAuthorization(
   return ok(sameCode);
 }
 
-/** False: it was decided already. */
+/** Returns false if it was decided already. */
 export async function denyAuthorization(
   deps: GrantDeps,
   request: AuthorizationRequest,
@@ -311,7 +311,7 @@ function findMismatch(
   return decision.proofKey === undefined || decision.proofKey === proofKey ? undefined : mismatch('DPoP');
 }
 
-/** Undefined: the code was not used. */
+/** Returns undefined if the code was not used. */
 async function revokeIfSpent(
   deps: GrantDeps,
   grantId: string,

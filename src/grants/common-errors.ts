@@ -68,7 +68,7 @@ export const createCommonErrors = (newGrantHint: string) =>
     ),
   }) satisfies Partial<ErrorTable>;
 
-/** Errors of authorization codes, and those of the authorization endpoint. */
+/** Errors of authorization codes and of the authorization endpoint. */
 export const CODE_ERRORS = {
   redirect_uri_invalid: describe(
     INVALID_REQUEST,

@@ -22,9 +22,9 @@ export interface GrantDeps {
   readonly users: UserDirectory;
   readonly certificateValidator: CertificateValidator;
   readonly tokenIssuer: TokenIssuer;
-  /** Omitted: there are no trusted issuers. */
+  /** Omitted if there are no trusted issuers. */
   readonly subjectTokens?: SubjectTokenReader;
-  /** Omitted: all clients are registered. */
+  /** Omitted if all clients are registered. */
   readonly clientDocuments?: ClientDocumentReader;
   readonly sealer: Sealer;
   readonly integrations: ReadonlyMap<string, Integration>;

@@ -196,7 +196,7 @@ export interface DeviceTokenRequest {
   /** RFC 8628 §3.5: a device that polls too early gets slow_down, and its interval grows. */
   readonly slowDown?: boolean;
   readonly clientAuthenticated?: boolean;
-  /** One of those of the integration; omitted: its default. */
+  /** One of the integration's audiences; if omitted, its default. */
   readonly audience?: string | undefined;
   /** Thumbprint of the key of the DPoP proof. */
   readonly proofKey?: string | undefined;

@@ -26,12 +26,12 @@ import {
 
 export interface ExchangeRequest {
   readonly clientId: string;
-  /** Omitted: everything that the integration and the matching entries allow. */
+  /** If omitted, everything that the integration and the matching entries allow is granted. */
   readonly scope: string | undefined;
   readonly subjectToken: string;
   readonly subjectTokenType: SubjectTokenType;
   readonly clientAuthenticated: boolean;
-  /** One of those of the integration; omitted: its default. */
+  /** One of the integration's audiences; if omitted, its default. */
   readonly audience?: string | undefined;
   /** Thumbprint of the key of the DPoP proof. */
   readonly proofKey?: string | undefined;

@@ -44,14 +44,14 @@ export interface NewGrant {
   readonly profile?: Profile | undefined;
   readonly certificate?: GrantCertificate;
   readonly assertedGroups?: AssertedGroups;
-  /** Omitted: the default of the integration. */
+  /** If omitted, the default of the integration is used. */
   readonly audience?: string | undefined;
   readonly exchangedFrom?: string;
   readonly singleUseUntil?: Epoch;
   readonly clientAuthenticated?: true;
-  /** False: no refresh token is returned, so the grant ends with its access token. */
+  /** If false, no refresh token is returned, so the grant ends with its access token. */
   readonly refreshable?: boolean;
-  /** Of the approval; omitted: that of the request. */
+  /** Taken from the approval; if omitted, the value of the request is used. */
   readonly issuedAfter?: number | undefined;
   readonly now: Epoch;
 }
@@ -144,7 +144,7 @@ function checkExchangeStillAllowed(
   return allowed.ok ? ok(undefined) : allowed;
 }
 
-/** Undefined: the integration does not require a DPoP proof, or there is one. */
+/** Returns undefined if the integration does not require a DPoP proof, or if there is one. */
 export const findMissingProof = (
   { clientId, requiresProof }: Integration,
   proofKey: string | undefined,

@@ -109,7 +109,7 @@ export async function sendOnce<T>(
   }
 }
 
-/** Undefined: the stream is longer. It is closed, and the rest is not received. */
+/** Returns undefined if the stream is longer. It is then closed, and the rest is not received. */
 export async function readAtMost(
   stream: AsyncIterable<Uint8Array | string>,
   maxBytes: number,

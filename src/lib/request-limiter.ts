@@ -4,7 +4,7 @@ import type { Rate } from '../domain/rate.ts';
 
 /** The requests of one key. */
 export interface RequestBucket {
-  /** Undefined: shared by keys for which there was no space. */
+  /** Undefined if the bucket is shared by keys for which there was no space. */
   readonly key: string | undefined;
   /** When it will be full again, in seconds since the limiter was created. */
   fullAt: number;

@@ -20,7 +20,7 @@ export function parseStrictJson(text: string): Json {
   } catch {
     throw new JsonError('not valid JSON');
   }
-  // Of members with the same name JSON.parse keeps one.
+  // JSON.parse keeps only one of several members with the same name.
   if (removePrototypes(value, 0) !== countMembers(text))
     throw new JsonError('the same name twice in one object');
   return value;

@@ -3,7 +3,7 @@ import { redactText } from '../lib/redact.ts';
 
 /** What an operator must know about a running process that no counter shows. Serializable for IPC. */
 export interface GatewayStatus {
-  /** Undefined: the last reload was applied. */
+  /** Undefined if the last reload was applied. */
   readonly rejectedReload: RejectedReload | undefined;
   /** Trusted issuers and integrations whose keys are fetched. */
   readonly issuers: readonly IssuerStatus[];
@@ -15,7 +15,7 @@ export interface GatewayStatus {
 export interface RejectedReload {
   /** When the first reload after the last applied one was rejected: seconds since 1970. */
   readonly since: number;
-  /** Of the last attempt, in one line each, without secrets. */
+  /** The problems of the last attempt, in one line each, without secrets. */
   readonly problems: readonly string[];
 }
 
@@ -42,7 +42,7 @@ interface Failure {
 
 export interface IntrospectionStatus {
   readonly name: string;
-  /** Undefined: the last introspection succeeded, or there was none. */
+  /** Undefined if the last introspection succeeded, or if there was none. */
   readonly failure: Failure | undefined;
 }
 

@@ -79,7 +79,7 @@ export function createMetrics() {
     ...registry,
     /** Called once per rule and configuration. */
     registerRule,
-    /** Undefined: requests without a matching rule. Names must not come from clients. */
+    /** Without a name, returns the handle for requests without a matching rule. Names must not come from clients. */
     getRule: (name: string | undefined): RuleHandle =>
       name === undefined ? noRule : (handles.get(name) ?? registerRule(name)),
     requestStarted(): void {

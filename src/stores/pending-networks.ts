@@ -7,7 +7,7 @@ interface Network {
   readonly parent: Network | undefined;
   readonly children: Map<string, Network>;
   readonly childrenByCount: Map<number, Set<Network>>;
-  /** Of the narrowest networks, oldest first. */
+  /** The entries, oldest first; only the narrowest networks have any. */
   readonly entries: Set<Entry>;
   count: number;
   /** The count of the largest child. */

@@ -3,9 +3,12 @@ import type { Revocation, RevocationSubject } from '../ports/revocation-log.ts';
 
 /** What all stores keep of a revocation, under one key per grant, client, identity or trusted issuer. */
 export interface RevocationEntry {
-  /** Of a grant: tokens of earlier generations are revoked. Otherwise the number of the revocation: gatehouse's tokens with a lower `issuedAfter` are. */
+  /**
+   * For a grant, tokens of earlier generations are revoked. Otherwise this is the number of the revocation, and
+   * gatehouse's tokens with a lower `issuedAfter` are revoked.
+   */
   readonly limit: number;
-  /** Not of a grant: tokens of trusted issuers with an earlier `issuedAt` are revoked. */
+  /** Tokens of trusted issuers with an earlier `issuedAt` are revoked. Entries of grants don't have it. */
   readonly notBefore?: Epoch;
   readonly keepUntil: Epoch;
 }

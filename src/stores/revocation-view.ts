@@ -65,7 +65,7 @@ export function createRevocationView() {
           isHolderRevoked(issuers.get(issuer ?? getIssuerOfClient(exchangedFrom ?? '')), subject, now))
       );
     },
-    /** Removes expired entries, those of a part of the grants at a time; returns how many. */
+    /** Removes expired entries and returns how many. Each call covers only a part of the grants. */
     sweep(now: Epoch): number {
       let removed = grants.sweep(now);
       for (const map of [otherGrants, clients, identities, issuers])

@@ -70,7 +70,7 @@ export function createAccessTokenReader(keyring: Keyring, issuer: string, cacheS
     isAcceptedKey: ({ keyId }, now) => keyring.isVerificationKey(keyId, now),
     prepare(token, now) {
       if (token.length > MAX_LENGTH) return undefined;
-      // The header must equal that of one of our keys: algorithm, key and type are never read from the token.
+      // The header must equal the header of one of our keys: algorithm, key and type are never read from the token.
       const [header = '', payload = '', signature = '', ...rest] = token.split('.', 4);
       const key = keyring.findByHeader(header, now);
       if (key === undefined || rest.length > 0) return undefined;

@@ -17,7 +17,7 @@ export interface ClaimRules {
 
 export type ClaimFault = readonly [fault: RejectionFault, claim?: string];
 
-/** Undefined: the claims meet the rules. */
+/** Returns undefined if the claims meet the rules. */
 export function findClaimFault(claims: JsonObject, rules: ClaimRules, now: Epoch): ClaimFault | undefined {
   const { issuer, audience, required, clockTolerance, maxAge } = rules;
   for (const name of required) if (claims[name] === undefined) return ['claim_missing', name];

@@ -12,8 +12,8 @@ export function formatConfirmation({ boundTo, proofKey }: Pick<Grant, 'boundTo' 
 }
 
 /**
- * Undefined: bound in a way that cannot be checked. Members that are not understood are ignored (RFC 7800 §3.1), but a token with a
- * `cnf` is never accepted without a binding.
+ * Returns undefined if the token is bound in a way that cannot be checked. Unknown members are ignored (RFC 7800 §3.1),
+ * but a token with a `cnf` is never accepted without a binding.
  */
 export function readConfirmation(
   cnf: Json | undefined,

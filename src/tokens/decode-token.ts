@@ -8,8 +8,8 @@ export interface DecodedToken {
 }
 
 /**
- * Undefined: not a JWT in compact serialization with unambiguous JSON (RFC 7515 §7.1, RFC 8725 §2.4). `knownHeader` is what its first part
- * was decoded to before.
+ * Returns undefined unless it is a JWT in compact serialization with unambiguous JSON (RFC 7515 §7.1, RFC 8725 §2.4).
+ * `knownHeader` is what its first part was decoded to before.
  */
 export function decodeToken(token: string, knownHeader?: JsonObject): DecodedToken | undefined {
   const [encodedHeader = '', payload = '', signature = '', ...rest] = token.split('.', 4);

@@ -20,7 +20,7 @@ export function encryptSecret(key: SealingKey, name: string, secret: Buffer): st
   );
 }
 
-/** Undefined: encrypted with another key or name, or modified. */
+/** Returns undefined if it was modified, or encrypted with another key or name. */
 export function decryptSecret(key: SealingKey, name: string, encrypted: string): Buffer | undefined {
   const bytes = Buffer.from(encrypted, 'base64url');
   if (bytes.length < NONCE_BYTES + TAG_BYTES) return undefined;

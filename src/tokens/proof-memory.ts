@@ -49,7 +49,7 @@ export class ProofMemory {
     return size;
   }
 
-  /** False: the proof was used before. Throws a `Fault` if there is no room for another key. */
+  /** Returns false if the proof was used before. Throws a `Fault` if there is no room for another key. */
   use(proofKey: string, proofId: string, issuedAt: Epoch, now: Epoch, window: number): boolean {
     this.#rotate(now, window);
     if (this.has(proofKey, proofId, issuedAt)) return false;
@@ -58,8 +58,8 @@ export class ProofMemory {
   }
 
   /**
-   * False: the proof was used before, or by a request that has not been completed. Otherwise no other request can use it
-   * until `release` or `useReserved`. Throws a `Fault` if there is no room for another key.
+   * Returns false if the proof was used before, or by a request that has not been completed. Otherwise no other request
+   * can use it until `release` or `useReserved`. Throws a `Fault` if there is no room for another key.
    */
   reserve(proofKey: string, proofId: string, issuedAt: Epoch, now: Epoch, window: number): boolean {
     this.#rotate(now, window);
@@ -94,7 +94,7 @@ export class ProofMemory {
     throw new Fault('overloaded', 'too many keys of DPoP proofs', { retryAfter: Math.ceil(window) });
   }
 
-  /** False: proofs of this time were dropped. */
+  /** Returns false if proofs of this time were dropped. */
   #record(proofKey: string, proofId: string, issuedAt: Epoch): boolean {
     const entry = this.#current.get(proofKey) ?? { proofs: new Map<string, Epoch>(), droppedUntil: 0 };
     this.#current.set(proofKey, entry);

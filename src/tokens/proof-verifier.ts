@@ -31,7 +31,7 @@ export interface ProofVerifierOptions {
   /** Seconds. */
   readonly lifetime: number;
   readonly memory: ProofMemory;
-  /** Omitted: proofs need no nonce. */
+  /** If omitted, proofs need no nonce. */
   readonly nonces?: ReturnType<typeof createProofNonces> | undefined;
 }
 
@@ -142,7 +142,7 @@ function normalizeOrigin(origin: string): string {
   return `${scheme}://${normalizeAuthority(authority, scheme)}`;
 }
 
-/** Undefined: not a public key for the algorithm of the header. */
+/** Returns undefined unless it is a public key for the algorithm of the header. */
 async function readKey({ jwk }: JsonObject, alg: SignatureAlgorithm): Promise<ProofKey | undefined> {
   if (jwk === undefined || !isJsonObject(jwk) || PRIVATE_MEMBERS.some((name) => jwk[name] !== undefined))
     return undefined;

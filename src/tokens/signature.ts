@@ -2,13 +2,13 @@ import { constants, KeyObject, type VerifyKeyObjectInput, verify } from 'node:cr
 
 /** How the algorithms of RFC 7518 §3.1 and RFC 8037 with a public key are verified. There is no HMAC and no `none`. */
 interface AlgorithmParameters {
-  /** Of the JWK. */
+  /** `kty` and `crv` are members of the JWK. */
   readonly kty: 'RSA' | 'EC' | 'OKP';
   readonly crv?: string;
-  /** Of the imported key. */
+  /** `type` and `namedCurve` are properties of the imported key. */
   readonly type: KeyObject['asymmetricKeyType'];
   readonly namedCurve?: string;
-  /** Null: part of the algorithm. */
+  /** Null if the digest is part of the algorithm. */
   readonly digest: 'sha256' | 'sha384' | 'sha512' | null;
   readonly options: Omit<VerifyKeyObjectInput, 'key'>;
 }

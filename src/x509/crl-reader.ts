@@ -64,7 +64,7 @@ export function readCrlFiles({ files, issuers }: CrlReadTask, read = readBytes):
       const digest = hash('sha256', bytes, 'base64');
       if (digest === previousDigest) return { file, kind: 'unchanged' };
       const lists = parseCrlFile(file, bytes, approved);
-      // Of a file, one that is not valid yet is kept in addition to the current one; a fetched one would be refused.
+      // A list in a file that is not valid yet is kept beside the current one; a fetched list would be refused.
       return { file, kind: 'parsed', digest, lists: fetched === undefined ? lists : selectNewest(lists) };
     } catch (error) {
       return { file, kind: 'unusable', problem: (error as Error).message };

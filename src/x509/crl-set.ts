@@ -264,7 +264,7 @@ function readSerials(list: Buffer): SerialSet {
   return createSerialSet(packed.subarray(0, length), count);
 }
 
-/** RFC 5280 §5.3: like those of a certificate, without a wrapper. */
+/** Extensions of an entry are encoded like the extensions of a certificate, without a wrapper (RFC 5280 §5.3). */
 function checkEntryExtensions(bytes: Buffer): void {
   for (const [oid, { critical }] of readExtensions(bytes))
     if (critical) throw new Error(`has an entry with a critical extension that is not supported: ${oid}`);

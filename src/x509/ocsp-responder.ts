@@ -64,7 +64,7 @@ export class OcspResponder {
   readonly #cache = createBoundedCache<string, CachedStatus>(CACHE_SIZE);
   #activeRequests = 0;
   readonly #queue: (() => void)[] = [];
-  /** Of the last request, if it failed. */
+  /** The error of the last request, if it failed. */
   #error: Error | undefined;
 
   constructor(options: OcspResponderOptions) {

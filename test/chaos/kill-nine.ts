@@ -19,7 +19,7 @@ export interface Kills {
   readonly seed: number;
 }
 
-/** Of the grants made earlier, this many are refreshed at each restart: recent ones and a random selection. */
+/** Each restart refreshes this many earlier grants: recent ones and a random selection. */
 const CHECKED_AT_EACH_RESTART = 40;
 const DEADLINE_SECONDS = 60;
 /** The state of a client: the last refresh token it has received. */

@@ -16,9 +16,9 @@ export interface Operation {
   /** Missing if it is unknown whether the operation took effect or still will. */
   readonly respondedAt?: number;
   readonly outcome: 'ok' | 'refused' | 'unknown';
-  /** Of a refresh: the generation of the presented token. */
+  /** The generation of the token that a refresh presented. */
   readonly presented?: number;
-  /** Of a successful redemption or refresh: the issued generation, and the token itself. */
+  /** The generation that a successful redemption or refresh issued, and the token itself. */
   readonly issued?: number;
   readonly token?: string;
 }

@@ -25,7 +25,7 @@ export interface Message {
   readonly seed: number;
   /** With pseudo-header fields. */
   readonly fields: readonly Field[];
-  /** Undefined: the header section ends the stream. */
+  /** Undefined if the header section ends the stream. */
   readonly body: string | undefined;
 }
 

@@ -33,7 +33,8 @@ export function testClientCertificates({ forwardedHeader, program, passedOn }: C
     gateway = await startGateway((settings) =>
       withBoundApp(withForwardedCertificates(forwardedHeader)(settings)),
     );
-    // Of a CA of its own: OpenSSL adds the CAs that a client trusts to the chain of its certificate, and Traefik forwards the chain.
+    // The server certificate has a CA of its own: OpenSSL adds the CAs that a client trusts to the chain of its
+    // certificate, and Traefik forwards the chain.
     frontCa = await createCa({ name: 'CN=Front CA' });
     const server = await issueServer(frontCa);
     mkdirSync(join(gateway.folder, 'front'));

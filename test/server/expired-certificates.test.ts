@@ -20,7 +20,7 @@ async function createFolder(): Promise<ServeFolder> {
   return folder;
 }
 
-/** Of a client that does not verify the certificate of the server. */
+/** Requests a grant as a client that does not verify the certificate of the server. */
 const authorize = async ({ port }: ServeProcess, as: IssuedCertificate): Promise<Reply> =>
   sendRequest({
     port,

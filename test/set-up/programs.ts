@@ -77,7 +77,7 @@ function isExecutable(file: string): boolean {
   }
 }
 
-/** Those of Debian packages. */
+/** Lists missing programs that are in Debian packages. */
 export const missingPrograms = (): readonly Program[] =>
   (Object.keys(PACKAGES) as Program[]).filter((program) => !isInstalled(program));
 

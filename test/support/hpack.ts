@@ -54,7 +54,7 @@ export function encodeHuffman(text: string): Buffer {
   return Buffer.from(octets.map((octet) => Number.parseInt(octet, 2)));
 }
 
-/** Undefined: not a valid encoding (§5.2). */
+/** Returns undefined if the encoding is not valid (§5.2). */
 export function decodeHuffman(bytes: Buffer): string | undefined {
   const decoded: number[] = [];
   let value = 0;

@@ -17,7 +17,7 @@ export const exchangeFields = (subjectToken: string) => ({
 /** To compare with a reply of the OAuth endpoints. */
 export const refusal = (error: string, status = 400) => ({ status, json: { error } });
 
-/** Of a reply that must be successful. */
+/** Returns the access token of a reply, which must be successful. */
 export const getAccessToken = (reply: Reply): string => {
   expect(reply.status, reply.text).toBe(200);
   return String(reply.json['access_token']);

@@ -68,7 +68,7 @@ async function tryToConnect({ setting, address, connect }: Dependency): Promise<
   }
 }
 
-/** The message and those of its causes, which name the reason. */
+/** Returns the message of the error and the messages of its causes, which name the reason. */
 function describeError(error: unknown): string {
   if (error instanceof ProblemsError) return error.problems.join('; ');
   const messages: string[] = [];

@@ -17,7 +17,7 @@ export interface CompletionOption {
   readonly short: string | undefined;
   readonly help: string;
   readonly multiple: boolean;
-  /** Undefined: the option takes no value. */
+  /** Undefined if the option takes no value. */
   readonly value: string | undefined;
   readonly complete: Completion | undefined;
 }

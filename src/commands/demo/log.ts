@@ -91,7 +91,7 @@ export function createDemoLog(
   };
 }
 
-/** Undefined for requests that were not refused, and for those of the token service: they have audit events. */
+/** Returns undefined for allowed requests, and for requests to the token service, which have audit events. */
 function formatRequest(
   {
     method = '',

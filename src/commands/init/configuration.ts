@@ -6,7 +6,7 @@ export const SCOPE = 'api:read,write';
 /** The name of the provider in `signIn.openid`; it is part of its redirect URI. */
 const PROVIDER = 'provider';
 
-/** gatehouse.yaml; `passwordHash` is that of the first user. */
+/** Renders gatehouse.yaml. `passwordHash` is the hash of the first user's password. */
 export function renderConfiguration(answers: Answers, passwordHash: string | undefined): string {
   const signIn = answers['sign-in'];
   return [

@@ -5,7 +5,7 @@ import { type ConfigurationState, renderConfigurationNotice } from './configurat
 import { renderBadge, renderText } from './format.ts';
 
 export interface SettingFilter {
-  /** Empty: all settings. */
+  /** If empty, all settings are shown. */
   readonly text: string;
   readonly onlyChanged: boolean;
 }

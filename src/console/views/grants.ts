@@ -19,7 +19,7 @@ export const isSearchField = (name: string | null | undefined): name is SearchFi
 
 export interface GrantSearch {
   readonly by: SearchField;
-  /** Empty: all grants. */
+  /** If empty, all grants are listed. */
   readonly text: string;
   readonly withEnded: boolean;
   /** `next` of the previous page. */

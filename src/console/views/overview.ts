@@ -22,7 +22,7 @@ export interface Figures {
   readonly now: number;
   readonly history: ConsoleRequest['history'];
   readonly checks: readonly CheckResult[];
-  /** Undefined: the store has none. */
+  /** Undefined if the store has no replicas. */
   readonly replicas: readonly ReplicaStatus[] | 'unavailable' | undefined;
   readonly configuration: ConfigurationState;
   readonly issuers: readonly ShownIssuer[];

@@ -24,7 +24,7 @@ export async function reportGrowth<T>(
   }
 }
 
-/** Zero if it does not exist yet. Other errors are those of the writer, who reports them. */
+/** Returns zero if the size cannot be read: the file may not exist yet, and the writer reports other errors. */
 function readSize(file: string): number {
   try {
     return statSync(file).size;

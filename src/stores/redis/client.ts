@@ -198,7 +198,7 @@ export const mayRepeat = (error: unknown, isIdempotent: boolean): boolean =>
 const isRecent = (time: number | undefined): boolean =>
   time !== undefined && performance.now() - time < RECONNECT_MS;
 
-/** The server, or those of a cluster that hold data, in a stable order. SCAN works on one of them, not on a cluster. */
+/** Lists the server, or the primaries of a cluster in a stable order. SCAN works on one of them, not on a cluster. */
 export function listPrimaries(redis: Redis): readonly Redis[] {
   if (!redis.isCluster) return [redis];
   const formatAddress = ({ options: { host = '', port = 0 } }: Redis): string => `${host}:${port}`;

@@ -30,7 +30,7 @@ export interface LogHead {
   readonly epoch: string | undefined;
   readonly lastId: string;
   readonly floor: number;
-  /** Of the last revocation of a client, an identity or a trusted issuer. */
+  /** The number of the last revocation of a client, an identity or a trusted issuer. */
   readonly number: number;
   /** Milliseconds. */
   readonly now: number;

@@ -38,7 +38,7 @@ export function readClaim(claims: JsonObject, path: string): Json | undefined {
   return value;
 }
 
-/** The pointers are those of the configuration. */
+/** Only pointers in the configuration are parsed. */
 const pointers = new TwoGenerationCache<readonly string[]>(256, 256);
 
 function parsePointer(path: string): readonly string[] {

@@ -11,7 +11,7 @@ const KEY_SET_TYPES = 'application/jwk-set+json, application/json';
 
 export interface FetchKeysOptions {
   readonly issuer: string;
-  /** Omitted: found by discovery. */
+  /** If omitted, it is found by discovery. */
   readonly jwksUri?: string | undefined;
   /** Sent as a bearer token, read before each request (Kubernetes renews it). */
   readonly readBearerToken?: (() => string) | undefined;

@@ -33,7 +33,7 @@ type Reading = VerifiedToken | RejectedToken;
 /** The claims of an introspection response as a token of the issuer, if it is active. */
 type MapClaims = (claims: JsonObject, now: Epoch) => Reading;
 
-/** Of the client of the request; called only if an unknown token is to be introspected. */
+/** Returns the address of the client. It is called only if an unknown token is to be introspected. */
 export type GetClientAddress = () => string;
 
 interface Rejection {

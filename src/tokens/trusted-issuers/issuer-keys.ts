@@ -54,7 +54,7 @@ export class IssuerKeys {
   readonly #unknownKeys = createBoundedCache<string, number>(MAX_UNKNOWN_KEYS);
   #waiting = 0;
   #failures = 0;
-  /** Of the last fetch, if it failed. */
+  /** The error of the last fetch, if it failed. */
   #lastError: Error | undefined;
   #isUsable = true;
   #fetching: Promise<void> | undefined;
@@ -104,7 +104,7 @@ export class IssuerKeys {
     return this.#ids.has(keyId);
   }
 
-  /** Undefined: the issuer has no such key, or several. Throws a `Fault` while that is not known. */
+  /** Returns undefined if the issuer has no such key, or several. Throws a `Fault` while that is not known. */
   find(
     kid: string | undefined,
     alg: SignatureAlgorithm,
@@ -124,7 +124,7 @@ export class IssuerKeys {
     return found;
   }
 
-  /** Undefined: no fetch is allowed now. */
+  /** Returns undefined if no fetch is allowed now. */
   #fetchFor(kid: string | undefined, alg: SignatureAlgorithm): Promise<void> | undefined {
     const isUnknown = this.#failures === 0 && this.#select(kid, alg) === undefined;
     return (isUnknown ? this.#takeAllowance(kid, alg) : this.#mayFetch()) ? this.#fetch() : undefined;

@@ -62,9 +62,9 @@ export interface TrustedIssuerOptions {
   readonly claims: ClaimMapping;
   readonly scope: ScopeMapping;
   readonly keys: Pick<IssuerKeys, 'find' | 'has' | 'isUsable'>;
-  /** Undefined: its logout tokens are not accepted. */
+  /** If undefined, its logout tokens are not accepted. */
   readonly logout?: LogoutOptions | undefined;
-  /** Undefined: its opaque tokens are not accepted. */
+  /** If undefined, its opaque tokens are not accepted. */
   readonly introspection?: IntrospectionSource | undefined;
 }
 
@@ -225,7 +225,7 @@ export class TrustedIssuer {
     return this.#options.logout !== undefined;
   }
 
-  /** Undefined: not a valid logout token of this issuer (OpenID Connect Back-Channel Logout 1.0 §2.6). */
+  /** Returns undefined unless the token is valid for this issuer (OpenID Connect Back-Channel Logout 1.0 §2.6). */
   async readLogoutToken(
     token: string,
     decoded: DecodedToken,

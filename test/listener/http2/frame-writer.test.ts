@@ -46,7 +46,7 @@ async function openPair(onDrain: () => void = () => {}): Promise<Pair> {
 }
 
 const MAX_FRAME = 16_384;
-/** Of any size, and of any type. Each differs from the one before it. */
+/** Payload sizes, each different from the one before it. */
 const SIZES = [0, 1, 300, 4_000, 4_096, 9_000, MAX_FRAME - 1, MAX_FRAME] as const;
 
 interface Written {
