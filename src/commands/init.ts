@@ -15,7 +15,7 @@ import {
 } from './command.ts';
 import { generatePassword } from './generate-password.ts';
 import { type Answers, isLoopbackUrl, QUESTIONS, type Question } from './init/answers.ts';
-import { getRedirectUri, renderConfiguration, SCOPE } from './init/configuration.ts';
+import { getRedirectUri, getScope, MCP_PATH, renderConfiguration } from './init/configuration.ts';
 import { isReservedName } from './pki/file-names.ts';
 import { quoteForShell } from './quote.ts';
 
@@ -41,8 +41,7 @@ export const command: Command = {
     const path = resolve(context.cwd, file);
     requireAbsent(path, file);
     const answers = await collectAnswers(context);
-    const isDevice = answers['sign-in'] === 'device';
-    const password = isDevice ? generatePassword() : undefined;
+    const password = answers['sign-in'] === 'password' ? generatePassword() : undefined;
     const text = renderConfiguration(
       answers,
       password === undefined ? undefined : await hashPassword(password),
@@ -94,8 +93,7 @@ async function collectAnswers(context: CommandContext): Promise<Answers> {
       const { option, applies, condition, isOptionOnly = false } = question;
       const given = context.option(option);
       if (applies?.(answers) === false) {
-        if (given !== undefined)
-          throw new UsageError(`gatehouse init: --${option} applies to ${condition} only`);
+        if (given !== undefined) throw new UsageError(`gatehouse init: --${option} needs ${condition}`);
         continue;
       }
       const answer =
@@ -206,6 +204,7 @@ function listNextSteps(context: CommandContext, answers: Answers, file: string):
   const folder = dirname(resolve(context.cwd, file));
   const locate = (name: string): string => quoteForShell(relative(context.cwd, resolve(folder, name)) || '.');
   const config = quoteForShell(file);
+  const program = context.env['npm_command'] === 'exec' ? 'npx gatehouse' : 'gatehouse';
   const url = new URL(answers['public-url'] ?? '').origin;
   const isCertificate = answers['sign-in'] === 'certificate';
   const pki = findDevelopmentFolder(answers);
@@ -219,7 +218,7 @@ function listNextSteps(context: CommandContext, answers: Answers, file: string):
   const loginOptions = [
     ['--url', quoteForShell(url)],
     ['--client', quoteForShell(answers['client'] ?? '')],
-    ['--scope', SCOPE.split(',')[0]],
+    ['--scope', getScope(answers).split(',')[0]],
     ...(hasFile('ca.pem') ? [['--cacert', locate(`${pki}/ca.pem`)]] : []),
     ...(isCertificate && hasFile(`${certificateName}.pem`)
       ? [
@@ -236,7 +235,7 @@ function listNextSteps(context: CommandContext, answers: Answers, file: string):
           {
             text: 'To try it out, create certificates for development; in production, put yours there',
             command: [
-              'gatehouse dev-ca',
+              `${program} dev-ca`,
               ...(isLoopbackUrl(url) ? [] : ['--host', new URL(url).hostname.replace(/^\[|\]$/g, '')]),
               ...(isCertificate ? ['--client', quoteForShell(certificateName)] : []),
               locate(pki),
@@ -248,16 +247,16 @@ function listNextSteps(context: CommandContext, answers: Answers, file: string):
       ? [
           {
             text: 'Create the keys once, and copy the file to every replica',
-            command: `gatehouse keys new ${locate('data/keys.json')}`,
+            command: `${program} keys new ${locate('data/keys.json')}`,
           },
         ]
       : []),
     ...listPermissionSteps(resolve(context.cwd, file)),
-    { text: 'Check it', command: `gatehouse check --config ${config}` },
-    { text: 'Run it', command: `gatehouse serve --config ${config}` },
+    { text: 'Check it', command: `${program} check --config ${config}` },
+    { text: 'Run it', command: `${program} serve --config ${config}` },
     {
       text: 'In another terminal, sign in as a client',
-      command: `gatehouse login ${loginOptions.join(' ')}`,
+      command: `${program} login ${loginOptions.join(' ')}`,
     },
   ];
 }
@@ -296,6 +295,11 @@ function formatResult(
       `${index + 1}. ${text}:`,
       `     ${nextCommand}`,
     ]),
+    ...(answers['client-type'] === 'mcp'
+      ? [
+          `Agents connect to ${new URL(MCP_PATH, answers['public-url']).href} with the client ID ${answers['client']}.`,
+        ]
+      : []),
     '',
   ].join('\n');
 }

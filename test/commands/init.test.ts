@@ -4,9 +4,11 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
+import { parse as parseYaml } from 'yaml';
 import { listPermissionSteps } from '../../src/commands/init.ts';
 import { run } from '../../src/commands/run.ts';
 import { loadSettings } from '../../src/config/load.ts';
+import type { SettingsInput } from '../../src/config/schema.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import type { CommandResult } from '../support/command-line.ts';
 import { testFolder } from '../support/configuration.ts';
@@ -70,8 +72,8 @@ const COMBINATIONS = [
   ].flatMap((tls) =>
     [
       ['--sign-in', 'certificate'],
-      ['--sign-in', 'device'],
-      ['--sign-in', 'device', '--client-type', 'code'],
+      ['--sign-in', 'password'],
+      ['--sign-in', 'password', '--client-type', 'code'],
       [...OPENID, '--client-type', 'mcp'],
       OPENID,
     ]
@@ -102,7 +104,7 @@ test('there is no combination that is not tested', async () => {
     value.includes('|') ? value.split('|') : [],
   );
   expect(choices.toSorted()).toEqual(
-    'here proxy certificate device openid embedded redis device code mcp'.split(' ').toSorted(),
+    'here proxy certificate password openid embedded redis device code mcp'.split(' ').toSorted(),
   );
   expect(COMBINATIONS).toHaveLength(18);
 });
@@ -165,7 +167,7 @@ test.each(chooseVariants(['Redis'], []))(
       cwd,
       ...base,
       '--sign-in',
-      'device',
+      'password',
       '--store',
       'redis',
       '--redis-url',
@@ -192,6 +194,29 @@ test.each(chooseVariants(['Redis'], []))(
   },
 );
 
+test('an agent of the Model Context Protocol gets one scope for one path, and init prints its address', async () => {
+  const args = ['init', '--yes', '--sign-in', 'password', '--client-type', 'mcp', '--client', 'my-agent'];
+  const cwd = testFolder();
+  const { code, stdout } = await runCommand(args, { cwd });
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/--scope mcp:use /);
+  expect(stdout).toMatch(
+    /\nAgents connect to https:\/\/localhost:8443\/mcp with the client ID my-agent\.\n$/,
+  );
+  const written = parseYaml(readFileSync(join(cwd, 'gatehouse.yaml'), 'utf8')) as SettingsInput;
+  expect(written.integrations).toMatchObject([{ clientId: 'my-agent', scope: 'mcp:use' }]);
+  expect(written.routes).toEqual([{ path: '/mcp', requires: 'mcp:use' }]);
+});
+
+test('the next steps of npx gatehouse init run gatehouse with npx', async () => {
+  const args = ['init', '--yes', '--store', 'redis', '--output', 'json'];
+  const { stdout } = await runCommand(args, { cwd: testFolder(), env: { npm_command: 'exec' } });
+  const { next } = JSON.parse(stdout) as Written;
+  expect(next.map((step) => step.split(' ').slice(0, 3).join(' '))).toEqual(
+    ['dev-ca', 'keys', 'check', 'serve', 'login'].map((name) => `npx gatehouse ${name}`),
+  );
+});
+
 test('an existing file is not overwritten, and is refused before any question', async () => {
   const cwd = testFolder();
   writeFileSync(join(cwd, 'gatehouse.yaml'), 'precious\n');
@@ -213,8 +238,8 @@ test.each([
   [['--yes', '--upstream', 'localhost:9000'], /--upstream must be a URL/],
   [['--yes', '--store', 'postgres'], /--store must be embedded or redis/],
   [['--yes', '--tls', 'proxy', '--sign-in', 'certificate'], /--sign-in certificate needs --tls here/],
-  [['--yes', '--redis-url', 'redis://127.0.0.1'], /--redis-url applies to --store redis only/],
-  [['--yes', '--user', 'alice'], /--user applies to --sign-in device or openid only/],
+  [['--yes', '--redis-url', 'redis://127.0.0.1'], /--redis-url needs --store redis\n/],
+  [['--yes', '--user', 'alice'], /--user needs --sign-in password or openid\n/],
   [['--yes', '--sign-in', 'openid', '--user', 'a@b.c'], /--sign-in openid needs --openid-issuer/],
   [['--yes', ...OPENID, '--user', 'eve'], /--user must be the email address/],
   [
@@ -251,7 +276,7 @@ test('a file with a secret must exist; otherwise nothing is written', async () =
 });
 
 test('the user who signs in with a password has exactly the name that was given', async () => {
-  const { file } = await init(testFolder(), '--yes', '--sign-in', 'device', '--user', 'eve@example.com');
+  const { file } = await init(testFolder(), '--yes', '--sign-in', 'password', '--user', 'eve@example.com');
   const loaded = loadSettings({ file, env: {} });
   expect(loaded.ok && loaded.settings.directories['people']?.users[0]?.name).toBe('eve@example.com');
 });
@@ -324,13 +349,13 @@ test('on a terminal every question that applies is asked, and a wrong answer is 
   const cwd = testFolder();
   const { code, stdout, stderr } = await answer(
     cwd,
-    ['localhost', 'https://localhost:8443', '', '', '', '', 'magic', 'device', 'carol', '', 'code'],
+    ['localhost', 'https://localhost:8443', '', '', '', '', 'magic', 'password', 'carol', '', 'code'],
     '--client',
     'my-app',
   );
   expect({ code, stderr }).toMatchObject({ code: 0 });
   expect(stderr).toContain('[https://localhost:8443] > This must be a URL that begins with https://.\n');
-  expect(stderr).toContain('This must be certificate or device or openid.\n');
+  expect(stderr).toContain('This must be certificate or password or openid.\n');
   expect(stderr).not.toContain('client_id');
   expect(stdout).toMatch(
     /^Wrote gatehouse\.yaml\.\nThe password for carol is \S+\. It is not shown again\.\n\nNext:\n1\. /,

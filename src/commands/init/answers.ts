@@ -82,14 +82,14 @@ export const QUESTIONS: readonly Question[] = [
   },
   {
     option: 'sign-in',
-    value: 'certificate|device|openid',
+    value: 'certificate|password|openid',
     text: 'How clients authenticate',
     choices: {
       certificate: 'with a client certificate, without a user; needs --tls here',
-      device: 'a user confirms in a browser, with a password',
-      openid: 'a user confirms in a browser, signed in at an OpenID provider',
+      password: 'a user signs in with a password in a browser, and approves the client',
+      openid: 'the same, but the user signs in at an OpenID provider',
     },
-    fallback: (answers) => (endsTlsHere(answers) ? 'certificate' : 'device'),
+    fallback: (answers) => (endsTlsHere(answers) ? 'certificate' : 'password'),
   },
   {
     option: 'client-ca',
@@ -104,9 +104,9 @@ export const QUESTIONS: readonly Question[] = [
     option: 'user',
     value: 'NAME',
     text: 'The first user: a name, or with OpenID the email address',
-    fallback: (answers) => (hasSignIn('device')(answers) ? 'alice' : undefined),
+    fallback: (answers) => (hasSignIn('password')(answers) ? 'alice' : undefined),
     applies: (answers) => !hasSignIn('certificate')(answers),
-    condition: '--sign-in device or openid',
+    condition: '--sign-in password or openid',
     validate: (answer) =>
       /^[A-Za-z0-9][A-Za-z0-9._+@-]{0,127}$/.test(answer)
         ? undefined
@@ -187,7 +187,7 @@ export const QUESTIONS: readonly Question[] = [
     },
     fallback: 'device',
     applies: (answers) => !hasSignIn('certificate')(answers),
-    condition: '--sign-in device or openid',
+    condition: '--sign-in password or openid',
   },
 ];
 

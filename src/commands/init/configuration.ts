@@ -1,7 +1,11 @@
 import { quoteForYaml } from '../quote.ts';
 import { type Answers, getListenPort, isLoopbackUrl } from './answers.ts';
 
-export const SCOPE = 'api:read,write';
+export const MCP_PATH = '/mcp';
+
+const isMcp = (answers: Answers): boolean => answers['client-type'] === 'mcp';
+
+export const getScope = (answers: Answers): string => (isMcp(answers) ? 'mcp:use' : 'api:read,write');
 
 /** The name of the provider in `signIn.openid`; it is part of its redirect URI. */
 const PROVIDER = 'provider';
@@ -142,7 +146,7 @@ function renderIntegration(answers: Answers): string {
   return (
     line('integrations:', 'the programs that may request tokens') +
     `  - clientId: ${getYaml(answers, 'client')}\n` +
-    line(`    scope: ${SCOPE}`, 'the maximum scope of its tokens') +
+    line(`    scope: ${getScope(answers)}`, 'the maximum scope of its tokens') +
     renderGrants(answers) +
     line('    access:', 'who may use it; add entries for others') +
     (isCertificate ? '      - directory: machines\n' : '      - groups: [users]\n')
@@ -152,15 +156,11 @@ function renderIntegration(answers: Answers): string {
 /** With the device grant as well: `gatehouse login` uses it. */
 function renderGrants(answers: Answers): string {
   if (answers['sign-in'] === 'certificate') return '    grants: [certificate]\n';
-  const type = answers['client-type'];
-  if (type === 'device') return '    grants: [device]\n';
+  if (answers['client-type'] === 'device') return '    grants: [device]\n';
   return (
     line('    grants: [code, device]', 'authorization code; device for `gatehouse login`') +
     '    # Where the browser returns to. Loopback URLs match with any port.\n' +
-    '    redirectUris: [http://127.0.0.1/callback, http://localhost/callback]\n' +
-    (type === 'mcp'
-      ? line('    partialScope: true', 'agents request every scope; users approve a part of it')
-      : '')
+    '    redirectUris: [http://127.0.0.1/callback, http://localhost/callback]\n'
   );
 }
 
@@ -171,4 +171,6 @@ const renderRoutes = (answers: Answers): string =>
   line('routes:', 'the first match applies; a request without a match is denied') +
   '  # - path: /health\n' +
   line('  #   public: true', 'no token needed') +
-  '  - path: /**\n    methods: [GET, HEAD]\n    requires: api:read\n  - path: /**\n    requires: api:write\n';
+  (isMcp(answers)
+    ? `${line(`  - path: ${MCP_PATH}`, 'the path of your MCP server')}    requires: ${getScope(answers)}\n`
+    : '  - path: /**\n    methods: [GET, HEAD]\n    requires: api:read\n  - path: /**\n    requires: api:write\n');
