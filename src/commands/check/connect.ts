@@ -8,6 +8,7 @@ import { createHttpClient } from '../../lib/http-client.ts';
 import { ProblemsError } from '../../lib/problems-error.ts';
 import { withTimeout } from '../../lib/promises.ts';
 import { readSettingFile } from '../../lib/read-file.ts';
+import { UNKNOWN_CA_CODES } from '../../lib/tls-errors.ts';
 import { Fault } from '../../ports/fault.ts';
 import { parseTargetUrl } from '../../proxy/upstream/targets.ts';
 import { readUpstreamTlsFiles, toTlsOptions } from '../../proxy/upstream/tls-files.ts';
@@ -64,21 +65,30 @@ async function tryToConnect({ setting, address, connect }: Dependency): Promise<
     });
     return finish({ ok: true, ...(found !== undefined && { found }) });
   } catch (error) {
-    return finish({ ok: false, problem: describeError(error) });
+    return finish({ ok: false, problem: describeError(error, setting) });
   }
 }
 
 /** Returns the message of the error and the messages of its causes, which name the reason. */
-function describeError(error: unknown): string {
+function describeError(error: unknown, setting: string): string {
   if (error instanceof ProblemsError) return error.problems.join('; ');
   const messages: string[] = [];
+  let code = '';
   for (let cause = error; cause instanceof Error && messages.length < 4; cause = cause.cause) {
-    const { message } = cause instanceof AggregateError ? (cause.errors[0] as Error) : cause;
+    const reported = cause instanceof AggregateError ? (cause.errors[0] as Error) : cause;
+    const { message } = reported;
     if (message !== '' && !messages.some((known) => known.includes(message))) messages.push(message);
+    ({ code = code } = reported as NodeJS.ErrnoException);
     // The cause of a fault of Redis repeats its message in other words.
     if (cause instanceof Fault && cause.code === 'store_unavailable') break;
   }
-  return messages.join(': ');
+  return `${messages.join(': ')}${getAdvice(code, setting)}`;
+}
+
+function getAdvice(code: string, setting: string): string {
+  if (code === 'ECONNREFUSED') return '; nothing listens at this address';
+  if (!UNKNOWN_CA_CODES.includes(code)) return '';
+  return `; ${setting}.ca must contain the CA that issued its certificate`;
 }
 
 function listRedis(settings: Settings): readonly Dependency[] {
