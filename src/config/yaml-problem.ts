@@ -344,7 +344,7 @@ const explainIndentation: Explainer = (context, { code, offset }) => {
   const rest = context.text.slice(offset);
   const { line, column } = getPosition(context, offset + (/^\s*/.exec(rest)?.[0].length ?? 0));
   return {
-    message: `${nameLine(context.lines[line - 1])} is indented by ${column - 1} spaces, unlike what it belongs to; align it with the lines of the same group`,
+    message: `${nameLine(context.lines[line - 1])} is indented by ${column === 2 ? '1 space' : `${column - 1} spaces`}, unlike the lines around it; align it with the lines of the same group`,
     line,
     column,
   };

@@ -134,7 +134,14 @@ const MISTAKES: readonly (readonly [
     'a line that is indented less than its group',
     lines('listen:', '    behindTls: true', '  port: 8443'),
     3,
-    /^`port` is indented by 2 spaces, unlike what it belongs to; align it with the lines of the same group$/,
+    /^`port` is indented by 2 spaces, unlike the lines around it; align it with the lines of the same group$/,
+    'port: 8443',
+  ],
+  [
+    'a line that is indented by one space',
+    lines('listen:', '    behindTls: true', ' port: 8443'),
+    3,
+    /^`port` is indented by 1 space, unlike/,
     'port: 8443',
   ],
   [
