@@ -313,7 +313,7 @@ describe('gatehouse explain', () => {
 
   test.each([
     [['GET', '/health'], /^forwarded without a token: /m],
-    [['GET', '/files/a'], /^requires a token \(401 without one\): the rule asks for files:read/m],
+    [['GET', '/files/a'], /^requires a token \(401 without one\): the rule requires files:read/m],
     [['GET', '/files/a', '--scope', 'files:read'], /^forwarded: /m],
     [['GET', '/files/a', '--scope', 'reports:read files:read'], /^forwarded: /m],
     [['GET', '/files/a', '--client', 'report-runner'], /^forwarded: /m],

@@ -87,13 +87,13 @@ describe('on the command line', () => {
   test.each([
     [
       ['GET', '/ws/1'],
-      ['  WebSocket upgrades are allowed', 'requires a token (401 without one): the rule asks for any-token'],
+      ['  WebSocket upgrades are allowed', 'requires a token (401 without one): the rule requires any-token'],
     ],
     [
       ['GET', '/pages/1', '--scope', 'files:read'],
       [
         '  CORS: pages of https://a.test, https://b.test may read the response',
-        'forwarded: the token gives any-token',
+        'forwarded: the token meets the requirement any-token',
       ],
     ],
     [
@@ -106,7 +106,7 @@ describe('on the command line', () => {
     [
       ['GET', '/try/1'],
       [
-        'requires a token (401 without one): the rule asks for any-token',
+        'requires a token (401 without one): the rule requires any-token',
         'but it is forwarded: the rule is report-only',
       ],
     ],

@@ -278,7 +278,7 @@ test('a request is explained with the configuration in use, also after a reload'
     (await operator.get(`/console/explain?${new URLSearchParams(query).toString()}`)).text;
   expect(await explain({ method: 'GET', path: '/files/1' })).toContain('requires a token (401 without one)');
   expect(await explain({ method: 'GET', path: '/files/1', client: 'report-runner' })).toContain(
-    'the token gives files:read',
+    'the token meets the requirement files:read',
   );
   expect(await explain({ method: 'POST', path: '/reports/1', scope: 'files:read' })).toContain(
     'rejected (403)',

@@ -20,7 +20,7 @@ const renderRejection = ({
   problems,
 }: RejectedReload): Markup => html`<section class="note bad" aria-labelledby="rejected-reload">
 <h2 id="rejected-reload">The changed configuration was rejected</h2>
-<p>Since ${renderTime(since)}, the previous configuration stays in use. ${problems.length === 1 ? 'The problem' : 'The problems'} of the last reload:</p>
+<p>The previous configuration has stayed in use since ${renderTime(since)}. ${problems.length === 1 ? 'The problem' : 'The problems'} of the last reload:</p>
 <ul>
 ${problems.map((problem) => html`<li>${renderText(problem, MAX_PROBLEM)}</li>\n`)}</ul>
 <p>Correct the configuration or the file it names: it is reloaded when you save it. Test it with <code>gatehouse check</code>.</p>
@@ -31,6 +31,6 @@ const renderPendingRestart = (
   settings: readonly string[],
 ): Markup => html`<section class="note" aria-labelledby="pending-restart">
 <h2 id="pending-restart">Restart needed</h2>
-<p>Changed, and in force only after a restart of gatehouse: ${settings.map((setting, index) => html`${index > 0 && ', '}<code>${setting}</code>`)}.</p>
+<p>These changed settings take effect after a restart of gatehouse: ${settings.map((setting, index) => html`${index > 0 && ', '}<code>${setting}</code>`)}.</p>
 </section>
 `;

@@ -40,9 +40,9 @@ export function explainPage(
 <div><label for="scope">Scope of the token</label>
 <input type="text" id="scope" name="scope" value="${fields.scope}" maxlength="4096" spellcheck="false" autocomplete="off"></div>
 <div class="small"><label for="client">Client</label>
-<select id="client" name="client"><option value="">no token, or any client</option>${clients.map((client) => html`<option value="${client}"${client === fields.client && { markup: ' selected' }}>${client}</option>`)}</select></div>
+<select id="client" name="client"><option value="">any or none</option>${clients.map((client) => html`<option value="${client}"${client === fields.client && { markup: ' selected' }}>${client}</option>`)}</select></div>
 <div class="small"><label for="host">Host</label>
-<input type="text" id="host" name="host" value="${fields.host}" maxlength="259" spellcheck="false" autocomplete="off" placeholder="of publicUrl"></div>
+<input type="text" id="host" name="host" value="${fields.host}" maxlength="259" spellcheck="false" autocomplete="off" placeholder="host of publicUrl"></div>
 <button type="submit">Explain</button>
 </form>
 ${renderResult(fields, result)}`,

@@ -182,13 +182,13 @@ function evaluateRule(context: ExplainContext, target: RequestTarget, request: E
     return { verdict: 'public', reason: 'the rule is public', ...common };
   const accepted = { ...common, accepts: listAcceptedTokens(context, rule) };
   if (scope === undefined && client === undefined)
-    return { verdict: 'token_required', reason: `the rule asks for ${requirement}`, ...accepted };
+    return { verdict: 'token_required', reason: `the rule requires ${requirement}`, ...accepted };
 
   const tokenScope: Scope = scope ?? integration?.scope ?? new Map();
   const effective = integration === undefined ? tokenScope : intersectScopes(tokenScope, integration.scope);
   const unmet = findUnmetRequirement(rule, client ?? '', effective);
   if (unmet === undefined)
-    return { verdict: 'allowed', reason: `the token gives ${requirement}`, ...accepted };
+    return { verdict: 'allowed', reason: `the token meets the requirement ${requirement}`, ...accepted };
   if (unmet.reason === 'client_not_allowed')
     return {
       verdict: 'forbidden',
