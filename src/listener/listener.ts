@@ -8,6 +8,7 @@ import {
   type Socket,
 } from 'node:net';
 import {
+  createSecureContext,
   createServer as createTlsServer,
   type SecureContextOptions,
   type TLSSocket,
@@ -353,6 +354,10 @@ const buildSecureContext = (
   sessionIdContext: deriveSessionIdContext(tickets?.scope ?? '', certificateRequested),
   ...(issuers.length > 0 && { ca: [...issuers] }),
 });
+
+/** Throws if a listener cannot use these options. */
+export const checkTlsContext = (options: TlsContextOptions): void =>
+  void createSecureContext(buildSecureContext(options, false));
 
 const DROP_LOG_SECONDS = 10;
 

@@ -1,32 +1,30 @@
 import type { Settings } from '../config/schema.ts';
 import type { Epoch } from '../domain/epoch.ts';
-import { type ClientDocuments, createClientDocuments } from '../identity/client-documents.ts';
+import { createClientDocuments } from '../identity/client-documents.ts';
 import { readSettingFile } from '../lib/read-file.ts';
+import type { ResourceScope } from '../lib/shared-resources.ts';
 import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
 
 /** The documents of the clients that `integrations[].clientDocuments` accepts, by integration. */
 export function openClientDocuments(
   { integrations }: Settings,
   now: () => Epoch,
-): ClientDocumentReader & Pick<ClientDocuments, 'close'> {
-  const byIntegration = new Map<string, ClientDocuments>();
-  integrations.forEach(({ clientId, clientDocuments: { hosts, privateAddresses, ca } }, index) => {
-    if (hosts.length === 0) return;
-    const setting = `integrations[${index}].clientDocuments.ca`;
-    byIntegration.set(
-      clientId,
-      createClientDocuments({
+  { resources }: ResourceScope,
+): ClientDocumentReader {
+  const byIntegration = new Map(
+    integrations.flatMap(({ clientId, clientDocuments: { hosts, privateAddresses, ca } }, index) => {
+      if (hosts.length === 0) return [];
+      const pem = readSettingFile(`integrations[${index}].clientDocuments.ca`, ca);
+      const documents = createClientDocuments({
         privateAddresses,
         now,
-        ...(ca !== undefined && { ca: readSettingFile(setting, ca) }),
-      }),
-    );
-  });
+        ...(pem !== undefined && { ca: pem }),
+      });
+      return [[clientId, resources.adopt(documents, () => documents.close())]];
+    }),
+  );
   return {
     read: async (clientId, templateId) =>
       (await byIntegration.get(templateId)?.read(clientId)) ?? { problem: 'no integration accepts it' },
-    close: async () => {
-      await Promise.all([...byIntegration.values()].map((documents) => documents.close()));
-    },
   };
 }

@@ -1,5 +1,6 @@
 import type { Settings } from '../config/schema.ts';
 import { readSettingFile } from '../lib/read-file.ts';
+import type { ResourceScope } from '../lib/shared-resources.ts';
 import { StartError } from '../lib/start-error.ts';
 import { createClientAssertions } from '../tokens/client-assertions.ts';
 import type { IssuerKeys } from '../tokens/trusted-issuers/issuer-keys.ts';
@@ -11,16 +12,12 @@ type Integration = Settings['integrations'][number];
 /** As for trusted issuers, seconds. */
 const FETCHING = { refreshInterval: 600, cooldown: 30, maxStaleness: 3_600, timeout: 5 };
 
-export interface OpenClientKeys {
-  readonly keys: ReadonlyMap<string, IssuerKeys>;
-  release(): void;
-}
-
 /** The keys of clients that use `private_key_jwt`. Throws a `StartError` if a file cannot be used. */
 export async function openClientKeys(
   { integrations }: Settings,
   registry: IssuerKeysRegistry,
-): Promise<OpenClientKeys> {
+  scope: ResourceScope,
+): Promise<ReadonlyMap<string, IssuerKeys>> {
   const sources = await Promise.all(
     integrations.map(async (integration, index) => {
       const { clientId, jwksUri } = integration;
@@ -40,11 +37,11 @@ export async function openClientKeys(
       return [{ clientId, source, fixedKeys: fixed?.keys }];
     }),
   );
-  const keys = new Map(
-    sources.flat().map(({ clientId, source, fixedKeys }) => [clientId, registry.acquire(source, fixedKeys)]),
+  return new Map(
+    sources
+      .flat()
+      .map(({ clientId, source, fixedKeys }) => [clientId, registry.open(source, fixedKeys, scope)]),
   );
-  const acquired = [...keys.values()];
-  return { keys, release: () => acquired.splice(0).forEach((entry) => registry.release(entry)) };
 }
 
 async function readFixedKeys(

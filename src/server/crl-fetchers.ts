@@ -2,7 +2,7 @@ import type { Settings } from '../config/schema.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { createHttpClient } from '../lib/http-client.ts';
 import { readSettingFile } from '../lib/read-file.ts';
-import { type OpenedResource, SharedResources } from '../lib/shared-resources.ts';
+import { type OpenedResource, type ResourceScope, SharedResources } from '../lib/shared-resources.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import type { ApprovedIssuer } from '../x509/approved-issuer.ts';
@@ -32,18 +32,17 @@ export class CrlFetcherRegistry extends SharedResources<CrlFetcher> {
     this.#options = options;
   }
 
-  /** Each call needs a `release`. */
-  acquire(source: CrlUrl, issuers: readonly ApprovedIssuer[]): CrlFetcher {
+  open(source: CrlUrl, issuers: readonly ApprovedIssuer[], scope: ResourceScope): CrlFetcher {
     const id = JSON.stringify([source, computeIssuersDigest(issuers)]);
-    return this.share(id, () => this.#open(source, issuers));
+    return this.share(id, () => this.#open(source, issuers), scope);
   }
 
   #open(source: CrlUrl, issuers: readonly ApprovedIssuer[]): OpenedResource<CrlFetcher> {
     const { crlFiles, log, metrics, now } = this.#options;
     const { url, issuer, refresh, timeout, maxSize, ca } = source;
     const httpClient = createHttpClient({ timeoutMs: timeout * 1_000, ca, maxConnections: 1 });
-    const successes = metrics.counter('gatehouse_crl_fetches_total', url, 'success');
-    const failures = metrics.counter('gatehouse_crl_fetches_total', url, 'failure');
+    const count = (result: 'success' | 'failure') =>
+      metrics.counter('gatehouse_crl_fetches_total', url, result);
     let lastWarning: string | undefined;
     const fetcher: CrlFetcher = new CrlFetcher(
       {
@@ -55,7 +54,7 @@ export class CrlFetcherRegistry extends SharedResources<CrlFetcher> {
         refresh,
         now,
         onAttempt(error) {
-          (error === undefined ? successes : failures).value += 1;
+          count(error === undefined ? 'success' : 'failure').value += 1;
           // Once for each list, although a failed fetch is repeated often.
           const [warning] = createCrlSet(fetcher.lists).getWarnings(now());
           if (warning !== undefined && warning !== lastWarning) log.warn('certificate_warning', { warning });
@@ -68,37 +67,31 @@ export class CrlFetcherRegistry extends SharedResources<CrlFetcher> {
       },
       this.list().findLast((other) => other.url === url),
     );
-    // Start-up does not wait for it.
-    void fetcher.start();
     return {
       resource: fetcher,
-      close() {
+      start() {
+        for (const result of ['success', 'failure'] as const) count(result);
+        // Start-up does not wait for it.
+        void fetcher.start();
+      },
+      async close() {
         fetcher.close();
-        void httpClient.destroy();
+        await httpClient.destroy();
       },
     };
   }
 }
 
-export interface FetchedCrls {
-  open(issuers: readonly ApprovedIssuer[]): readonly CrlFetcher[];
-  release(): void;
-}
-
-/** Throws an `Error` that names the setting if a CA file cannot be read. An unreachable URL is not an error. */
-export function openFetchedCrls({ certificates }: Settings, registry: CrlFetcherRegistry): FetchedCrls {
-  const sources = certificates.crls.flatMap((entry, index): CrlUrl[] => {
+/** Throws a `StartError` if a CA file cannot be read. An unreachable URL is not an error. */
+export const openCrlFetchers = (
+  { certificates }: Settings,
+  issuers: readonly ApprovedIssuer[],
+  registry: CrlFetcherRegistry,
+  scope: ResourceScope,
+): readonly CrlFetcher[] =>
+  certificates.crls.flatMap((entry, index) => {
     if (typeof entry === 'string') return [];
     const { ca, ...source } = entry;
     const pem = readSettingFile(`certificates.crls[${index}].ca`, ca);
-    return [{ ...source, ...(pem !== undefined && { ca: pem }) }];
+    return [registry.open({ ...source, ...(pem !== undefined && { ca: pem }) }, issuers, scope)];
   });
-  let fetchers: readonly CrlFetcher[] = [];
-  return {
-    open: (issuers) => (fetchers = sources.map((source) => registry.acquire(source, issuers))),
-    release() {
-      for (const fetcher of fetchers) registry.release(fetcher);
-      fetchers = [];
-    },
-  };
-}

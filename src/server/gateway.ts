@@ -4,7 +4,6 @@ import { findRestartChanges, isSupervisorSetting } from '../config/restart-setti
 import type { Settings } from '../config/schema.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { StartError } from '../lib/start-error.ts';
 import type { PublicListener } from '../listener/listener.ts';
 import type { GatewayStatus } from '../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
@@ -235,6 +234,7 @@ async function activateFirstConfig(
   const recordRequest = createRequestRecorder(settings, { log, metrics, tracer, recentEvents });
   const active: ActiveConfig = { config, recordRequest };
   resources.defer(() => active.config.close());
+  config.activate();
   authenticator.setKeyring(config.keyring);
   revalidateStreams(processState, config);
   admin.getSettings = () => active.config.settings;
@@ -357,14 +357,16 @@ export class Gateway {
     const { foundation, processState, active, ticketSecrets, reloads } = this.#parts;
     const { settings: startSettings, authenticator, admin } = foundation;
     const previous = active.config;
+    const recordRequest = createRequestRecorder(next, foundation);
     const config = await buildRuntimeConfig(next, processState, previous);
-    await this.#applyTls(config);
+    // The process changes from here on: nothing can be rejected any more.
+    this.#applyTls(config);
+    active.config = config;
+    active.recordRequest = recordRequest;
+    config.activate();
     // Reads the files named at startup: other paths need a restart.
     admin.reloadTls();
-    active.config = config;
-    active.recordRequest = createRequestRecorder(next, foundation);
     authenticator.setKeyring(config.keyring);
-    processState.applySettings(next);
     ticketSecrets.check();
     previous.retire();
     revalidateStreams(processState, config);
@@ -381,16 +383,10 @@ export class Gateway {
     this.#parts.reloads.reject(problems);
   }
 
-  async #applyTls(config: RuntimeConfig): Promise<void> {
+  #applyTls({ settings, files }: RuntimeConfig): void {
     const { listener, ticketSecrets } = this.#parts;
-    const { settings, files } = config;
-    try {
-      const options = createTlsContextOptions({ settings, files, ticketSecret: ticketSecrets.current() });
-      if (options !== undefined) listener.setSecureContext(options);
-    } catch (error) {
-      await config.close();
-      throw new StartError([`listen.tls: ${(error as Error).message}`]);
-    }
+    const options = createTlsContextOptions({ settings, files, ticketSecret: ticketSecrets.current() });
+    if (options !== undefined) listener.setSecureContext(options);
   }
 
   /**

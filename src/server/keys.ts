@@ -64,24 +64,20 @@ export function openKeyedAuthenticator(
   return authenticator;
 }
 
-/**
- * Opens the keyring and compares it with the fingerprints in the store. With other keys than those of the stored grants,
- * every refresh would fail as if the client were at fault.
- */
-export async function openCheckedKeyring(
-  settings: Settings,
-  store: Store,
-  now: Epoch,
-  file = readKeyFile(settings),
-): Promise<Keyring> {
-  let keyring: Keyring;
+export async function openFileKeyring(settings: Settings, file: KeyringFile, now: Epoch): Promise<Keyring> {
   try {
-    keyring = await openKeyring(file);
+    const keyring = await openKeyring(file);
     keyring.current(now);
+    return keyring;
   } catch (error) {
     throw toStartError(settings.keys.file, error);
   }
-  await verifyAgainstStore(settings, store, keyring, now);
+}
+
+/** Opens the keyring and records it in the store. */
+export async function openCheckedKeyring(settings: Settings, store: Store, now: Epoch): Promise<Keyring> {
+  const keyring = await openFileKeyring(settings, readKeyFile(settings), now);
+  await recordKeys(settings, store, keyring, now);
   return keyring;
 }
 
@@ -93,7 +89,11 @@ export const listKeyWarnings = (settings: Settings, file: KeyringFile): string[]
 const formatFingerprint = (fingerprint: string, retireAt: Epoch): string =>
   `${fingerprint} ${Number.isFinite(retireAt) ? retireAt : 'never'}`;
 
-async function verifyAgainstStore(
+/**
+ * Compares the keys with the fingerprints in the store, and records new ones there. With other keys than those of the
+ * stored grants, every refresh would fail as if the client were at fault.
+ */
+export async function recordKeys(
   settings: Settings,
   store: Store,
   keyring: Keyring,

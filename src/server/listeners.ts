@@ -4,6 +4,7 @@ import type { Settings } from '../config/schema.ts';
 import { StartError } from '../lib/start-error.ts';
 import { clientAccounts, deriveClientLimits } from '../listener/client-accounts.ts';
 import {
+  checkTlsContext,
   openPublicListener,
   type PublicListener,
   type PublicListenerOptions,
@@ -30,6 +31,16 @@ export function createTlsContextOptions(sources: TlsContextSources): TlsContextO
       tickets: { secret: ticketSecret, scope: computeTicketScope(settings, files) },
     }),
   };
+}
+
+/** Throws a `StartError` if the listener cannot use the certificate. */
+export function checkListenerTls(settings: Settings, files: CertificateFiles): void {
+  const options = createTlsContextOptions({ settings, files, ticketSecret: Buffer.alloc(0) });
+  try {
+    if (options !== undefined) checkTlsContext(options);
+  } catch (error) {
+    throw new StartError([`listen.tls: ${(error as Error).message}`]);
+  }
 }
 
 /** A session ticket is valid only while these stay the same; after a change clients make a full handshake. */

@@ -3,7 +3,7 @@ import { getIssuerName, type OcspSettings } from '../config/sections/identity.ts
 import type { Epoch } from '../domain/epoch.ts';
 import { createHttpClient } from '../lib/http-client.ts';
 import { readSettingFile } from '../lib/read-file.ts';
-import { type OpenedResource, SharedResources } from '../lib/shared-resources.ts';
+import { type OpenedResource, type ResourceScope, SharedResources } from '../lib/shared-resources.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import type { ApprovedIssuer } from '../x509/approved-issuer.ts';
@@ -28,10 +28,10 @@ export class OcspResponderRegistry extends SharedResources<OcspResponder> {
     this.#options = options;
   }
 
-  /** `settings.ca` is its content here. Each call needs a `release`. */
-  acquire(settings: OcspSettings, issuer: ApprovedIssuer): OcspResponder {
+  /** `settings.ca` is its content here. */
+  open(settings: OcspSettings, issuer: ApprovedIssuer, scope: ResourceScope): OcspResponder {
     const id = JSON.stringify([settings, issuer.name, issuer.certificate.fingerprint256]);
-    return this.share(id, () => this.#open(settings, issuer));
+    return this.share(id, () => this.#open(settings, issuer), scope);
   }
 
   #open(
@@ -56,22 +56,17 @@ export class OcspResponderRegistry extends SharedResources<OcspResponder> {
         else log.warn('ocsp_failed', { issuer: issuer.name, url, ...errorFields(error), stack: undefined });
       },
     });
-    return { resource: responder, close: () => void httpClient.destroy() };
+    return { resource: responder, close: () => httpClient.destroy() };
   }
 }
 
-export interface OcspResponders {
-  /** By the fingerprint of the issuer's key. */
-  readonly byIssuer: ReadonlyMap<string, OcspResponder>;
-  release(): void;
-}
-
-/** Throws an `Error` that names the setting if a CA file cannot be read. An unreachable responder is not an error. */
+/** By the fingerprint of the issuer's key. Throws a `StartError` if a CA file cannot be read. An unreachable responder is not an error. */
 export function openOcspResponders(
   { certificates }: Settings,
   issuers: readonly ApprovedIssuer[],
   registry: OcspResponderRegistry,
-): OcspResponders {
+  scope: ResourceScope,
+): ReadonlyMap<string, OcspResponder> {
   const settingsByName = new Map(
     certificates.issuers.flatMap(({ ocsp, ...issuer }, index) => {
       if (ocsp === undefined) return [];
@@ -80,14 +75,12 @@ export function openOcspResponders(
       return [[getIssuerName(issuer), { ...settings, ...(pem !== undefined && { ca: pem }) }]];
     }),
   );
-  const opened = issuers.flatMap((issuer) => {
-    const settings = settingsByName.get(issuer.name);
-    return settings === undefined
-      ? []
-      : [[issuer.keyFingerprint, registry.acquire(settings, issuer)] as const];
-  });
-  return {
-    byIssuer: new Map(opened),
-    release: () => opened.splice(0).forEach(([, responder]) => registry.release(responder)),
-  };
+  return new Map(
+    issuers.flatMap((issuer) => {
+      const settings = settingsByName.get(issuer.name);
+      return settings === undefined
+        ? []
+        : [[issuer.keyFingerprint, registry.open(settings, issuer, scope)] as const];
+    }),
+  );
 }

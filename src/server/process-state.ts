@@ -6,6 +6,7 @@ import { OutageTracker } from '../grants/outage-tracker.ts';
 import { createPendingDeviceLimiter, type PendingDeviceLimiter } from '../grants/pending-device-limiter.ts';
 import { createPollLimiter, type PollLimiter } from '../grants/poll-limiter.ts';
 import { createRateLimiter, type RateLimiter } from '../lib/rate-limiter.ts';
+import { type ResourceScope, SharedResources } from '../lib/shared-resources.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import { type AttemptLimits, createAttemptLimits } from '../pages/throttling/attempt-limits.ts';
@@ -32,8 +33,11 @@ export interface ProcessState {
   readonly now: () => Epoch;
   /** Started together with the listener. */
   readonly outageTracker: OutageTracker;
-  /** Applies the settings of a reload: the retry window and the limits of pending device requests. */
-  applySettings(settings: Settings): void;
+  /**
+   * Applies a configuration: the retry window, the limits of pending device requests, and its keyed digest for the names of
+   * rate-limit buckets.
+   */
+  apply(settings: Settings, digest: (text: string) => string): void;
   readonly pollLimiter: PollLimiter;
   readonly pendingLimiter: PendingDeviceLimiter;
   readonly attemptLimits: AttemptLimits;
@@ -47,11 +51,9 @@ export interface ProcessState {
   readonly issuerKeys: IssuerKeysRegistry;
   readonly proofs: ProofMemories;
   /** A limiter is replaced only when its rate has changed. */
-  getLimiters(rates: Settings['limits']['rates']): RateLimiters;
+  openLimiters(rates: Settings['limits']['rates'], scope: ResourceScope): RateLimiters;
   /** Limits of routes. */
   readonly quotas: QuotaRegistry;
-  /** Keyed digest for the names of rate-limit buckets, with the current keys. */
-  setDigest(digest: (text: string) => string): void;
   /** Must be called before the store closes. */
   stop(): Promise<void>;
 }
@@ -80,7 +82,7 @@ const LOCAL_LIMITS: ReadonlySet<string> = new Set(['verify', 'page']);
 
 export function createProcessState(options: ProcessStateOptions): ProcessState {
   const { store, log, now, metrics, isAuditAvailable, isOverloaded, limits: shared } = options;
-  const limiters = new Map<string, { readonly rate: string; readonly limit: RateLimiter }>();
+  const limiters = new SharedResources<RateLimiter>();
   const revocations = createLocalRevocations({ log: store.revocations, now });
   const streams = new LiveStreams({ revocations, now, log });
   const upstreams = new UpstreamRegistry(log);
@@ -103,14 +105,6 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     shared === undefined || rate === undefined || LOCAL_LIMITS.has(name)
       ? createRateLimiter(rate, now)
       : createSharedRateLimit({ shared, name, rate, strict: STRICT_LIMITS.has(name), digestName, now });
-  const getLimiter = (name: string, rate: Rate | undefined): RateLimiter => {
-    const rateText = JSON.stringify(rate ?? 'off');
-    const existing = limiters.get(name);
-    if (existing?.rate === rateText) return existing.limit;
-    const limit = createLimiter(name, rate);
-    limiters.set(name, { rate: rateText, limit });
-    return limit;
-  };
   const quotas = new QuotaRegistry({ now, shared, digestName });
   return {
     store: { ...store, revocations },
@@ -126,9 +120,7 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
       quotas.stop();
       await outageTracker.stop();
       streams.stop();
-      crlFetchers.close();
-      ocspResponders.close();
-      issuerKeys.close();
+      await Promise.all([crlFetchers.close(), ocspResponders.close(), issuerKeys.close()]);
       await crlFiles.stop();
       await upstreams.close();
       await revocations.stop();
@@ -138,8 +130,9 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     isAuditAvailable,
     now,
     outageTracker,
-    applySettings(next) {
+    apply(next, nextDigest) {
       current = next;
+      digest = nextDigest;
     },
     isOverloaded,
     pollLimiter: createPollLimiter(),
@@ -155,12 +148,12 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
       shared: shared ?? createMemoryLimits({ now }),
       digestName,
     }),
-    setDigest(newDigest) {
-      digest = newDigest;
-    },
-    getLimiters: (rates) =>
+    openLimiters: (rates, scope) =>
       Object.fromEntries(
-        Object.entries(rates).map(([name, rate]) => [name, getLimiter(name, rate)]),
+        Object.entries(rates).map(([name, rate]) => {
+          const open = () => ({ resource: createLimiter(name, rate) });
+          return [name, limiters.share(JSON.stringify([name, rate]), open, scope)];
+        }),
       ) as RateLimiters,
   };
 }

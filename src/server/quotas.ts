@@ -8,6 +8,7 @@ import {
   RequestLimiter,
   type RequestReporter,
 } from '../lib/request-limiter.ts';
+import { type OpenedResource, type ResourceScope, SharedResources } from '../lib/shared-resources.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { type EnforcedLimit, Quota, type Quotas } from '../proxy/policy/quotas.ts';
 
@@ -32,18 +33,12 @@ interface QuotaSettings {
   readonly rateLimitHeaders: boolean;
 }
 
-interface KeptLimiter {
-  readonly limiter: RequestLimiter;
-  /** Configurations that use it. */
-  users: number;
-}
-
 /** The limits of routes, whose counts survive a reload while some configuration uses them. */
 export class QuotaRegistry {
   readonly #options: QuotaRegistryOptions;
   readonly #budget: BucketBudget;
   readonly #reporter: SharedCountReporter | undefined;
-  readonly #limiters = new Map<string, KeptLimiter>();
+  readonly #limiters = new SharedResources<RequestLimiter>();
   #releasedOverflow = 0;
 
   constructor(options: QuotaRegistryOptions) {
@@ -54,26 +49,17 @@ export class QuotaRegistry {
   }
 
   /** Undefined: no rule has a limit. */
-  acquire(
-    rules: readonly AccessRule[],
-    settings: QuotaSettings,
-  ): { readonly quotas: Quotas | undefined; release(): void } {
-    const names: string[] = [];
+  open(rules: readonly AccessRule[], settings: QuotaSettings, scope: ResourceScope): Quotas | undefined {
     const quotas = new Map<AccessRule, Quota>();
     for (const rule of rules) {
       const limits = (rule.limits ?? []).map((limit): EnforcedLimit => {
         const name = nameLimiter(rule, limit, settings.shared);
-        names.push(name);
-        return { limit, limiter: this.#acquire(name, limit, settings.shared) };
+        const open = (): OpenedResource<RequestLimiter> => this.#open(name, limit, settings.shared);
+        return { limit, limiter: this.#limiters.share(name, open, scope) };
       });
       if (limits.length > 0) quotas.set(rule, new Quota(limits, settings.rateLimitHeaders));
     }
-    return {
-      quotas: quotas.size === 0 ? undefined : quotas,
-      release: () => {
-        for (const name of names.splice(0)) this.#release(name);
-      },
-    };
+    return quotas.size === 0 ? undefined : quotas;
   }
 
   /** Keys that are counted at present. */
@@ -84,7 +70,7 @@ export class QuotaRegistry {
   /** Requests for which there was no bucket of their own. */
   get overflowed(): number {
     let total = this.#releasedOverflow;
-    for (const { limiter } of this.#limiters.values()) total += limiter.overflowed;
+    for (const { overflowed } of this.#limiters.list()) total += overflowed;
     return total;
   }
 
@@ -92,25 +78,17 @@ export class QuotaRegistry {
     this.#reporter?.stop();
   }
 
-  #acquire(name: string, { rate }: RouteLimit, isShared: boolean): RequestLimiter {
-    const kept = this.#limiters.get(name);
-    if (kept !== undefined) {
-      kept.users += 1;
-      return kept.limiter;
-    }
+  #open(name: string, { rate }: RouteLimit, isShared: boolean): OpenedResource<RequestLimiter> {
     const reporter = isShared ? this.#reporter : undefined;
     const limiter = new RequestLimiter(rate, { budget: this.#budget, now: this.#options.now(), reporter });
     reporter?.register(limiter, name);
-    this.#limiters.set(name, { limiter, users: 1 });
-    return limiter;
-  }
-
-  #release(name: string): void {
-    const kept = this.#limiters.get(name);
-    if (kept === undefined || (kept.users -= 1) > 0) return;
-    this.#limiters.delete(name);
-    this.#releasedOverflow += kept.limiter.overflowed;
-    kept.limiter.clear();
+    return {
+      resource: limiter,
+      close: () => {
+        this.#releasedOverflow += limiter.overflowed;
+        limiter.clear();
+      },
+    };
   }
 }
 

@@ -3,7 +3,7 @@ import type { Settings } from '../config/schema.ts';
 import { createHttpClient } from '../lib/http-client.ts';
 import type { RateLimiter } from '../lib/rate-limiter.ts';
 import { readSettingFile } from '../lib/read-file.ts';
-import { type OpenedResource, SharedResources } from '../lib/shared-resources.ts';
+import { type OpenedResource, type ResourceScope, SharedResources } from '../lib/shared-resources.ts';
 import { StartError } from '../lib/start-error.ts';
 import {
   boundText,
@@ -88,17 +88,15 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
     return [...new Map(this.#introspection.values().map((status) => [status.name, { ...status }])).values()];
   }
 
-  /** Returns functions for `onStateChange`, and for the end of the introspection. */
-  trackIntrospection(name: string) {
+  /** Returns the function for `onStateChange`. */
+  trackIntrospection(name: string, { resources, onActivate }: ResourceScope) {
     const status = { name, failure: undefined as IntrospectionStatus['failure'] };
-    this.#introspection.add(status);
-    return {
-      record: (error: Error | undefined): void => {
-        status.failure = error && { since: this.#now(), error: boundText(error.message) };
-        if (error === undefined) this.log.info('introspection_recovered', { issuer: name });
-        else this.log.warn('introspection_failed', { issuer: name, ...errorFields(error), stack: undefined });
-      },
-      end: (): void => void this.#introspection.delete(status),
+    onActivate(() => this.#introspection.add(status));
+    resources.defer(() => void this.#introspection.delete(status));
+    return (error: Error | undefined): void => {
+      status.failure = error && { since: this.#now(), error: boundText(error.message) };
+      if (error === undefined) this.log.info('introspection_recovered', { issuer: name });
+      else this.log.warn('introspection_failed', { issuer: name, ...errorFields(error), stack: undefined });
     };
   }
 
@@ -115,9 +113,9 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
     this.#failures.set(keys, { since, error: boundText(error.message) });
   }
 
-  /** Each call needs a `release`. */
-  acquire(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined): IssuerKeys {
-    return this.share(JSON.stringify(source), () => this.#open(source, fixedKeys));
+  /** `fixedKeys`: they are not fetched. */
+  open(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined, scope: ResourceScope): IssuerKeys {
+    return this.share(JSON.stringify(source), () => this.#open(source, fixedKeys), scope);
   }
 
   /** An entry with the same keys. Those of another issuer or URL, or in a file, are not the same. */
@@ -141,13 +139,8 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
       certificate === undefined || key === undefined
         ? anonymousHttpClient
         : createHttpClient({ ...clientOptions, certificate: { cert: certificate, key } });
-    const count =
-      fixedKeys === undefined
-        ? {
-            success: this.#metrics.counter('gatehouse_issuer_key_fetches_total', name, 'success'),
-            failure: this.#metrics.counter('gatehouse_issuer_key_fetches_total', name, 'failure'),
-          }
-        : undefined;
+    const count = (result: 'success' | 'failure') =>
+      this.#metrics.counter('gatehouse_issuer_key_fetches_total', name, result);
     const previous = fixedKeys === undefined ? this.#findPrevious(source) : undefined;
     const options: IssuerKeysOptions = {
       name,
@@ -168,7 +161,7 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
       maxStaleness: fixedKeys === undefined ? source.maxStaleness : Number.POSITIVE_INFINITY,
       onAttempt: (error) => {
         this.#recordAttempt(keys, error);
-        if (count !== undefined) count[error === undefined ? 'success' : 'failure'].value += 1;
+        if (fixedKeys === undefined) count(error === undefined ? 'success' : 'failure').value += 1;
       },
       onStateChange: (error) => {
         if (error === undefined) this.log.info('issuer_available', { issuer: name });
@@ -188,53 +181,48 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
     this.#sources.set(keys, source);
     const previousFailure = previous && this.#failures.get(previous);
     if (previousFailure !== undefined) this.#failures.set(keys, previousFailure);
-    // Start-up does not wait for an issuer.
-    void keys.start();
+    // Open streams are checked against them as soon as the configuration is in use.
+    if (fixedKeys !== undefined) void keys.start();
     return {
       resource: keys,
-      close() {
+      start() {
+        if (fixedKeys !== undefined) return;
+        for (const result of ['success', 'failure'] as const) count(result);
+        // Start-up does not wait for an issuer.
+        void keys.start();
+      },
+      async close() {
         keys.close();
-        for (const client of new Set([httpClient, anonymousHttpClient])) void client.destroy();
+        await Promise.all([...new Set([httpClient, anonymousHttpClient])].map((client) => client.destroy()));
       },
     };
   }
 }
 
-export interface OpenTrustedIssuers {
-  /** Undefined where none is configured. */
-  readonly issuers: TrustedIssuers | undefined;
-  release(): void;
-}
-
-/** Throws a `StartError` if a file of an issuer cannot be used. An unreachable issuer is not an error. */
+/** Undefined where none is configured. Throws a `StartError` if a file of an issuer cannot be used. An unreachable issuer is not an error. */
 export async function openTrustedIssuers(
   { trustedIssuers, tokens }: Settings,
   registry: IssuerKeysRegistry,
   tokenGuesses: RateLimiter,
-): Promise<OpenTrustedIssuers> {
+  scope: ResourceScope,
+): Promise<TrustedIssuers | undefined> {
   const sources = await Promise.all(
     Object.entries(trustedIssuers).map(async ([name, settings]) => {
       const source = readKeySource(name, settings);
       return { settings, source, fixedKeys: await parseFixedKeys(source, settings) };
     }),
   );
-  const opened = sources.map(({ settings, source, fixedKeys }) => {
-    const keys = registry.acquire(source, fixedKeys);
-    const introspection = openIntrospection(source, settings, tokens.cacheSize, registry, tokenGuesses);
-    return {
-      keys,
-      issuer: createTrustedIssuer(source.name, settings, keys, introspection?.client),
-      close: introspection?.close,
-    };
-  });
-  return {
-    issuers: opened.length === 0 ? undefined : new TrustedIssuers(opened.map(({ issuer }) => issuer)),
-    release: () =>
-      opened.splice(0).forEach(({ keys, close }) => {
-        registry.release(keys);
-        close?.();
-      }),
-  };
+  if (sources.length === 0) return undefined;
+  return new TrustedIssuers(
+    sources.map(({ settings, source, fixedKeys }) =>
+      createTrustedIssuer(
+        source.name,
+        settings,
+        registry.open(source, fixedKeys, scope),
+        openIntrospection(source, settings, tokens.cacheSize, registry, tokenGuesses, scope),
+      ),
+    ),
+  );
 }
 
 /** Undefined where opaque tokens of the issuer are not accepted. */
@@ -244,7 +232,8 @@ function openIntrospection(
   cacheSize: number,
   registry: IssuerKeysRegistry,
   guesses: RateLimiter,
-): { readonly client: TokenIntrospection; readonly close: () => void } | undefined {
+  scope: ResourceScope,
+): TokenIntrospection | undefined {
   if (introspection === undefined) return undefined;
   const { url, clientId, clientSecret, cacheLifetime, maxStaleness, timeout } = introspection;
   const httpClient = createHttpClient({
@@ -253,25 +242,19 @@ function openIntrospection(
     ...(certificate !== undefined && key !== undefined && { certificate: { cert: certificate, key } }),
     maxConnections: 32,
   });
-  const { record, end } = registry.trackIntrospection(name);
-  return {
-    client: new TokenIntrospection({
-      name,
-      url,
-      clientId,
-      clientSecret: clientSecret ?? '',
-      cacheLifetime,
-      maxStaleness,
-      cacheSize,
-      httpClient,
-      guesses,
-      onStateChange: record,
-    }),
-    close() {
-      end();
-      void httpClient.destroy();
-    },
-  };
+  scope.resources.defer(() => httpClient.destroy());
+  return new TokenIntrospection({
+    name,
+    url,
+    clientId,
+    clientSecret: clientSecret ?? '',
+    cacheLifetime,
+    maxStaleness,
+    cacheSize,
+    httpClient,
+    guesses,
+    onStateChange: registry.trackIntrospection(name, scope),
+  });
 }
 
 /** Throws a `StartError` if a file cannot be read. */

@@ -3,6 +3,7 @@ import { createLogger } from '../../src/observability/logger.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
 import { IssuerKeysRegistry } from '../../src/server/trusted-issuers.ts';
 import { startForeignIssuer } from '../support/foreign-issuer-server.ts';
+import { createActiveScope } from '../support/resource-scope.ts';
 import { until } from '../support/until.ts';
 
 const NOW = 1_800_000_000;
@@ -35,7 +36,7 @@ async function start(isUp: boolean) {
 
 test('an issuer that was never reached is unavailable, with the error, until its keys are fetched', async () => {
   const { server, registry, source, waitFor } = await start(false);
-  registry.acquire(source, undefined);
+  registry.open(source, undefined, createActiveScope());
   expect(registry.listStatus()).toMatchObject([{ state: 'waiting', failure: undefined }]);
   const { failure, fetchedAt } = await waitFor('unavailable');
   expect([fetchedAt, failure?.since]).toEqual([undefined, NOW]);
@@ -46,17 +47,17 @@ test('an issuer that was never reached is unavailable, with the error, until its
 
 test('while the last keys are used, an issuer is failing; once they are too old, it is unavailable', async () => {
   const { server, registry, source, waitFor } = await start(true);
-  registry.acquire(source, undefined);
+  registry.open(source, undefined, createActiveScope());
   await waitFor('available');
   server.isUp = false;
   expect((await waitFor('failing')).fetchedAt).toBeLessThanOrEqual(NOW);
   // A reload with another setting keeps the keys, and the state.
-  registry.acquire({ ...source, maxStaleness: 0.01 }, undefined);
+  registry.open({ ...source, maxStaleness: 0.01 }, undefined, createActiveScope());
   expect((await waitFor('unavailable')).failure?.since).toBe(NOW);
 });
 
 test('keys in a file have no state', async () => {
   const { registry, source } = await start(true);
-  registry.acquire({ ...source, keySet: '{"keys":[]}' }, []);
+  registry.open({ ...source, keySet: '{"keys":[]}' }, [], createActiveScope());
   expect(registry.listStatus()).toEqual([]);
 });

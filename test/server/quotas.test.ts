@@ -1,11 +1,13 @@
 import { expect, onTestFinished, test } from 'vitest';
 import type { AccessRule } from '../../src/domain/access-rule.ts';
 import type { RouteLimit } from '../../src/domain/route-limit.ts';
+import type { ResourceScope } from '../../src/lib/shared-resources.ts';
 import type { SharedLimits } from '../../src/ports/shared-limits.ts';
 import type { Quota } from '../../src/proxy/policy/quotas.ts';
 import { QuotaRegistry } from '../../src/server/quotas.ts';
 import { createMemoryLimits } from '../../src/stores/memory-limits.ts';
 import { NOW, rule } from '../support/proxy-harness.ts';
+import { createActiveScope } from '../support/resource-scope.ts';
 import { until } from '../support/until.ts';
 
 const BURST = 30;
@@ -44,14 +46,16 @@ function startProcesses(count = PROCESSES) {
   };
   const registries = Array.from({ length: count }, () => new QuotaRegistry({ now, shared, digestName }));
   onTestFinished(() => registries.forEach((registry) => registry.stop()));
-  const quotas = registries.map((registry) =>
-    registry.acquire(LIMITED, SETTINGS).quotas?.get(LIMITED[0] as AccessRule),
+  const scopes = registries.map(createActiveScope);
+  const quotas = registries.map((registry, index) =>
+    registry.open(LIMITED, SETTINGS, scopes[index] as ResourceScope)?.get(LIMITED[0] as AccessRule),
   );
   const send = (index: number): boolean =>
     (quotas[index] as Quota).take(undefined, '192.0.2.1', time) === undefined;
   return {
     now,
     registries,
+    scopes,
     names,
     advance: (seconds: number) => void (time += seconds),
     reports: () => reports,
@@ -162,7 +166,7 @@ test('names of shared buckets do not depend on the position of a route, and diff
     rule('/a/**', 'any-token', { limits: [other] }),
     rule('/a/**', 'any-token', { limits: [limit], methods: ['GET'] }),
   ];
-  const quotas = registry?.acquire(rules, SETTINGS).quotas;
+  const quotas = registry?.open(rules, SETTINGS, createActiveScope());
   for (let index = 0; index < BURST - 1; index += 1)
     expect(quotas?.get(rules[1] as AccessRule)?.take(undefined, '', NOW)).toBeUndefined();
   expect(quotas?.get(rules[1] as AccessRule)?.take(undefined, '', NOW)).toMatchObject({ limit: 'route' });
@@ -171,14 +175,16 @@ test('names of shared buckets do not depend on the position of a route, and diff
   expect(names.size).toBe(0);
 });
 
-test('limits that no configuration uses any more free their memory', () => {
-  const { registries, send } = startProcesses(1);
+test('limits that no configuration uses any more free their memory', async () => {
+  const { registries, scopes, send } = startProcesses(1);
   const [registry] = registries as [QuotaRegistry];
   send(0);
-  const next = registry.acquire(LIMITED, SETTINGS);
+  const next = createActiveScope();
+  registry.open(LIMITED, SETTINGS, next);
   expect(registry.size).toBe(1);
-  next.release();
-  next.release();
+  await next.resources.disposeAsync();
   expect(registry.size).toBe(1);
-  expect(registry.acquire([rule('/a/**', 'public')], SETTINGS).quotas).toBeUndefined();
+  await scopes[0]?.resources.disposeAsync();
+  expect(registry.size).toBe(0);
+  expect(registry.open([rule('/a/**', 'public')], SETTINGS, createActiveScope())).toBeUndefined();
 });

@@ -12,8 +12,8 @@ import { UNKNOWN_CA_CODES } from '../../lib/tls-errors.ts';
 import { Fault } from '../../ports/fault.ts';
 import { parseTargetUrl } from '../../proxy/upstream/targets.ts';
 import { readUpstreamTlsFiles, toTlsOptions } from '../../proxy/upstream/tls-files.ts';
+import { openOpenIdProviders } from '../../server/config-resources.ts';
 import { createRedisOptions } from '../../server/open-store.ts';
-import { createOpenIdProviders } from '../../server/runtime-config.ts';
 import { formatRedisAddress } from '../../stores/redis/url.ts';
 import { fetchKeys } from '../../tokens/trusted-issuers/fetch-keys.ts';
 
@@ -203,14 +203,11 @@ const listProviders = (settings: Settings): readonly Dependency[] =>
     address: provider.issuer,
     async connect() {
       const openid = { [name]: { ...provider, timeout: limitStep(provider.timeout) } };
-      const [opened] = createOpenIdProviders({ ...settings, signIn: { ...settings.signIn, openid } });
-      try {
-        // Reads the metadata of the provider; the request is not sent.
-        await opened?.startSignIn(settings.publicUrl);
-        return undefined;
-      } finally {
-        await opened?.close();
-      }
+      await using resources = new AsyncDisposableStack();
+      const [opened] = openOpenIdProviders({ signIn: { ...settings.signIn, openid } }, { resources });
+      // Reads the metadata of the provider; the request is not sent.
+      await opened?.startSignIn(settings.publicUrl);
+      return undefined;
     },
   }));
 

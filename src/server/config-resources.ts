@@ -1,0 +1,135 @@
+import type { Settings } from '../config/schema.ts';
+import type { AccessRule } from '../domain/access-rule.ts';
+import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
+import { createUserDirectory } from '../identity/user-directory.ts';
+import { readSettingFile } from '../lib/read-file.ts';
+import type { ResourceScope } from '../lib/shared-resources.ts';
+import { StartError } from '../lib/start-error.ts';
+import { createTheme, type Theme } from '../pages/views/theme.ts';
+import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
+import type { UserDirectory } from '../ports/directory.ts';
+import type { Quotas } from '../proxy/policy/quotas.ts';
+import type { Keyring } from '../tokens/keyring.ts';
+import type { KeyringFile } from '../tokens/keyring-file.ts';
+import type { IssuerKeys } from '../tokens/trusted-issuers/issuer-keys.ts';
+import type { TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
+import {
+  type CertificateFiles,
+  CertificateFilesError,
+  loadCertificateFiles,
+} from '../x509/certificate-files.ts';
+import type { OcspResponder } from '../x509/ocsp-responder.ts';
+import { buildRules, listCertificateFiles } from './build-from-settings.ts';
+import { openClientDocuments } from './client-documents.ts';
+import { openClientKeys } from './client-keys.ts';
+import { openCrlFetchers } from './crl-fetchers.ts';
+import { openFileKeyring, readKeyFile } from './keys.ts';
+import { openOcspResponders } from './ocsp-responders.ts';
+import type { ProcessState, RateLimiters } from './process-state.ts';
+import { openTrustedIssuers } from './trusted-issuers.ts';
+
+/** What one configuration reads and opens. The proxy opens the upstreams itself. */
+export interface ConfigResources {
+  readonly keyFile: KeyringFile;
+  readonly keyring: Keyring;
+  readonly files: CertificateFiles;
+  /** By the fingerprint of the issuer's key. */
+  readonly ocsp: ReadonlyMap<string, OcspResponder>;
+  readonly rateLimits: RateLimiters;
+  /** Undefined: none is configured. */
+  readonly trustedIssuers: TrustedIssuers | undefined;
+  readonly clientKeys: ReadonlyMap<string, IssuerKeys>;
+  readonly clientDocuments: ClientDocumentReader;
+  readonly users: UserDirectory;
+  readonly providers: readonly OpenIdProvider[];
+  readonly theme: Theme;
+  readonly rules: readonly AccessRule[];
+  /** Undefined: no rule has a limit. */
+  readonly quotas: Quotas | undefined;
+}
+
+/**
+ * Each resource registers in `scope` how it is closed, where it is opened. Throws a `StartError` if a file cannot be used.
+ * `current`: the files in use.
+ */
+export async function openConfigResources(
+  settings: Settings,
+  processState: ProcessState,
+  scope: ResourceScope,
+  current: CertificateFiles | undefined,
+): Promise<ConfigResources> {
+  const { now, issuerKeys, quotas } = processState;
+  const keyFile = readKeyFile(settings);
+  const files = await loadFiles(settings, processState, scope, current);
+  const rateLimits = processState.openLimiters(settings.limits.rates, scope);
+  const rules = buildRules(settings);
+  return {
+    keyFile,
+    keyring: await openFileKeyring(settings, keyFile, now()),
+    files,
+    ocsp: openOcspResponders(settings, files.issuers, processState.ocspResponders, scope),
+    rateLimits,
+    trustedIssuers: await openTrustedIssuers(settings, issuerKeys, rateLimits.tokenGuesses, scope),
+    clientKeys: await openClientKeys(settings, issuerKeys, scope),
+    clientDocuments: openClientDocuments(settings, now, scope),
+    users: openUserDirectory(settings, processState, scope),
+    providers: openOpenIdProviders(settings, scope),
+    theme: withStartError(() => createTheme(settings.pages)),
+    rules,
+    quotas: quotas.open(rules, settings.limits, scope),
+  };
+}
+
+async function loadFiles(
+  settings: Settings,
+  { now, crlFiles, crlFetchers }: ProcessState,
+  scope: ResourceScope,
+  current: CertificateFiles | undefined,
+): Promise<CertificateFiles> {
+  try {
+    return await loadCertificateFiles(listCertificateFiles(settings), now(), {
+      crlFiles,
+      current,
+      openCrlSources: (issuers) => openCrlFetchers(settings, issuers, crlFetchers, scope),
+    });
+  } catch (error) {
+    if (error instanceof CertificateFilesError) throw new StartError(error.problems);
+    throw error;
+  }
+}
+
+function openUserDirectory(
+  { directories }: Settings,
+  { log }: ProcessState,
+  { resources }: ResourceScope,
+): UserDirectory {
+  const users = withStartError(() =>
+    createUserDirectory(directories, undefined, (directory, groups) =>
+      log.warn('groups_truncated', {
+        directory,
+        groups,
+        note: 'a user is in more groups than this; the other groups are ignored: narrow ldap.groups.filter or base',
+      }),
+    ),
+  );
+  return resources.adopt(users, () => users.close());
+}
+
+export const openOpenIdProviders = (
+  { signIn }: Pick<Settings, 'signIn'>,
+  { resources }: Pick<ResourceScope, 'resources'>,
+): readonly OpenIdProvider[] =>
+  Object.entries(signIn.openid).map(([name, { ca, ...settings }]) => {
+    const pem = readSettingFile(`signIn.openid.${name}.ca`, ca);
+    const provider = createOpenIdProvider(name, { ...settings, ...(pem !== undefined && { ca: pem }) });
+    return resources.adopt(provider, () => provider.close());
+  });
+
+/** For errors that name the setting in their message. */
+export function withStartError<T>(create: () => T): T {
+  try {
+    return create();
+  } catch (error) {
+    throw error instanceof StartError ? error : new StartError([(error as Error).message], { cause: error });
+  }
+}
