@@ -233,7 +233,7 @@ function listNextSteps(context: CommandContext, answers: Answers, file: string):
     ...(needsPki
       ? [
           {
-            text: 'To try it out, create certificates for development; in production, put yours there',
+            text: 'Create certificates for development in this folder, or put your own there',
             command: [
               `${program} dev-ca`,
               ...(isLoopbackUrl(url) ? [] : ['--host', new URL(url).hostname.replace(/^\[|\]$/g, '')]),

@@ -206,6 +206,9 @@ test('a server certificate that is not valid for the hosts of publicUrl and the 
       `listen.tls.certificate: is not valid for ${host}, the host of ${setting}, and clients will reject it; request a certificate with the subjectAltName DNS:${host} (line 3)`,
     );
   expect(await run('https://localhost:8443', 'shared')).not.toContain('is not valid for');
+  expect(await run('http://localhost:8443', 'shared')).toContain(
+    'publicUrl: is http, but the listener uses TLS: clients that connect to it need https (line 1)',
+  );
 });
 
 test.each([

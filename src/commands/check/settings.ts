@@ -312,7 +312,10 @@ function checkServerTls(
 ): readonly string[] {
   const { protocol, hostname } = new URL(publicUrl);
   const { host: pagesHost } = getPagesOrigin({ publicUrl, pages });
-  const warnings = protocol === 'http:' ? ['publicUrl: is http, but the listener uses TLS'] : [];
+  const warnings =
+    protocol === 'http:'
+      ? ['publicUrl: is http, but the listener uses TLS: clients that connect to it need https']
+      : [];
   try {
     const leaf = new X509Certificate(readFileSync(tls.certificate));
     for (const [setting, host] of [

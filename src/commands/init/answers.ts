@@ -86,7 +86,7 @@ export const QUESTIONS: readonly Question[] = [
     text: 'How clients authenticate',
     choices: {
       certificate: 'with a client certificate, without a user; needs --tls here',
-      password: 'a user signs in with a password in a browser, and approves the client',
+      password: 'a user signs in with a password in a browser, and approves',
       openid: 'the same, but the user signs in at an OpenID provider',
     },
     fallback: (answers) => (endsTlsHere(answers) ? 'certificate' : 'password'),
