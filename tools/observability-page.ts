@@ -189,7 +189,7 @@ ${table(
 - **syslog**: \`audit.syslog.url\`, RFC 5424 messages over UDP, or with octet counting (RFC 6587, RFC 5425) over
   TCP, TLS or a Unix stream socket. The event is the MSGID, the message is the JSON line, in ASCII. Datagram sockets
   such as \`/dev/log\` are not supported by Node: configure the receiver to listen on TCP or a stream socket.
-- **webhook**: \`audit.webhook.url\` receives \`{"events": […]}\` with POST, up to \`batch\` events at once. Any 2xx accepts them;
+- **webhook**: \`audit.webhook.url\` receives \`{"events": […]}\` with POST, up to 100 events at once. Any 2xx accepts them;
   everything else is retried. Redirects are not followed. Use https: events contain user identities.
 
 A delivery to a webhook has the headers \`X-Gatehouse-Timestamp\` (Unix time), \`X-Gatehouse-Signature\` (\`v1=\` and the HMAC-SHA-256, in
@@ -198,7 +198,7 @@ same on a retry). A receiver should check the signature, reject timestamps that 
 and ignore ids it has already seen.
 
 Requests do not wait for the sink. Events that it does not accept are kept in memory and retried after half a second up to half a
-minute; beyond \`audit.buffer\` events (10,000 per process) the oldest are dropped, refusals before actions, so that
+minute; beyond 10,000 events per process the oldest are dropped, refusals before actions, so that
 many refused requests cannot displace important events. Dropped events are counted in
 \`gatehouse_audit_dropped_total\` and reported with \`audit_events_lost\` in the log. Events may arrive twice after a failure
 during a delivery.

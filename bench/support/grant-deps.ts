@@ -20,6 +20,7 @@ import { createTokenIssuer } from '../../src/tokens/issuer.ts';
 import { createRecordAuthenticator, type KeyedRecordAuthenticator } from '../../src/tokens/record-mac.ts';
 import { createSealer } from '../../src/tokens/sealer.ts';
 import { openSealingKeys } from '../../src/tokens/sealing-keys.ts';
+import { TOKEN_CACHE_SIZE } from '../../src/tokens/token-cache.ts';
 import { loadCertificateFiles } from '../../src/x509/certificate-files.ts';
 import { createCertificateValidator } from '../../src/x509/certificate-validator.ts';
 
@@ -56,7 +57,7 @@ export async function openGrantDeps(
       tokenIssuer: createTokenIssuer({
         keyring,
         publicUrl: settings.publicUrl,
-        cacheSize: settings.tokens.cacheSize,
+        cacheSize: TOKEN_CACHE_SIZE,
         grants: store.grants,
       }),
       sealer: createSealer(keyring, now),

@@ -38,8 +38,7 @@ const ACTIONS = {
     const rotated = rotateKeyring(readKeyringFile(file), {
       alg: readAlgorithm(context, settings),
       now,
-      publishBefore:
-        readDuration(context, 'publish-before') ?? settings?.keys.publishBefore ?? DEFAULT_PUBLISH_BEFORE,
+      publishBefore: readDuration(context, 'publish-before') ?? DEFAULT_PUBLISH_BEFORE,
       ...(keep !== undefined && { keep }),
     });
     writeKeyringFile(file, rotated, { replace: true });
@@ -61,7 +60,7 @@ export const command: Command = {
     'publish-before': {
       type: 'string',
       value: 'DURATION',
-      help: 'rotate: time until the new keys are used, so that every replica has loaded them (default: keys.publishBefore in --config; without --config, 5m)',
+      help: 'rotate: time until the new keys are used, so that every replica has loaded them (default: 5m)',
     },
     keep: {
       type: 'string',

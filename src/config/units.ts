@@ -86,11 +86,10 @@ const routeLimit = z.strictObject({
   per: limitKey,
 });
 
-/** `100/s`, a limit in detail, a list of them, or `off`. */
+/** `100/s`, a list of limits, or `off`. */
 export const routeRate = z.union([
   limitedRate,
   z.literal('off'),
-  routeLimit,
   z
     .array(z.union([limitedRate, routeLimit]))
     .min(1)

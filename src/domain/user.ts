@@ -25,4 +25,8 @@ const BRACED_GUID = /^\{[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\}$/i;
 const HEX = /^[0-9a-f]{8,128}$/i;
 
 export const isIdentityId = (id: string): boolean => BRACED_GUID.test(id) || HEX.test(id);
+
+/** The label of clients that act for themselves. */
+export const CLIENT_LABEL = 'client';
+
 export const isIdentityLabel = (label: string): boolean => /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/.test(label);

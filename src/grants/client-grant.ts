@@ -3,6 +3,7 @@ import { getGrantRecordExpiry } from '../domain/grant.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { createProfile } from '../domain/profile.ts';
 import { findExcess, formatOAuthScope, formatScope, parseScope } from '../domain/scope.ts';
+import { CLIENT_LABEL } from '../domain/user.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
 import type { MaybePromise } from '../lib/rate-limiter.ts';
 import type { GrantDeps } from './deps.ts';
@@ -35,8 +36,8 @@ export interface ClientGrantRequest {
  *
  *   printf 'client:billing' | sha256sum
  */
-export const deriveClientIdentity = (label: string, clientId: string): string =>
-  `${label}:${hash('sha256', `client:${clientId}`, 'hex')}`;
+export const deriveClientIdentity = (clientId: string): string =>
+  `${CLIENT_LABEL}:${hash('sha256', `client:${clientId}`, 'hex')}`;
 
 /** Issues a grant to the client itself (RFC 6749 §4.4). One write. */
 export async function grantToClient(
@@ -62,7 +63,7 @@ export async function grantToClient(
   const grant = createGrant(deps, {
     id: randomGrantId(),
     integration,
-    identity: deriveClientIdentity(deps.policy.clientLabel, clientId),
+    identity: deriveClientIdentity(clientId),
     grantType: 'client',
     scope: requestedScope,
     audience,

@@ -48,8 +48,6 @@ export interface GrantPolicy {
   readonly supersede: boolean;
   /** The OpenID providers that may assert groups. */
   readonly groupProviders: ReadonlySet<string>;
-  /** The part before the colon of the identities of clients. */
-  readonly clientLabel: string;
   readonly device: {
     readonly enabled: boolean;
     readonly codeLifetime: number;

@@ -28,8 +28,12 @@ export interface LdapServer {
   readonly password?: string;
   /** Seconds. */
   readonly timeout: number;
-  readonly connections: number;
+  /** Open at the same time. */
+  readonly connections?: number;
 }
+
+/** Per process. Password sign-ins use at most half of them. */
+export const LDAP_CONNECTIONS = 4;
 
 type LdapConnection = Awaited<ReturnType<typeof openConnection>>;
 
@@ -51,7 +55,7 @@ export type LdapConnectionPool = ReturnType<typeof createLdapConnectionPool>;
 export function createLdapConnectionPool(server: LdapServer) {
   const idle = createIdleConnections();
   const openBound = createConnector(server);
-  const runLimited = createLdapLimiter(server, server.connections);
+  const runLimited = createLdapLimiter(server, server.connections ?? LDAP_CONNECTIONS);
 
   const runSearch = async (
     connection: LdapConnection,

@@ -7,6 +7,7 @@ import { formatGuid, guidToBytes, normalizeGuid } from './guid.ts';
 import {
   createLdapConnectionPool,
   createLdapLimiter,
+  LDAP_CONNECTIONS,
   type LdapConnectionPool,
   type LdapServer,
 } from './ldap-connection-pool.ts';
@@ -64,7 +65,10 @@ export function createLdapDirectory(
   const findByUserName = (text: string, normalize = normalizeUserName): Promise<Entry | undefined> =>
     entries.findByName(settings.attributes.userName, text, normalize);
   // Servers delay responses to wrong passwords: half of the connections are reserved for searches.
-  const runSignIn = createLdapLimiter(settings, Math.max(1, Math.floor(settings.connections / 2)));
+  const runSignIn = createLdapLimiter(
+    settings,
+    Math.max(1, Math.floor((settings.connections ?? LDAP_CONNECTIONS) / 2)),
+  );
 
   return {
     name,

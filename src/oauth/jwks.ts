@@ -11,7 +11,7 @@ export const handleJwks = ({ signingKeys }: Keyring, context: RequestContext, no
   serveDocument(context, {
     rule: 'oauth2:jwks',
     contentType: 'application/jwk-set+json',
-    // Shorter than the time for which a new key is published before it signs (`keys.publishBefore`).
+    // Shorter than the time for which a new key is published before it signs (`gatehouse keys rotate --publish-before`).
     cacheControl: 'public, max-age=300',
     body: JSON.stringify({
       keys: signingKeys.filter(({ retireAt }) => now < retireAt).map(({ publicJwk }) => publicJwk),

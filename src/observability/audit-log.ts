@@ -27,18 +27,20 @@ export interface AuditSink {
 export interface AuditLogOptions {
   /** If omitted, events are written to the log. */
   readonly sink?: AuditSink | undefined;
-  readonly buffer: number;
+  /** Events that wait for the sink; beyond that, the oldest are dropped, refusals first. */
+  readonly buffer?: number;
   readonly log: Logger;
   readonly metrics: Metrics;
   readonly backoffMs?: { readonly initial: number; readonly max: number };
 }
 
+const MAX_PENDING = 10_000;
 const CLOSE_TIMEOUT_MS = 5_000;
 
 export type AuditLog = ReturnType<typeof openAuditLog>;
 
 /** Counts every audit event and queues it for the sink. Callers do not wait for the delivery. */
-export function openAuditLog({ sink, buffer, log, metrics, backoffMs }: AuditLogOptions) {
+export function openAuditLog({ sink, buffer = MAX_PENDING, log, metrics, backoffMs }: AuditLogOptions) {
   const count = createAuditCounter(metrics);
   const dropped = metrics.counter('gatehouse_audit_dropped_total');
   const failed = metrics.counter('gatehouse_audit_failures_total');

@@ -4,12 +4,11 @@ import { hostname } from 'node:os';
 import { connect as connectTls } from 'node:tls';
 import { AUDIT_EVENTS } from './audit-events.ts';
 import type { AuditRecord, AuditSink } from './audit-log.ts';
-import { type Facility, formatSyslogMessage } from './syslog-format.ts';
+import { formatSyslogMessage } from './syslog-format.ts';
 
 export interface SyslogOptions {
   /** `udp://host:port`, `tcp://host:port`, `tls://host:port` or `unix:/path`. */
   readonly url: string;
-  readonly facility: Facility;
   readonly ca?: string | undefined;
   readonly certificate?: string | undefined;
   readonly key?: string | undefined;
@@ -24,7 +23,7 @@ const MAX_DATAGRAM = 60_000;
 
 /** RFC 5424 messages over UDP (RFC 5426), or over a stream with octet counting (RFC 6587 §3.4.1, RFC 5425). */
 export function openAuditSyslog(options: SyslogOptions): AuditSink {
-  const header = { facility: options.facility, host: hostname(), pid: process.pid };
+  const header = { host: hostname(), pid: process.pid };
   const format = ({ time, event, line }: AuditRecord): string =>
     formatSyslogMessage(header, { time, name: event, severity: AUDIT_EVENTS[event].severity, line });
   return options.url.startsWith('udp:')

@@ -5,7 +5,7 @@ import { openPoster } from './json-poster.ts';
 export interface WebhookOptions {
   readonly url: string;
   readonly secret: string;
-  readonly batchSize: number;
+  readonly batchSize?: number;
   readonly ca?: string | undefined;
 }
 
@@ -13,7 +13,10 @@ export interface WebhookOptions {
  * Sends events with POST as `{"events":[…]}`. Each delivery has its time, an id that stays the same on a retry, and `v1=`
  * HMAC-SHA-256 of `time.body` as a signature.
  */
-export function openAuditWebhook({ url, secret, batchSize, ca }: WebhookOptions): AuditSink {
+/** Events in one delivery. */
+const BATCH_SIZE = 100;
+
+export function openAuditWebhook({ url, secret, batchSize = BATCH_SIZE, ca }: WebhookOptions): AuditSink {
   const poster = openPoster({ url, ca, timeoutMs: 10_000 });
   let last: { readonly records: readonly AuditRecord[]; readonly id: string } | undefined;
   return {

@@ -143,7 +143,6 @@ export const buildGrantPolicy = ({ tokens, device, signIn }: Settings): GrantPol
   retryWindow: tokens.refresh.retryWindow,
   reuse: tokens.refresh.reuse,
   supersede: tokens.refresh.supersede,
-  clientLabel: tokens.clientLabel,
   groupProviders: new Set(
     Object.entries(signIn.openid).flatMap(([name, { groups }]) => (groups === undefined ? [] : [name])),
   ),

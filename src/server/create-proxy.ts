@@ -6,6 +6,7 @@ import type { PolicyContext } from '../proxy/policy/authorize.ts';
 import { ForwardAuth } from '../proxy/policy/forward-auth.ts';
 import { type ProxyDeps, ReverseProxy } from '../proxy/proxy.ts';
 import { createAssertionSigner } from '../tokens/assertion.ts';
+import { PROOF_ALGORITHMS } from '../tokens/proof-verifier.ts';
 import { createTrustedTokenReader } from '../tokens/trusted-issuers/trusted-issuers.ts';
 import { withStartError } from './config-resources.ts';
 import { type BuildContext, getPagesPath } from './create-services.ts';
@@ -58,14 +59,10 @@ export function createRequestProxy(context: BuildContext): ReverseProxy {
 }
 
 /** Only proxied requests accept the tokens of trusted issuers; the token API accepts its own. */
-function createTokenReader({
-  settings,
-  grantDeps,
-  trustedIssuers,
-}: BuildContext): PolicyContext['readAccessToken'] {
+function createTokenReader({ grantDeps, trustedIssuers }: BuildContext): PolicyContext['readAccessToken'] {
   const { tokenIssuer } = grantDeps;
   if (trustedIssuers === undefined) return (token, at) => tokenIssuer.readAccessToken(token, at);
-  const { read } = createTrustedTokenReader(trustedIssuers, settings.tokens.cacheSize);
+  const { read } = createTrustedTokenReader(trustedIssuers);
   if (!trustedIssuers.introspects)
     return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
   // What is rejected with a reason is a JWT.
@@ -108,7 +105,7 @@ function buildResourceMetadata(settings: Settings): ProxyDeps['resourceMetadata'
     ...rest,
     issuers: new Map(Object.entries(settings.trustedIssuers).map(([name, { issuer }]) => [name, issuer])),
     bindsCertificates: settings.integrations.some(({ bindToCertificate }) => bindToCertificate),
-    ...(settings.dpop.enabled && { proofAlgorithms: settings.dpop.algorithms }),
+    ...(settings.dpop.enabled && { proofAlgorithms: PROOF_ALGORITHMS }),
     isServicePath: (path) => servicePaths.includes(path),
   };
 }

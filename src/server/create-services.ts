@@ -8,6 +8,7 @@ import type { ReverseProxy } from '../proxy/proxy.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
 import { createSealer } from '../tokens/sealer.ts';
 import { SIGNATURE_ALGORITHMS } from '../tokens/signature.ts';
+import { TOKEN_CACHE_SIZE } from '../tokens/token-cache.ts';
 import { createSubjectTokenReader } from '../tokens/trusted-issuers/subject-token-reader.ts';
 import { createLogoutTokenReader } from '../tokens/trusted-issuers/trusted-issuers.ts';
 import { createCertificateValidator } from '../x509/certificate-validator.ts';
@@ -55,7 +56,7 @@ export function createBuildContext(
     tokenIssuer: createTokenIssuer({
       keyring,
       publicUrl: settings.publicUrl,
-      cacheSize: settings.tokens.cacheSize,
+      cacheSize: TOKEN_CACHE_SIZE,
       claims: new Set(settings.tokens.claims),
       grants: store.grants,
     }),

@@ -8,7 +8,7 @@ import { AMBIGUOUS_HOST, type PolicyContext } from '../proxy/policy/authorize.ts
 import { readPresentedProof } from '../proxy/policy/presented-proof.ts';
 import { ProofMemory } from '../tokens/proof-memory.ts';
 import { createProofNonces } from '../tokens/proof-nonce.ts';
-import { createProofVerifier, PROOF_CLOCK_TOLERANCE } from '../tokens/proof-verifier.ts';
+import { createProofVerifier, PROOF_WINDOW } from '../tokens/proof-verifier.ts';
 import type { ProcessState } from './process-state.ts';
 
 /** Used DPoP proofs. Kept across reloads. */
@@ -31,8 +31,6 @@ export function buildProofVerifier(
 ): ProofVerifier | undefined {
   if (!dpop.enabled) return undefined;
   return createProofVerifier({
-    algorithms: dpop.algorithms,
-    lifetime: dpop.lifetime,
     memory: proofs.requests,
     nonces: dpop.nonce === 'required' ? createProofNonces(sealer) : undefined,
   });
@@ -40,13 +38,12 @@ export function buildProofVerifier(
 
 /** Proofs of token requests, compared with the URL under which the policy knows the request. */
 export function createTokenRequestProofs(
-  { dpop, trustedProxies }: Settings,
+  { trustedProxies }: Settings,
   { proofs: proofPolicy, isOwnAuthority }: Pick<PolicyContext, 'proofs' | 'isOwnAuthority'>,
   { proofs: { tokenRequests }, now }: Pick<ProcessState, 'proofs' | 'now'>,
 ): TokenRequestProofs | undefined {
   if (proofPolicy === undefined) return undefined;
   const { verifier, getOrigin } = proofPolicy;
-  const window = dpop.lifetime + PROOF_CLOCK_TOLERANCE;
   return {
     algorithms: verifier.algorithms,
     async verify(context) {
@@ -62,13 +59,13 @@ export function createTokenRequestProofs(
       const checked = await verifier.verify({ proofs: values, method, origin, path, now: now() });
       if (!checked.ok) return checked;
       // Checked and reserved in one step: concurrent requests with the same proof must not all succeed.
-      return tokenRequests.reserve(checked.proofKey, checked.proofId, checked.issuedAt, now(), window)
+      return tokenRequests.reserve(checked.proofKey, checked.proofId, checked.issuedAt, now(), PROOF_WINDOW)
         ? checked
         : { ok: false, detail: 'it was used before' };
     },
     complete({ proofKey, proofId, issuedAt }, wasIssued) {
       // Anyone can make proofs, but only clients with a valid credential can fill the memory.
-      if (wasIssued) tokenRequests.useReserved(proofKey, proofId, issuedAt, now(), window);
+      if (wasIssued) tokenRequests.useReserved(proofKey, proofId, issuedAt, now(), PROOF_WINDOW);
       else tokenRequests.release(proofKey, proofId);
     },
   };

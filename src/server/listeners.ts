@@ -26,7 +26,7 @@ export function createTlsContextOptions(sources: TlsContextSources): TlsContextO
     certificate: files.server.certificate,
     key: files.server.key,
     minVersion: tls.minVersion,
-    issuers: tls.advertiseIssuers ? files.issuers.map(({ certificate }) => certificate.toString()) : [],
+    issuers: files.issuers.map(({ certificate }) => certificate.toString()),
     ...(tls.sessionTickets !== 'off' && {
       tickets: { secret: ticketSecret, scope: computeTicketScope(settings, files) },
     }),

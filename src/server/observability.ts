@@ -21,7 +21,7 @@ export interface Observability {
 }
 
 const openConfiguredAuditLog = async (settings: Settings, log: Logger, metrics: Metrics): Promise<AuditLog> =>
-  openAuditLog({ sink: await openAuditSink(settings), buffer: settings.audit.buffer, log, metrics });
+  openAuditLog({ sink: await openAuditSink(settings), log, metrics });
 
 export async function openObservability(
   settings: Settings,
@@ -116,18 +116,17 @@ async function openAuditSink({ audit }: Settings): Promise<AuditSink | undefined
       throw new StartError([`audit.file: ${file} cannot be written (${code})`], { cause: error });
     }
   if (sink === 'syslog' && syslog !== undefined) {
-    const { url, facility, ca, certificate, key } = syslog;
+    const { url, ca, certificate, key } = syslog;
     return openAuditSyslog({
       url,
-      facility,
       ca: readSettingFile('audit.syslog.ca', ca),
       certificate: readSettingFile('audit.syslog.certificate', certificate),
       key: readSettingFile('audit.syslog.key', key),
     });
   }
   if (sink === 'webhook' && webhook?.secret !== undefined) {
-    const { url, secret, batch, ca } = webhook;
-    return openAuditWebhook({ url, secret, batchSize: batch, ca: readSettingFile('audit.webhook.ca', ca) });
+    const { url, secret, ca } = webhook;
+    return openAuditWebhook({ url, secret, ca: readSettingFile('audit.webhook.ca', ca) });
   }
   return undefined;
 }

@@ -35,7 +35,7 @@ export class OcspResponderRegistry extends SharedResources<OcspResponder> {
   }
 
   #open(
-    { url, softFail, nonce, refresh, timeout, ca }: OcspSettings,
+    { url, softFail, refresh, timeout, ca }: OcspSettings,
     issuer: ApprovedIssuer,
   ): OpenedResource<OcspResponder> {
     const { log, metrics, now } = this.#options;
@@ -46,7 +46,6 @@ export class OcspResponderRegistry extends SharedResources<OcspResponder> {
       send: (request) => sendOcspRequest(url, request, httpClient),
       refresh,
       softFail,
-      nonce,
       now,
       onResponse(outcome) {
         metrics.counter('gatehouse_ocsp_responses_total', issuer.name, outcome).value += 1;

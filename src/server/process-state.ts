@@ -65,7 +65,18 @@ export interface ProcessStateOptions
   readonly limits?: SharedLimits | undefined;
 }
 
-export type RateLimiters = Readonly<Record<keyof Settings['limits']['rates'], RateLimiter>>;
+type ConfiguredRates = Settings['limits']['rates'];
+
+/** Operations that are counted separately, with the rate of another one. */
+const RATE_OF = {
+  par: 'token',
+  revoke: 'token',
+  verify: 'token',
+  logout: 'introspect',
+  identityCodeGuesses: 'codeGuesses',
+} as const satisfies Readonly<Record<string, keyof ConfiguredRates>>;
+
+export type RateLimiters = Readonly<Record<keyof ConfiguredRates | keyof typeof RATE_OF, RateLimiter>>;
 
 /** Limits on guesses: every attempt is counted before it is allowed. */
 const STRICT_LIMITS: ReadonlySet<string> = new Set([
@@ -150,7 +161,10 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     }),
     openLimiters: (rates, scope) =>
       Object.fromEntries(
-        Object.entries(rates).map(([name, rate]) => {
+        [
+          ...Object.entries(rates),
+          ...Object.entries(RATE_OF).map(([name, other]) => [name, rates[other]] as const),
+        ].map(([name, rate]) => {
           const open = () => ({ resource: createLimiter(name, rate) });
           return [name, limiters.share(JSON.stringify([name, rate]), open, scope)];
         }),

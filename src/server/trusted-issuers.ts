@@ -14,6 +14,7 @@ import {
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm } from '../tokens/signature.ts';
+import { TOKEN_CACHE_SIZE } from '../tokens/token-cache.ts';
 import { createScopeMapping } from '../tokens/trusted-issuers/claim-mapping.ts';
 import { fetchKeys } from '../tokens/trusted-issuers/fetch-keys.ts';
 import { TokenIntrospection } from '../tokens/trusted-issuers/introspection.ts';
@@ -201,7 +202,7 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
 
 /** Undefined where none is configured. Throws a `StartError` if a file of an issuer cannot be used. An unreachable issuer is not an error. */
 export async function openTrustedIssuers(
-  { trustedIssuers, tokens }: Settings,
+  { trustedIssuers }: Settings,
   registry: IssuerKeysRegistry,
   tokenGuesses: RateLimiter,
   scope: ResourceScope,
@@ -219,7 +220,7 @@ export async function openTrustedIssuers(
         source.name,
         settings,
         registry.open(source, fixedKeys, scope),
-        openIntrospection(source, settings, tokens.cacheSize, registry, tokenGuesses, scope),
+        openIntrospection(source, settings, registry, tokenGuesses, scope),
       ),
     ),
   );
@@ -228,14 +229,13 @@ export async function openTrustedIssuers(
 /** Undefined where opaque tokens of the issuer are not accepted. */
 function openIntrospection(
   { name, ca, certificate, key }: KeySource,
-  { introspection }: IssuerSettings,
-  cacheSize: number,
+  { introspection, timeout }: IssuerSettings,
   registry: IssuerKeysRegistry,
   guesses: RateLimiter,
   scope: ResourceScope,
 ): TokenIntrospection | undefined {
   if (introspection === undefined) return undefined;
-  const { url, clientId, clientSecret, cacheLifetime, maxStaleness, timeout } = introspection;
+  const { url, clientId, clientSecret, cacheLifetime, maxStaleness } = introspection;
   const httpClient = createHttpClient({
     timeoutMs: timeout * 1_000,
     ca,
@@ -250,7 +250,7 @@ function openIntrospection(
     clientSecret: clientSecret ?? '',
     cacheLifetime,
     maxStaleness,
-    cacheSize,
+    cacheSize: TOKEN_CACHE_SIZE,
     httpClient,
     guesses,
     onStateChange: registry.trackIntrospection(name, scope),

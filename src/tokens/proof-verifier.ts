@@ -15,7 +15,20 @@ import { isSignatureAlgorithm, type SignatureAlgorithm, VerificationKey } from '
 const MAX_LENGTH = 8_192;
 const MAX_ID_LENGTH = 256;
 /** Seconds by which the clock of a client may be ahead. */
-export const PROOF_CLOCK_TOLERANCE = 5;
+const PROOF_CLOCK_TOLERANCE = 5;
+/** How old a proof may be, by its `iat`; seconds. */
+const PROOF_LIFETIME = 60;
+/** Seconds for which a used proof is remembered. */
+export const PROOF_WINDOW = PROOF_LIFETIME + PROOF_CLOCK_TOLERANCE;
+/** Asymmetric only (RFC 9449 §4.3). */
+export const PROOF_ALGORITHMS: readonly SignatureAlgorithm[] = [
+  'ES256',
+  'ES384',
+  'EdDSA',
+  'Ed25519',
+  'PS256',
+  'RS256',
+];
 const PROOF_TYPE = 'dpop+jwt';
 /** RFC 7518 §6: members of private and symmetric keys. */
 const PRIVATE_MEMBERS = ['d', 'p', 'q', 'dp', 'dq', 'qi', 'oth', 'k'] as const;
@@ -27,9 +40,6 @@ const MAX_EXPONENT_LENGTH = 4;
 const MAX_CACHED_KEYS = 1_000;
 
 export interface ProofVerifierOptions {
-  readonly algorithms: readonly SignatureAlgorithm[];
-  /** Seconds. */
-  readonly lifetime: number;
   readonly memory: ProofMemory;
   /** If omitted, proofs need no nonce. */
   readonly nonces?: ReturnType<typeof createProofNonces> | undefined;
@@ -43,14 +53,8 @@ interface ProofKey {
 const fail = (detail: string): ProofCheck => ({ ok: false, detail });
 
 /** RFC 9449 §4.3. */
-export function createProofVerifier({
-  algorithms,
-  lifetime,
-  memory,
-  nonces,
-}: ProofVerifierOptions): ProofVerifier {
+export function createProofVerifier({ memory, nonces }: ProofVerifierOptions): ProofVerifier {
   const keys = new TwoGenerationCache<ProofKey>(MAX_CACHED_KEYS, MAX_LENGTH);
-  const window = lifetime + PROOF_CLOCK_TOLERANCE;
 
   const findKey = async (
     encodedHeader: string,
@@ -59,7 +63,7 @@ export function createProofVerifier({
   ): Promise<ProofKey | undefined> => keys.get(encodedHeader) ?? (await readKey(header, alg));
 
   return {
-    algorithms,
+    algorithms: PROOF_ALGORITHMS,
     async verify({ proofs, method, origin, path, bound, now }) {
       const [proof, ...others] = proofs;
       if (proof === undefined) return fail('there is none');
@@ -69,10 +73,10 @@ export function createProofVerifier({
       const { header, claims } = decoded;
       const { typ, alg, crit } = header;
       if (typ !== PROOF_TYPE || crit !== undefined) return fail('its type is not dpop+jwt');
-      if (!isSignatureAlgorithm(alg) || !algorithms.includes(alg))
+      if (!isSignatureAlgorithm(alg) || !PROOF_ALGORITHMS.includes(alg))
         return fail('its algorithm is not supported');
       // Compared before the signature is verified, which costs more.
-      const fault = findClaimFault(claims, { method, origin, path, now, lifetime });
+      const fault = findClaimFault(claims, { method, origin, path, now });
       if (fault !== undefined) return fail(fault);
       const { jti, iat, ath, nonce } = claims;
       if (bound !== undefined && ath !== hash('sha256', bound.accessToken, 'base64url'))
@@ -92,20 +96,18 @@ export function createProofVerifier({
       const proofId = jti as string;
       const issuedAt = iat as number;
       // Only the holder of a bound token can fill the memory.
-      if (bound !== undefined && !memory.use(thumbprint, proofId, issuedAt, now, window))
+      if (bound !== undefined && !memory.use(thumbprint, proofId, issuedAt, now, PROOF_WINDOW))
         return fail('it was used before');
       return { ok: true, proofKey: thumbprint, proofId, issuedAt };
     },
   };
 }
 
-interface ClaimFacts extends Pick<ProofRequest, 'method' | 'origin' | 'path' | 'now'> {
-  readonly lifetime: number;
-}
+type ClaimFacts = Pick<ProofRequest, 'method' | 'origin' | 'path' | 'now'>;
 
 function findClaimFault(
   { jti, iat, htm, htu }: JsonObject,
-  { method, origin, path, now, lifetime }: ClaimFacts,
+  { method, origin, path, now }: ClaimFacts,
 ): string | undefined {
   if (typeof jti !== 'string' || jti === '' || jti.length > MAX_ID_LENGTH)
     return 'jti is missing or too long';
@@ -114,7 +116,7 @@ function findClaimFault(
     return 'htu is not the URL of the request';
   if (!isTime(iat)) return 'iat is missing';
   if (iat > now + PROOF_CLOCK_TOLERANCE) return 'iat is in the future';
-  return iat < now - lifetime ? 'iat is too long ago' : undefined;
+  return iat < now - PROOF_LIFETIME ? 'iat is too long ago' : undefined;
 }
 
 const isTime = (value: Json | undefined): value is Epoch =>

@@ -15,6 +15,9 @@ export interface TokenCacheOptions<Rejected> {
   readonly prepare: (token: string, now: Epoch) => (() => Verification<Rejected>) | Rejected | undefined;
 }
 
+/** How many verified tokens each process caches, of each format. */
+export const TOKEN_CACHE_SIZE = 20_000;
+
 /** Limits memory while the store stalls or forged tokens arrive faster than they are rejected. */
 const MAX_VERIFICATIONS = 10_000;
 

@@ -29,7 +29,6 @@ export interface OcspSubject {
   readonly issuer: ApprovedIssuer;
   /** The bytes of the integer, hex. */
   readonly serial: string;
-  readonly nonce: Buffer | undefined;
 }
 
 export interface OcspResult {
@@ -44,11 +43,8 @@ const SHA1 = '1.3.14.3.2.26';
 /** AlgorithmIdentifier of SHA-1 with NULL parameters. Only an identifier here: the response is signed with another hash. */
 const SHA1_ALGORITHM = Buffer.from('300906052b0e03021a0500', 'hex');
 const BASIC_RESPONSE = '1.3.6.1.5.5.7.48.1.1';
-const NONCE = '1.3.6.1.5.5.7.48.1.2';
-const NONCE_OID = Buffer.from('06092b0601050507300102', 'hex');
 const OCSP_SIGNING = '1.3.6.1.5.5.7.3.9';
 const EXTENSIONS = contextTag(1);
-const KNOWN_EXTENSIONS: ReadonlySet<string> = new Set([NONCE]);
 
 /** Seconds by which the clock of the responder may be ahead. */
 const CLOCK_SKEW = 300;
@@ -73,7 +69,7 @@ const getKeyBits = (key: KeyObject): Buffer =>
   readBitStringBytes(children(readElement(key.export({ type: 'spki', format: 'der' }), TAG.sequence))[1]);
 
 /** RFC 6960 §4.1. */
-export function writeOcspRequest({ issuer, serial, nonce }: OcspSubject): Buffer {
+export function writeOcspRequest({ issuer, serial }: OcspSubject): Buffer {
   const certId = writeElement(
     TAG.sequence,
     SHA1_ALGORITHM,
@@ -82,23 +78,7 @@ export function writeOcspRequest({ issuer, serial, nonce }: OcspSubject): Buffer
     writeElement(TAG.integer, Buffer.from(serial, 'hex')),
   );
   const requestList = writeElement(TAG.sequence, writeElement(TAG.sequence, certId));
-  const extensions =
-    nonce === undefined
-      ? []
-      : [
-          writeElement(
-            contextTag(2),
-            writeElement(
-              TAG.sequence,
-              writeElement(
-                TAG.sequence,
-                NONCE_OID,
-                writeElement(TAG.octetString, writeElement(TAG.octetString, nonce)),
-              ),
-            ),
-          ),
-        ];
-  return writeElement(TAG.sequence, writeElement(TAG.sequence, requestList, ...extensions));
+  return writeElement(TAG.sequence, writeElement(TAG.sequence, requestList));
 }
 
 /**
@@ -112,7 +92,7 @@ export function readOcspResponse(
   /** Is this certificate of the issuer on a revocation list? For the certificate of the responder. */
   isRevoked: (serial: string) => boolean = () => false,
 ): OcspResult {
-  const { signed, responderId, responses, certificates } = readBasicResponse(bytes, subject.nonce);
+  const { signed, responderId, responses, certificates } = readBasicResponse(bytes);
   if (!isSignedFor(subject.issuer, signed, responderId, certificates, now, isRevoked))
     throw new Error('the response is not signed by the issuer or by a responder of the issuer');
   const [single, ...more] = responses.filter((response) => isAbout(response, subject));
@@ -128,7 +108,7 @@ interface BasicResponse {
   readonly certificates: readonly Element[];
 }
 
-function readBasicResponse(bytes: Buffer, nonce: Buffer | undefined): BasicResponse {
+function readBasicResponse(bytes: Buffer): BasicResponse {
   const [statusCode, wrapped, ...rest] = children(readElement(bytes, TAG.sequence));
   if (rest.length > 0) throw new DerError('more than a response');
   const status = readSmallInteger({ ...expectTag(statusCode, ENUMERATED), tag: TAG.integer });
@@ -150,14 +130,11 @@ function readBasicResponse(bytes: Buffer, nonce: Buffer | undefined): BasicRespo
     },
     certificates:
       certs === undefined ? [] : children(readElement(expectTag(certs, contextTag(0)).content, TAG.sequence)),
-    ...readResponseData(tbs, nonce),
+    ...readResponseData(tbs),
   };
 }
 
-function readResponseData(
-  tbs: Element,
-  nonce: Buffer | undefined,
-): Pick<BasicResponse, 'responderId' | 'responses'> {
+function readResponseData(tbs: Element): Pick<BasicResponse, 'responderId' | 'responses'> {
   const fields = children(tbs);
   // X.690 §11.5: the default version is omitted.
   const responderId = fields.shift();
@@ -165,20 +142,15 @@ function readResponseData(
     throw new DerError('not version 1, or no responder id');
   readTime(expectTag(fields.shift(), TAG.generalizedTime));
   const responses = children(expectTag(fields.shift(), TAG.sequence));
-  const extensions = readKnownExtensions(fields[0]?.tag === EXTENSIONS ? fields.shift() : undefined);
+  checkExtensions(fields[0]?.tag === EXTENSIONS ? fields.shift() : undefined);
   if (fields.length > 0) throw new DerError('unknown fields');
-  if (nonce !== undefined && !extensions.get(NONCE)?.value.equals(writeElement(TAG.octetString, nonce)))
-    throw new Error('the response does not have the nonce of the request');
   return { responderId, responses };
 }
 
-function readKnownExtensions(wrapper: Element | undefined): ReturnType<typeof readExtensions> {
-  if (wrapper === undefined) return new Map();
-  const extensions = readExtensions(wrapper.content);
-  for (const [oid, { critical }] of extensions)
-    if (critical && !KNOWN_EXTENSIONS.has(oid))
-      throw new Error('the response has a critical extension that is not supported');
-  return extensions;
+function checkExtensions(wrapper: Element | undefined): void {
+  if (wrapper === undefined) return;
+  for (const { critical } of readExtensions(wrapper.content).values())
+    if (critical) throw new Error('the response has a critical extension that is not supported');
 }
 
 /** RFC 6960 §4.2.2.2: by the issuer, or by a certificate that the issuer itself signed for this purpose. */
@@ -248,7 +220,7 @@ function readSingleResponse(response: Element, now: Epoch): OcspResult {
   const status = readStatus(certStatus);
   const thisUpdate = readTime(expectTag(thisUpdateField, TAG.generalizedTime));
   const nextUpdateField = optional[0]?.tag === contextTag(0) ? optional.shift() : undefined;
-  readKnownExtensions(optional[0]?.tag === EXTENSIONS ? optional.shift() : undefined);
+  checkExtensions(optional[0]?.tag === EXTENSIONS ? optional.shift() : undefined);
   if (optional.length > 0) throw new DerError('unknown fields of a status');
   const validUntil =
     nextUpdateField === undefined

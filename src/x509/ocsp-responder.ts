@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import { Fault } from '../ports/fault.ts';
@@ -15,8 +14,6 @@ export interface OcspResponderOptions {
   readonly refresh: number;
   /** Accept certificates whose status cannot be found out. */
   readonly softFail: boolean;
-  /** Send a nonce, and require it in the response. */
-  readonly nonce: boolean;
   readonly now: () => Epoch;
   /** Called after each request. */
   readonly onResponse?: (outcome: OcspResult['status'] | 'failure') => void;
@@ -44,7 +41,6 @@ const CACHE_SIZE = 20_000;
 const MAX_REQUESTS = 64;
 /** Requests that wait for one of these to end. */
 const MAX_QUEUED = 512;
-const NONCE_BYTES = 32;
 /** Seconds until a failed request for a certificate is repeated; doubled with each failure. */
 const RETRY = { min: 1, max: 30 };
 /** A status is renewed in this part of its remaining validity at the latest. */
@@ -151,8 +147,7 @@ export class OcspResponder {
   async #requestOnce(entry: CachedStatus, serial: string, isRevoked: RevocationCheck): Promise<void> {
     const { issuer, send, refresh, now, onResponse } = this.#options;
     try {
-      const nonce = this.#options.nonce ? randomBytes(NONCE_BYTES) : undefined;
-      const subject = { issuer, serial, nonce };
+      const subject = { issuer, serial };
       const bytes = await send(writeOcspRequest(subject));
       const receivedAt = now();
       const result = readOcspResponse(bytes, subject, receivedAt, isRevoked);

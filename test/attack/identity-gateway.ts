@@ -128,7 +128,7 @@ const ROUTES: NonNullable<SettingsInput['routes']> = [
   { path: '/api/**', requires: 'files:read', issuers: ['own', 'corp'], audience: FILES_API },
   { path: '/strict/**', requires: 'any-token', issuers: ['strict'] },
   { path: '/limited/**', requires: 'any-token', issuers: ['own', 'corp'], rate: '1/h' },
-  { path: '/per-client/**', requires: 'any-token', rate: { limit: '1/h', per: 'client' } },
+  { path: '/per-client/**', requires: 'any-token', rate: [{ limit: '1/h', per: 'client' }] },
   { path: '/per-route/**', requires: 'any-token', rate: [{ limit: '1/h', per: 'route' }, '9/h'] },
   { path: '/open/**', public: true, rate: '1/h' },
 ];

@@ -131,7 +131,7 @@ test('each certificate behind one address has its own limit; calls without one, 
 });
 
 test('each authentic access token behind one address has its own limit for Verify and for revocation', async () => {
-  const gateway = await startWithRates({ verify: '2/h', revoke: '2/h' });
+  const gateway = await startWithRates({ token: '2/h' });
   const verify = (token: string): Promise<Reply> => gateway.api('/authsvc/Authorize/Verify', token);
   const revoke = (token: string): Promise<Reply> => gateway.api('/authsvc/Revoke/Token', token);
   const junk = 'a.b.c';

@@ -185,7 +185,7 @@ describe('back-channel logout', () => {
       UNAVAILABLE,
     ));
   test('after too many tokens', () =>
-    withSettings(setUp.gateway, withRate('logout'), async () => {
+    withSettings(setUp.gateway, withRate('introspect'), async () => {
       await setUp.clients.send('HTTP/2, fast path', logOut('junk'));
       await expectRefused(
         async () => logOut(await signLogout({ sub: 'x' })),
@@ -195,7 +195,7 @@ describe('back-channel logout', () => {
 });
 
 const withRate =
-  (name: 'clientGuesses' | 'logout'): SettingsChange =>
+  (name: 'clientGuesses' | 'introspect'): SettingsChange =>
   (settings) => ({
     ...settings,
     limits: { ...settings.limits, rates: { ...settings.limits?.rates, [name]: '1/h' } },

@@ -51,13 +51,13 @@ test('check lists the limits of routes, and warns where they count other than ex
 
 test.each([
   [
-    'routes[0].rate={ limit: 5/s, per: identity }',
+    'routes[0].rate=[{ limit: 5/s, per: identity }]',
     /routes\[0\]\.rate .*needs a token, but the route is public/,
   ],
   ['routes[2].rate=0/s', /routes\[2\]\.rate/],
-  ['routes[2].rate={ limit: off }', /routes\[2\]\.rate/],
-  ['routes[2].rate={ limit: 5/s, burst: 0 }', /routes\[2\]\.rate/],
-  ['routes[2].rate={ limit: 5/s, per: planet }', /routes\[2\]\.rate/],
+  ['routes[2].rate=[{ limit: off }]', /routes\[2\]\.rate/],
+  ['routes[2].rate=[{ limit: 5/s, burst: 0 }]', /routes\[2\]\.rate/],
+  ['routes[2].rate=[{ limit: 5/s, per: planet }]', /routes\[2\]\.rate/],
   ['routes[2].rate=[]', /routes\[2\]\.rate/],
 ])('%s is a configuration error', async (setting, problem) => {
   const { code, stderr } = await run('check', '--set', setting);

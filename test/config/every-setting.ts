@@ -116,10 +116,10 @@ export const createBase = (upstreamPort: number): TreeObject => ({
       path: '/api/files/**',
       requires: 'files:read',
       cors: { origins: ['https://app.example.test'] },
-      rate: { limit: '9/s', burst: 12, per: 'identity' },
+      rate: [{ limit: '9/s', burst: 12, per: 'identity' }],
     },
   ],
-  limits: { routes: { limit: '9/s', burst: 12, per: 'identity' } },
+  limits: { routes: [{ limit: '9/s', burst: 12, per: 'identity' }] },
   log: { access: { pseudonymKey: 'a-key-of-enough-characters' } },
   audit: {
     syslog: { url: 'udp://127.0.0.1:514', certificate: 'server.pem', key: 'server-key.pem' },
@@ -158,7 +158,6 @@ export const EXAMPLES: Readonly<Record<string, Tree>> = {
   'trustedIssuers.*.requiredClaims': { tenant: '42' },
   'trustedIssuers.*.scopes': { reader: 'files:read' },
   'tokens.claims': ['name'],
-  'dpop.algorithms': ['ES256'],
   'headers.name': 'X-Name',
   'headers.email': 'X-Email',
   'headers.groups': 'X-Groups',
@@ -208,9 +207,6 @@ export const EXAMPLES: Readonly<Record<string, Tree>> = {
 export const TOGETHER: Readonly<
   Record<string, (base: TreeObject) => readonly (readonly [SettingPath, Tree | undefined])[]>
 > = {
-  'limits.routes.*.limit': () => [[['limits', 'routes'], [{ limit: '7/s' }]]],
-  'limits.routes.*.burst': () => [[['limits', 'routes'], [{ limit: '9/s', burst: 13 }]]],
-  'limits.routes.*.per': () => [[['limits', 'routes'], [{ limit: '9/s', burst: 12, per: 'route' }]]],
   'admin.tls.operators': () => [
     [['admin', 'tls', 'operators'], ['CN=alice']],
     [['admin', 'tls', 'clientCa'], 'ca.pem'],
@@ -297,7 +293,6 @@ export const TOGETHER: Readonly<
 /** Settings that no request and no reload uses. */
 export const USED_OTHERWISE: Readonly<Record<string, string>> = {
   'keys.algorithm': 'when a missing key file is created',
-  'keys.publishBefore': 'by commands',
   'shutdown.preStop': 'at the shutdown, which has its own test',
   'shutdown.drain': 'at the shutdown, which has its own test',
 };

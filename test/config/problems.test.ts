@@ -287,8 +287,8 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   ],
   [
     `${MINIMAL_CONFIG}trustedIssuers: { client: { issuer: "https://a.test", audience: x } }\nintegrations: [{ clientId: a, scope: f, grants: [client], jwksUri: "https://a.test/jwks" }]`,
-    'tokens.clientLabel',
-    /"client" is already the label of client/,
+    'trustedIssuers.client.label',
+    /is the label of clients that act for themselves/,
   ],
   [
     `${MINIMAL_CONFIG}upstreams: { default: { url: "http://127.0.0.1:1" } }\nroutes: [{ path: /a, public: true, audience: x }]`,

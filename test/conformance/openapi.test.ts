@@ -229,7 +229,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
         [at(200, ''), async () => verify((await gateway.grant()).access_token)],
         [at(400, 'invalid_request'), () => verify('x', { path: `${VERIFY}?access_token=x` })],
         [at(401, 'invalid_token'), () => verify('x')],
-        [at(429, 'invalid_request'), () => exceedLimit('verify', () => verify('x'))],
+        [at(429, 'invalid_request'), () => exceedLimit('token', () => verify('x'))],
         [
           at(503, 'temporarily_unavailable'),
           async () => {
@@ -243,7 +243,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`GET ${REVOKE} 200`]: async () => get(REVOKE, bearer((await gateway.grant()).access_token)),
   [`GET ${REVOKE} 400 invalid_request`]: () => get(`${REVOKE}?access_token=x`),
   [`GET ${REVOKE} 401 invalid_token`]: () => get(REVOKE),
-  [`GET ${REVOKE} 429 invalid_request`]: () => exceedLimit('revoke', () => get(REVOKE)),
+  [`GET ${REVOKE} 429 invalid_request`]: () => exceedLimit('token', () => get(REVOKE)),
   [`GET ${REVOKE} 503 temporarily_unavailable`]: async () => {
     const { access_token } = await gateway.grant();
     return withStoreFailure('announce', () => get(REVOKE, bearer(access_token)));
@@ -317,7 +317,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${PAR} 401 invalid_client`]: () => push({ client_id: 'signing' }),
   [`${PAR} 408 invalid_request`]: () => getIncomplete('/authsvc/oauth2/par'),
   [`${PAR} 413 invalid_request`]: () => sendTooLarge('/authsvc/oauth2/par', FORM),
-  [`${PAR} 429 temporarily_unavailable`]: () => exceedLimit('par', () => push()),
+  [`${PAR} 429 temporarily_unavailable`]: () => exceedLimit('token', () => push()),
   [`${PAR} 503 temporarily_unavailable`]: async () => {
     const credential = await authenticate();
     return withFailure(gateway.server.store.notes, 'create', 'not executed', () => push(credential));
@@ -352,14 +352,14 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${LOGOUT} 400 invalid_request`]: () => oauth.post('backchannel_logout', { logout_token: 'x' }),
   [`${LOGOUT} 408 invalid_request`]: () => getIncomplete('/authsvc/oauth2/backchannel_logout'),
   [`${LOGOUT} 413 invalid_request`]: () => sendTooLarge('/authsvc/oauth2/backchannel_logout', FORM),
-  [`${LOGOUT} 429 temporarily_unavailable`]: () => exceedLimit('logout', logOut),
+  [`${LOGOUT} 429 temporarily_unavailable`]: () => exceedLimit('introspect', logOut),
   [`${LOGOUT} 503 temporarily_unavailable`]: () => withStoreFailure('announce', logOut),
 
   [`${END} 400 invalid_request`]: () => oauth.post('revoke', {}),
   [`${END} 401 invalid_client`]: () => oauth.revoke('x', { client_id: 'report-runner', client_secret: 'x' }),
   [`${END} 408 invalid_request`]: () => getIncomplete('/authsvc/oauth2/revoke'),
   [`${END} 413 invalid_request`]: () => sendTooLarge('/authsvc/oauth2/revoke', FORM),
-  [`${END} 429 temporarily_unavailable`]: () => exceedLimit('revoke', () => oauth.revoke('x')),
+  [`${END} 429 temporarily_unavailable`]: () => exceedLimit('token', () => oauth.revoke('x')),
   [`${END} 503 temporarily_unavailable`]: async () => {
     const { refresh_token } = await gateway.grant();
     return withStoreFailure('announce', () => oauth.revoke(refresh_token));

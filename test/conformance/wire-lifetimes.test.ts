@@ -197,7 +197,8 @@ describe('rates', () => {
             return gateway.request({ path: '/authsvc/Authorize/Verify', ...authorization(access_token) });
         }
       };
-      await withSettings(gateway, withRate(route, '6/m'), async () => {
+      const rate = route === 'revoke' || route === 'verify' ? 'token' : route;
+      await withSettings(gateway, withRate(rate, '6/m'), async () => {
         for (let count = 0; count < 6; count += 1) expect((await sendRequest()).status).toBe(200);
         const rejected = await sendRequest();
         expect(rejected).toMatchObject({

@@ -272,7 +272,6 @@ async function fuzzPeers({ count, seed, only, log = () => {} }: FuzzOptions) {
                   url: `http://127.0.0.1:${introspection.port}/r${round}`,
                   clientId: 'gatehouse',
                   clientSecret: 'secret',
-                  timeout: '1s',
                 },
               }),
             },
@@ -298,7 +297,7 @@ async function fuzzPeers({ count, seed, only, log = () => {} }: FuzzOptions) {
               `checked-${index}`,
               {
                 urls: [`http://127.0.0.1:${health.port}`, `http://localhost:${health.port}`],
-                health: { path: '/health', interval: '2s', timeout: '1s', unhealthy: 1, healthy: 1 },
+                health: { path: '/health', interval: '2s', timeout: '1s' },
               },
             ]),
           ),

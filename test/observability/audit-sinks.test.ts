@@ -108,7 +108,7 @@ describe('syslog', () => {
   });
 
   const check = async (receiver: Awaited<ReturnType<typeof startDatagramReceiver>>, more: object = {}) => {
-    const audit = openLog(openAuditSyslog({ url: receiver.url, facility: 'authpriv', ...more }));
+    const audit = openLog(openAuditSyslog({ url: receiver.url, ...more }));
     audit.audit('grant_issued', { ...GRANT, identity: 'Zoë\u2028\u0007' });
     audit.audit('refresh_reuse', GRANT);
     audit.audit('grant_denied', { reason: 'client_unknown', clientId: 'x\ny' });
@@ -156,7 +156,7 @@ describe('syslog', () => {
   test('over TLS, nothing is sent to a receiver with an untrusted certificate', async () => {
     const other = await createCa({ name: 'Another CA' });
     const receiver = await startStreamReceiver('tls', { tls: { cert: server.pem, key: server.keyPem } });
-    const audit = openLog(openAuditSyslog({ url: receiver.url, facility: 'local0', ca: other.pem }));
+    const audit = openLog(openAuditSyslog({ url: receiver.url, ca: other.pem }));
     audit.audit('grant_issued', GRANT);
     await until('the failure is detected', () => audit.isBlocked());
     expect(receiver.messages).toEqual([]);
@@ -167,7 +167,7 @@ describe('syslog', () => {
   test('a receiver that is restarted gets the events in between', async () => {
     const path = join(folder, 'restarted.sock');
     const receiver = await startStreamReceiver('unix', { path });
-    const audit = openLog(openAuditSyslog({ url: receiver.url, facility: 'auth' }));
+    const audit = openLog(openAuditSyslog({ url: receiver.url }));
     audit.audit('grant_issued', { grant: 'before' });
     await until('the first message is received', () => receiver.messages.length === 1);
     await receiver.close();
@@ -185,7 +185,7 @@ describe('syslog', () => {
 
   test('a missing socket is reported', async () => {
     const path = join(folder, 'nobody.sock');
-    const audit = openLog(openAuditSyslog({ url: `unix:${path}`, facility: 'auth' }));
+    const audit = openLog(openAuditSyslog({ url: `unix:${path}` }));
     audit.audit('grant_issued', GRANT);
     await until('the failure is detected', () => audit.lines.length > 0);
     expect(audit.lines[0]).toMatchObject({ event: 'audit_sink_failed', code: 'ENOENT' });
@@ -207,7 +207,7 @@ describe('syslog', () => {
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
     const { port } = silent.address() as { port: number };
     const timeoutMs = 20_000;
-    const sink = openAuditSyslog({ url: `tcp://127.0.0.1:${port}`, facility: 'auth', timeoutMs });
+    const sink = openAuditSyslog({ url: `tcp://127.0.0.1:${port}`, timeoutMs });
     const big = {
       event: 'grant_issued',
       time: new Date().toISOString(),

@@ -137,9 +137,11 @@ describe('guessing codes', () => {
   });
 
   test('D08 the signed-in users of one network share a limit, separate from users who are not signed in', async () => {
-    await pages.reconfigure(withRates({ networkCodeGuesses: '3/h', identityCodeGuesses: '2/h' }));
+    await pages.reconfigure(withRates({ codeGuesses: '2/h', networkCodeGuesses: '3/h' }));
+    let addresses = 0;
     const guess = async (name?: string): Promise<number> => {
-      const browser = pages.browser({ address: '192.0.2.1' });
+      addresses += 1;
+      const browser = pages.browser({ address: `192.0.2.${addresses}` });
       if (name !== undefined) {
         await browser.open(`${BASE}/grants`);
         await browser.signIn(name);
@@ -154,7 +156,7 @@ describe('guessing codes', () => {
   });
 
   test('D08 each signed-in user has one limit across all sessions and addresses', async () => {
-    await pages.reconfigure(withRates({ allCodeGuesses: '1/h', identityCodeGuesses: '3/h' }));
+    await pages.reconfigure(withRates({ allCodeGuesses: '1/h', codeGuesses: '3/h' }));
     const statuses: number[] = [];
     for (let sessions = 0; sessions < 3; sessions += 1) {
       const browser = pages.browser();

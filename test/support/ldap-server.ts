@@ -17,7 +17,6 @@ export const ROOT = { dn: `cn=root,${BASE_DN}`, password: 'root password' } as c
 export const LDAP_SETTINGS = {
   startTls: false,
   ...SERVICE_ACCOUNT,
-  connections: 4,
   base: `ou=people,${BASE_DN}`,
   filter: '(objectClass=inetOrgPerson)',
   id: 'entryUUID',

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
+
 import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type OcspSubject, readOcspResponse, writeOcspRequest } from '../../src/x509/ocsp-message.ts';
@@ -28,10 +28,9 @@ beforeAll(async () => {
 });
 afterAll(() => authority.remove());
 
-const subjectOf = ({ serial }: IssuedCertificate, nonce?: Buffer): OcspSubject => ({
+const subjectOf = ({ serial }: IssuedCertificate): OcspSubject => ({
   issuer: approve(ca),
   serial,
-  nonce,
 });
 /** OpenSSL's response about this certificate. */
 const respond = (certificate: IssuedCertificate, options?: RespondOptions): Buffer =>
@@ -49,13 +48,12 @@ describe('a response of OpenSSL', () => {
     expect(read(respond(mallory), mallory)).toMatchObject({ status: 'revoked' });
     const unknown = await issue(ca);
     expect(read(respond(unknown), unknown)).toMatchObject({ status: 'unknown' });
-    writeFileSync(authority.folder.file('r.der'), writeOcspRequest(subjectOf(alice, randomBytes(32))));
+    writeFileSync(authority.folder.file('r.der'), writeOcspRequest(subjectOf(alice)));
     const text = execFileSync('openssl', ['ocsp', '-reqin', 'r.der', '-req_text', '-noverify'], {
       cwd: authority.folder.path,
       encoding: 'utf8',
     });
     expect(text).toContain(`Serial Number: ${alice.serial.toUpperCase()}`);
-    expect(text).toContain('OCSP Nonce');
   });
 
   test('may be signed by the issuer itself, and may name the responder by its key', () => {
@@ -127,15 +125,6 @@ describe('a response of OpenSSL', () => {
     const { thisUpdate, validUntil } = read(bytes);
     expect(validUntil).toBe(thisUpdate + 300);
     expect(() => read(bytes, alice, thisUpdate + 301)).toThrow(/out of date/);
-  });
-
-  test('must have the nonce of the request, if one was sent', () => {
-    const nonce = randomBytes(32);
-    const subject = subjectOf(alice, nonce);
-    const bytes = authority.respond(writeOcspRequest(subject));
-    expect(readOcspResponse(bytes, subject, nowSeconds())).toMatchObject({ status: 'good' });
-    expect(() => readOcspResponse(bytes, subjectOf(alice, randomBytes(32)), nowSeconds())).toThrow(/nonce/);
-    expect(() => readOcspResponse(respond(alice), subject, nowSeconds())).toThrow(/nonce/);
   });
 });
 

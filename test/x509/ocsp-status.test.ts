@@ -41,7 +41,6 @@ describe('the cache of a responder', () => {
       },
       refresh: 600,
       softFail: false,
-      nonce: false,
       now: () => clock.now,
       onStateChange: (error) => states.push(error?.message ?? 'recovered'),
       ...options,
@@ -475,10 +474,8 @@ describe('a hostile responder', () => {
     foreign.setIndex([[alice, 'good']]);
     const { writeOcspRequest } = await import('../../src/x509/ocsp-message.ts');
     const recordings = [
-      authority.respond(
-        writeOcspRequest({ issuer: approve(gateway.ca), serial: bob.serial, nonce: undefined }),
-      ),
-      foreign.respond(writeOcspRequest({ issuer: approve(other), serial: alice.serial, nonce: undefined })),
+      authority.respond(writeOcspRequest({ issuer: approve(gateway.ca), serial: bob.serial })),
+      foreign.respond(writeOcspRequest({ issuer: approve(other), serial: alice.serial })),
     ];
     for (const [index, recording] of recordings.entries()) {
       const { port, close } = await listenTcp(

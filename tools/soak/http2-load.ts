@@ -35,7 +35,7 @@ export const http2Load: SoakLoad = {
     ...settings,
     log: { level: 'info', access: { enabled: false } },
     // Grants and revocations are kept until they expire.
-    tokens: { accessLifetime: '30s', grantLifetime: '1m', cacheSize: 200 },
+    tokens: { accessLifetime: '30s', grantLifetime: '1m' },
     // Silent clients are closed within the run.
     limits: { ...settings.limits, headerTimeout: '2s' },
     // Otherwise, clients that do not read would lose their connections to others, and slow ones too.

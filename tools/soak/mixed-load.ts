@@ -4,9 +4,6 @@ import { connect } from '../../test/support/serve-process.ts';
 import { startSteadyLoad } from '../../test/support/steady-load.ts';
 import type { SoakLoad } from './load.ts';
 
-/** Size of the token cache: small enough to fill up within the warm-up. */
-const CACHE_SIZE = 200;
-
 interface Clients {
   /** Open connections. */
   readonly http1: number;
@@ -22,7 +19,7 @@ const createMixedLoad = ({ http1, http2, fresh: freshClients, pauseMs }: Clients
   change: (settings) => ({
     ...settings,
     log: { level: 'info', access: { enabled: false } },
-    tokens: { accessLifetime: '30s', grantLifetime: '1m', cacheSize: CACHE_SIZE },
+    tokens: { accessLifetime: '30s', grantLifetime: '1m' },
   }),
   isPausedForHeapSamples: false,
   async start(folder, server) {

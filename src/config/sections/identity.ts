@@ -35,10 +35,6 @@ export function certificatesSection(path: PathSchema) {
       .describe(
         'Accept certificates while the responder provides no status. If false, they get 503. Revoked and unknown certificates are refused in either case.',
       ),
-    nonce: z
-      .boolean()
-      .default(false)
-      .describe('Send a nonce and require it in the response. Many responders do not support it.'),
     refresh: durationBetween(10, 604_800, 'must be from 10s to 7d')
       .prefault('1h')
       .describe('After this time, the status of a certificate in use is requested again.'),
@@ -179,7 +175,6 @@ export interface Issuer {
 export interface OcspSettings {
   readonly url: string;
   readonly softFail: boolean;
-  readonly nonce: boolean;
   /** Seconds. */
   readonly refresh: number;
   readonly timeout: number;

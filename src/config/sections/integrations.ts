@@ -3,7 +3,7 @@ import { GRANT_TYPES, TOKEN_FORMATS } from '../../domain/integration.ts';
 import { findRedirectUriProblem } from '../../domain/redirect-uri.ts';
 import { findExcess, formatScope } from '../../domain/scope.ts';
 import { parseSubjectPattern } from '../../domain/subject-pattern.ts';
-import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
+import { CLIENT_LABEL, isIdentityId, isIdentityLabel } from '../../domain/user.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
 import {
@@ -360,17 +360,15 @@ export const integrationRules = [
     });
   }),
   crossCheck(
-    ['integrations', 'directories', 'trustedIssuers', 'tokens'],
-    ({ integrations, directories, trustedIssuers, tokens }, report) => {
+    ['integrations', 'directories', 'trustedIssuers'],
+    ({ integrations, directories, trustedIssuers }, report) => {
       if (!integrations.some((integration) => integration?.grants.includes('client'))) return;
-      const owner =
-        Object.entries(directories).find(([, entry]) => entry?.label === tokens.clientLabel)?.[0] ??
-        Object.entries(trustedIssuers).find(
-          ([name, entry]) => (entry?.label ?? name) === tokens.clientLabel,
-        )?.[0];
       // Otherwise one source could assert the identities of another.
-      if (owner !== undefined)
-        report(['tokens', 'clientLabel'], `"${tokens.clientLabel}" is already the label of ${owner}`);
+      const message = `is the label of clients that act for themselves (grants: [client]); choose another one`;
+      for (const [name, entry] of Object.entries(directories))
+        if (entry?.label === CLIENT_LABEL) report(['directories', name, 'label'], message);
+      for (const [name, entry] of Object.entries(trustedIssuers))
+        if ((entry?.label ?? name) === CLIENT_LABEL) report(['trustedIssuers', name, 'label'], message);
     },
   ),
   crossCheck(['integrations', 'trustedIssuers'], ({ integrations, trustedIssuers }, report) => {

@@ -73,14 +73,6 @@ export const ldapSection = (path: PathSchema) =>
     timeout: durationBetween(1, 60, 'must be from 1s to 60s')
       .prefault('5s')
       .describe('Time limit for responses of the server.'),
-    connections: z
-      .int()
-      .min(1)
-      .max(64)
-      .default(4)
-      .describe(
-        'Maximum number of connections per process. Password sign-ins use at most half of them, but always at least one.',
-      ),
     cacheLifetime: durationBetween(0, 3_600, 'must be from 0s to 1h').prefault('30s').meta({
       description: 'How long data of a user is cached, and so how late a change in the directory can apply.',
     }),

@@ -46,7 +46,7 @@ export const limitsSection = () =>
         token: rate
           .prefault('100/s')
           .describe(
-            'Authorize/Token: per grant for a valid refresh token, per device request while it is pending, otherwise per client address.',
+            'Authorize/Token: per grant for a valid refresh token, per device request while it is pending, otherwise per client address. Also Revoke/Token and Authorize/Verify, per grant for an authentic token, otherwise per client address, and pushed authorization requests (oauth2/par), per client address; each is counted separately.',
           ),
         certificate: rate
           .prefault('50/s')
@@ -54,25 +54,15 @@ export const limitsSection = () =>
             'Authorize/Certificate and client_credentials: per accepted certificate and client_id, otherwise per client address.',
           ),
         device: rate.prefault('10/s').describe('Authorize/Device, per client address.'),
-        par: rate
-          .prefault('50/s')
-          .describe('Pushed authorization requests (oauth2/par), per client address.'),
-        revoke: rate
-          .prefault('50/s')
-          .describe('Revoke/Token: per grant for an authentic token, otherwise per client address.'),
-        verify: rate
-          .prefault('100/s')
-          .describe('Authorize/Verify: per grant for an authentic token, otherwise per client address.'),
         introspect: rate
           .prefault('1000/s')
           .describe(
-            'Introspection (oauth2/introspect): per grant or certificate of an authenticated caller, otherwise per client address.',
+            'Introspection (oauth2/introspect): per grant or certificate of an authenticated caller, otherwise per client address. Also logout tokens from trusted issuers (oauth2/backchannel_logout), per client address, counted separately.',
           ),
-        logout: rate
-          .prefault('1000/s')
-          .describe('Logout tokens from trusted issuers (oauth2/backchannel_logout), per client address.'),
         page: rate.prefault('10/s').describe('The confirmation page, per client address.'),
-        codeGuesses: rate.prefault('5/m').describe('Wrong user codes, per client address.'),
+        codeGuesses: rate
+          .prefault('5/m')
+          .describe('Wrong user codes, per client address; those of signed-in users, per user.'),
         networkCodeGuesses: rate
           .prefault('20/m')
           .describe(
@@ -98,7 +88,6 @@ export const limitsSection = () =>
           .describe(
             'Opaque tokens that their issuer does not report as active (`trustedIssuers.<name>.introspection`), per client address. Above this rate, unknown opaque tokens of that address get 503 without being introspected.',
           ),
-        identityCodeGuesses: rate.prefault('5/m').describe('Wrong user codes, per signed-in user.'),
       })
       .prefault({}),
   });

@@ -23,10 +23,6 @@ export function listenSection(path: PathSchema) {
           'When a client certificate is requested: always, never, or for a list of host names (SNI). The handshake never requires one.',
         appliesAfter: 'workerRestart',
       }),
-    advertiseIssuers: z.boolean().default(true).meta({
-      description:
-        'Send the names of the approved issuers in the handshake. Browsers use them to select a certificate.',
-    }),
     sessionTickets: z
       .enum(['shared', 'process', 'off'])
       .default('shared')

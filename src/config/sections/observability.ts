@@ -1,6 +1,5 @@
 import { z } from 'zod';
 import { EXCLUDABLE_FIELDS, PSEUDONYMISABLE_FIELDS } from '../../observability/access-fields.ts';
-import { FACILITIES } from '../../observability/syslog-format.ts';
 import { checkWith } from '../cross-check.ts';
 import { nonEmptyText, type PathSchema } from '../units.ts';
 
@@ -63,14 +62,6 @@ export const auditSection = (path: PathSchema) =>
         .describe(
           'While the sink does not accept events, grants cannot be issued, refreshed or confirmed: clients receive a temporary error. Revocation still works.',
         ),
-      buffer: z
-        .int()
-        .min(100)
-        .max(1_000_000)
-        .default(10_000)
-        .describe(
-          'Maximum number of events that wait for the sink, per process; beyond that, the oldest are dropped, refusals first.',
-        ),
       file: path
         .exactOptional()
         .describe('File of `sink: file`: one JSON line per event, mode 0600, reopened on SIGHUP.'),
@@ -85,7 +76,6 @@ export const auditSection = (path: PathSchema) =>
             .describe(
               '`udp://host:514`, `tcp://host:601`, `tls://host:6514` or `unix:/path` (a stream socket).',
             ),
-          facility: z.enum(FACILITIES).default('authpriv').describe('Facility of the messages (RFC 5424).'),
           ca: path.exactOptional().describe('CA bundle for the receiver, PEM.'),
           certificate: path.exactOptional().describe('Client certificate, PEM.'),
           key: path.exactOptional().describe('Its private key, PEM.'),
@@ -98,7 +88,6 @@ export const auditSection = (path: PathSchema) =>
           secret: secret.exactOptional().describe('Key that signs each delivery (HMAC-SHA-256).'),
           secretFile: path.exactOptional().describe('File that contains the key.'),
           ca: path.exactOptional().describe('CA bundle for the receiver, PEM.'),
-          batch: z.int().min(1).max(1_000).default(100).describe('Maximum number of events in one delivery.'),
         })
         .exactOptional()
         .describe('Receiver of `sink: webhook`.'),

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { LANGUAGE_NAMES, LANGUAGES, type Language, type LocalizedText } from '../../domain/language.ts';
+import { LANGUAGES, type LocalizedText } from '../../domain/language.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
 import { parseScope } from '../../domain/scope.ts';
 import { crossCheck } from '../cross-check.ts';
@@ -9,18 +9,10 @@ import { createDirectoryCheck } from './identity.ts';
 /** One text for all languages, or one per language. */
 const localizedText = (maxLength: number) => {
   const message = z.string().trim().min(1).max(maxLength);
-  const describe = (language: Language) =>
-    message.exactOptional().describe(`In ${LANGUAGE_NAMES[language].english}.`);
-  const translations = Object.fromEntries(
-    LANGUAGES.map((language) => [language, describe(language)]),
-  ) as Record<Language, ReturnType<typeof describe>>;
   return z
-    .union([message, z.strictObject(translations)])
-    .transform((text): LocalizedText => (typeof text === 'string' ? { en: text } : (text as LocalizedText)))
-    .refine(
-      (text) => LANGUAGES.some((language) => text[language] !== undefined),
-      'must have a text in at least one language',
-    );
+    .union([message, z.partialRecord(z.enum(LANGUAGES), message)])
+    .transform((text): LocalizedText => (typeof text === 'string' ? { en: text } : text))
+    .refine((text) => Object.keys(text).length > 0, 'must have a text in at least one language');
 };
 
 const isLink = (text: string): boolean =>

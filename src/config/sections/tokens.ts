@@ -1,9 +1,8 @@
 import { z } from 'zod';
 import { TOKEN_FORMATS } from '../../domain/integration.ts';
 import { PROFILE_CLAIMS } from '../../domain/profile.ts';
-import { isIdentityLabel } from '../../domain/user.ts';
 import { checkWith } from '../cross-check.ts';
-import { codeLifetime, count, duration, durationBetween, lifetime, type PathSchema } from '../units.ts';
+import { codeLifetime, count, durationBetween, lifetime, type PathSchema } from '../units.ts';
 
 /** `keys`: signing and sealing keys. */
 export const keysSection = (path: PathSchema) =>
@@ -14,11 +13,6 @@ export const keysSection = (path: PathSchema) =>
         'Signing and sealing keys, mode 0600. Embedded store: created if missing while the store is empty. Redis: must exist, the same on every replica.',
       ),
     algorithm: z.enum(['EdDSA', 'ES256']).default('EdDSA').describe('Algorithm of new signing keys.'),
-    publishBefore: duration
-      .prefault('5m')
-      .describe(
-        'How long a new signing key is published before it is used: the default of `gatehouse keys rotate --publish-before`.',
-      ),
   });
 
 /** `tokens`: format and lifetime. */
@@ -61,20 +55,7 @@ export const tokensSection = () =>
       .describe(
         'What ends within a second when its token does (expired, revoked, integration removed): WebSockets and event streams, all active requests, or nothing.',
       ),
-    clientLabel: z
-      .string()
-      .refine(isIdentityLabel, 'must be letters, digits, dots, dashes and underscores')
-      .default('client')
-      .describe(
-        'The part before the colon in the identities of integrations that act for themselves (`grants: [client]`).',
-      ),
-    cacheSize: z.int().min(100).default(20_000).meta({
-      description: 'How many verified access tokens each process caches.',
-    }),
   });
-
-/** Asymmetric only (RFC 9449 §4.3). */
-const PROOF_ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'Ed25519', 'PS256', 'RS256'] as const;
 
 /** `dpop`: tokens that are bound to a key of the client. */
 export const dpopSection = () =>
@@ -85,14 +66,6 @@ export const dpopSection = () =>
       .describe(
         'If a client sends a proof to oauth2/token, bind its tokens to the key of the proof. Accept `Authorization: DPoP` with a proof on proxied requests and forward-auth. If false, tokens that are bound already are refused.',
       ),
-    algorithms: z
-      .array(z.enum(PROOF_ALGORITHMS))
-      .min(1)
-      .default([...PROOF_ALGORITHMS])
-      .describe('Accepted signature algorithms of proofs.'),
-    lifetime: durationBetween(5, 300, 'must be from 5s to 5m')
-      .prefault('60s')
-      .describe('How old a proof may be, by its `iat`. It may be 5 s in the future.'),
     nonce: z
       .enum(['off', 'required'])
       .default('off')

@@ -136,9 +136,6 @@ export const trustedIssuerSection = (path: PathSchema) =>
           .describe(
             'How much longer an active result is used while the introspection endpoint fails; afterwards 503. Revocations at gatehouse apply immediately.',
           ),
-        timeout: durationBetween(1, 60, 'must be from 1s to 60s')
-          .prefault('5s')
-          .describe('Time limit for an introspection; afterwards 503.'),
       })
       .exactOptional()
       .describe(
@@ -157,7 +154,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
       ),
     timeout: durationBetween(1, 60, 'must be from 1s to 60s')
       .prefault('5s')
-      .describe('Time limit for fetching the keys.'),
+      .describe('Time limit for fetching the keys and for an introspection.'),
     ca: path.exactOptional().describe('CA certificates of the issuer, PEM.'),
     certificate: path
       .exactOptional()

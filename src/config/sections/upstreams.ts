@@ -50,11 +50,6 @@ export const upstreamSection = (path: PathSchema) =>
             .describe('Longest time without data in either direction of a WebSocket.'),
         })
         .prefault({}),
-      minRate: size
-        .prefault('240B')
-        .describe(
-          'Minimum bytes per second of a request body, after the first `timeouts.idle`; otherwise 408. `0B`: no minimum.',
-        ),
       bodyBuffer: size
         .prefault('64KiB')
         .describe(
@@ -87,8 +82,6 @@ export const upstreamSection = (path: PathSchema) =>
           failures: count
             .default(3)
             .describe('Consecutive failed connections (refused, timed out, closed without a response).'),
-          first: lifetime.prefault('5s').describe('Duration of the first ejection; it doubles each time.'),
-          longest: lifetime.prefault('5m').describe('Longest ejection.'),
         })
         .prefault({})
         .describe('When one of several targets is ejected. If all are ejected, the least bad one is used.'),
@@ -100,8 +93,6 @@ export const upstreamSection = (path: PathSchema) =>
             .describe('Requested with GET; any 2xx or 3xx is healthy.'),
           interval: lifetime.prefault('10s').describe('Interval between checks of a target.'),
           timeout: lifetime.prefault('2s').describe('Time limit for the response.'),
-          healthy: count.default(2).describe('Consecutive successful checks until a target is healthy.'),
-          unhealthy: count.default(3).describe('Consecutive failed checks until it is unhealthy.'),
         })
         .exactOptional()
         .describe(

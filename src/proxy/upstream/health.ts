@@ -3,6 +3,10 @@ import type { HealthCheckSettings } from './settings.ts';
 import type { Target, Targets } from './targets.ts';
 import { toTlsOptions, type UpstreamTlsFiles } from './tls-files.ts';
 
+/** Checks in a row after which a target is healthy, or unhealthy. */
+const HEALTHY_CHECKS = 2;
+const UNHEALTHY_CHECKS = 3;
+
 interface HealthTls {
   readonly serverName: string | undefined;
   readonly tlsFiles: UpstreamTlsFiles;
@@ -25,8 +29,8 @@ export function watchHealth(targets: Targets, terms: HealthCheckSettings, tls: H
         if (stopped.signal.aborted) return;
         check.good = isGood ? check.good + 1 : 0;
         check.bad = isGood ? 0 : check.bad + 1;
-        if (check.good >= terms.healthy) targets.reportHealth(check.target, true);
-        if (check.bad >= terms.unhealthy) targets.reportHealth(check.target, false);
+        if (check.good >= HEALTHY_CHECKS) targets.reportHealth(check.target, true);
+        if (check.bad >= UNHEALTHY_CHECKS) targets.reportHealth(check.target, false);
       });
     }
   };

@@ -45,9 +45,6 @@ export interface UpstreamSettings {
 export interface EjectionSettings {
   /** In a row. */
   readonly failures: number;
-  /** The first ejection; it doubles each time. */
-  readonly first: number;
-  readonly longest: number;
 }
 
 /** Health checks of the targets. */
@@ -55,10 +52,6 @@ export interface HealthCheckSettings {
   readonly path: string;
   readonly interval: number;
   readonly timeout: number;
-  /** Good responses in a row that restore a target. */
-  readonly healthy: number;
-  /** Failures in a row that eject it. */
-  readonly unhealthy: number;
 }
 
 export const DEFAULT_MAX_PENDING = 512;
@@ -67,4 +60,4 @@ export const DEFAULT_BODY_SECONDS = 3_600;
 export const DEFAULT_EVENTS_SECONDS = 3_600;
 export const DEFAULT_MIN_RATE = 240;
 export const DEFAULT_BODY_BUFFER = 65_536;
-export const DEFAULT_EJECTION: EjectionSettings = { failures: 3, first: 5, longest: 300 };
+export const DEFAULT_EJECTION: EjectionSettings = { failures: 3 };

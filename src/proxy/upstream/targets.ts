@@ -35,6 +35,10 @@ export interface TargetsOptions {
   readonly clock?: () => number;
 }
 
+/** Seconds. The first ejection; it doubles each time. */
+const FIRST_EJECTION = 5;
+const LONGEST_EJECTION = 300;
+
 interface TargetState {
   failures: number;
   /** Ejections in a row. */
@@ -106,12 +110,12 @@ export class Targets {
   /** No connection could be established, or it was closed without a response. */
   reportFailure(target: Target): void {
     const state = this.#getState(target);
-    const { failures, first, longest } = this.#ejection;
+    const { failures } = this.#ejection;
     const now = this.#clock();
     state.failures += 1;
     // Requests that were running when it was ejected fail as well.
     if (state.failures < failures || state.ejectedUntil > now) return;
-    const seconds = Math.min(first * 2 ** Math.min(state.ejections, 30), longest);
+    const seconds = Math.min(FIRST_EJECTION * 2 ** Math.min(state.ejections, 30), LONGEST_EJECTION);
     state.ejections += 1;
     state.ejectedUntil = now + seconds;
     if (this.all.length > 1)

@@ -6,7 +6,7 @@ import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import { TwoGenerationCache } from '../../lib/two-generation-cache.ts';
 import type { LogoutRequest, LogoutTokenReader } from '../../ports/logout-token-reader.ts';
 import { type DecodedToken, decodeToken } from '../decode-token.ts';
-import { createTokenCache } from '../token-cache.ts';
+import { createTokenCache, TOKEN_CACHE_SIZE } from '../token-cache.ts';
 import type { GetClientAddress } from './introspection.ts';
 import type { TokenReading, TrustedIssuer } from './trusted-issuer.ts';
 
@@ -101,7 +101,7 @@ export const createLogoutTokenReader = (issuers: TrustedIssuers): LogoutTokenRea
   issuers.acceptsLogout ? { read: (token, now) => issuers.readLogoutToken(token, now) } : undefined;
 
 /** Verifies and caches the tokens of trusted issuers. */
-export const createTrustedTokenReader = (issuers: TrustedIssuers, cacheSize: number) =>
+export const createTrustedTokenReader = (issuers: TrustedIssuers, cacheSize = TOKEN_CACHE_SIZE) =>
   createTokenCache<RejectedToken>({
     cacheSize,
     isAcceptedKey: (token) => issuers.hasKey(token),

@@ -46,9 +46,9 @@ describe.each([
       [
         { path: '/open/**', public: true, rate: '2/h' },
         { path: '/free/**', public: true },
-        { path: '/files/**', requires: 'files:read', rate: { limit: '3/h', per: 'identity' } },
-        { path: '/reports/**', requires: 'reports:write', rate: { limit: '2/h', burst: 4 } },
-        { path: '/client/**', requires: 'any-token', rate: { limit: '2/h', per: 'client' } },
+        { path: '/files/**', requires: 'files:read', rate: [{ limit: '3/h', per: 'identity' }] },
+        { path: '/reports/**', requires: 'reports:write', rate: [{ limit: '2/h', burst: 4 }] },
+        { path: '/client/**', requires: 'any-token', rate: [{ limit: '2/h', per: 'client' }] },
         { path: '/route/**', requires: 'any-token', rate: [{ limit: '5/h', per: 'route' }, '2/h'] },
         { path: '/tried/**', requires: 'any-token', rate: '1/h', reportOnly: true },
         { path: '/shared/**', requires: 'any-token', rate: '1/h', cors: { origins: ['https://app.test'] } },

@@ -8,7 +8,7 @@ test('the workers of one machine share a quota through their supervisor', async 
     ...settings,
     routes: [
       { path: '/health', public: true },
-      { path: '/limited/**', public: true, rate: { limit: '20/h', per: 'route' } },
+      { path: '/limited/**', public: true, rate: [{ limit: '20/h', per: 'route' }] },
     ],
     limits: { ...settings.limits, shared: true },
   }));

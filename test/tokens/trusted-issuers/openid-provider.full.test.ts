@@ -47,7 +47,6 @@ beforeAll(async () => {
           url: provider.introspectionUrl,
           clientId: INTROSPECTION_CLIENT.id,
           clientSecret: INTROSPECTION_CLIENT.secret,
-          timeout: '60s',
         },
       },
     },
