@@ -1,17 +1,17 @@
 import { redactText } from '../lib/redact.ts';
-import type { Draft, Finding } from './draft.ts';
 import { createExcerpt } from './excerpt.ts';
 import type { FileSetting } from './file-settings.ts';
 import { isSecret, settingAt } from './known-settings.ts';
 import type { Position } from './parse-yaml.ts';
 import type { ConfigProblem } from './problem.ts';
+import type { Finding, RawSettings } from './raw-settings.ts';
 import { comparePaths, formatPath, parsePath, type SettingPath } from './setting-path.ts';
 
 export type DescribeFinding = (finding: Finding) => ConfigProblem;
 
 /** Adds to a finding where it was set. */
 export function createDescriber(
-  draft: Draft,
+  raw: RawSettings,
   /** The YAML text, for excerpts. */
   yaml: string | undefined,
   findPosition: (path: SettingPath) => Position | undefined,
@@ -20,11 +20,11 @@ export function createDescriber(
   return (finding) => {
     const path = formatPath(finding.path);
     // A single value in place of a list is reported as its first entry.
-    const template = findNearest(draft.templates, finding.path);
+    const template = findNearest(raw.templates, finding.path);
     const message = template
       ? finding.message.replaceAll(template.value || '\0', template.template)
       : finding.message;
-    const from = finding.from ?? findNearest(draft.origins, finding.path);
+    const from = finding.from ?? findNearest(raw.origins, finding.path);
     const isInFile = from === undefined || isSettingPath(from);
     const { line, column } =
       finding.line === undefined && isInFile ? (findPosition(finding.path) ?? {}) : finding;

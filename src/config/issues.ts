@@ -1,6 +1,6 @@
 import type { z } from 'zod';
-import { type Draft, type Finding, formatValue } from './draft.ts';
 import { isSecret, settingAt } from './known-settings.ts';
+import { type Finding, formatValue, type RawSettings } from './raw-settings.ts';
 import { formatPath, type SettingPath } from './setting-path.ts';
 import { findMeantValue, suggestRemedy } from './suggest-remedy.ts';
 import { describeType, getAt } from './tree.ts';
@@ -19,16 +19,16 @@ const TYPE_NAMES: Readonly<Record<string, string>> = {
 };
 
 /** Issues of the schema as messages for the operator. */
-export function convertIssues(draft: Draft, issues: readonly Issue[]): readonly Finding[] {
-  return issues.flatMap((issue) => convertIssue(draft, issue, []));
+export function convertIssues(raw: RawSettings, issues: readonly Issue[]): readonly Finding[] {
+  return issues.flatMap((issue) => convertIssue(raw, issue, []));
 }
 
-function convertIssue(draft: Draft, issue: Issue, parentPath: SettingPath): readonly Finding[] {
+function convertIssue(raw: RawSettings, issue: Issue, parentPath: SettingPath): readonly Finding[] {
   const path = [...parentPath, ...issue.path.filter((segment) => typeof segment !== 'symbol')];
-  const value = getAt(draft.tree, path);
+  const value = getAt(raw.tree, path);
   const report = (message: string): readonly Finding[] => [{ path, message }];
   const actual = `, and is ${formatValue(path, value) ?? describeType(value)}`;
-  const remedy = findRemedy(draft, path);
+  const remedy = findRemedy(raw, path);
   const reportWithRemedy = (message: string): readonly Finding[] => [addRemedy({ path, message }, remedy)];
 
   if (value === null) return report('is empty; set a value or remove the line');
@@ -77,7 +77,7 @@ function convertIssue(draft: Draft, issue: Issue, parentPath: SettingPath): read
         `has an invalid name; ${describeNameRule(issue.issues) ?? 'use letters, digits, dot, dash or underscore'}`,
       );
     case 'invalid_union':
-      return convertUnionIssue(draft, issue, path, actual);
+      return convertUnionIssue(raw, issue, path, actual);
     case 'not_multiple_of':
     case 'invalid_element':
       return report(`is not allowed${actual}`);
@@ -87,11 +87,11 @@ function convertIssue(draft: Draft, issue: Issue, parentPath: SettingPath): read
 }
 
 /** Not for secrets and values from variables: a remedy may repeat part of the value. */
-function findRemedy(draft: Draft, path: SettingPath): string | undefined {
+function findRemedy(raw: RawSettings, path: SettingPath): string | undefined {
   const setting = settingAt(path);
-  return setting === undefined || isSecret(path) || draft.templates.has(formatPath(path))
+  return setting === undefined || isSecret(path) || raw.templates.has(formatPath(path))
     ? undefined
-    : suggestRemedy(setting, getAt(draft.tree, path));
+    : suggestRemedy(setting, getAt(raw.tree, path));
 }
 
 const addRemedy = (finding: Finding, remedy: string | undefined): Finding =>
@@ -104,7 +104,7 @@ const formatAlternatives = (options: readonly string[]): string =>
 
 /** Reports the variant that was most likely meant: the one whose type matches. */
 function convertUnionIssue(
-  draft: Draft,
+  raw: RawSettings,
   issue: Extract<Issue, { code: 'invalid_union' }>,
   path: SettingPath,
   actual: string,
@@ -120,11 +120,11 @@ function convertUnionIssue(
   );
   const expected = settingAt(path)?.expected;
   const report = (text: string): readonly Finding[] => [
-    addRemedy({ path, message: `must be ${text}${actual}` }, findRemedy(draft, path)),
+    addRemedy({ path, message: `must be ${text}${actual}` }, findRemedy(raw, path)),
   ];
   if (best === undefined && expected !== undefined) return report(expected);
   if (best === undefined || onlyValues) return report(formatAlternatives([...new Set(expectations)]));
-  return best.flatMap((inner) => convertIssue(draft, inner, path));
+  return best.flatMap((inner) => convertIssue(raw, inner, path));
 }
 
 /** An invalid format is more specific than a value that is not in a list. */

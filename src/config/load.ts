@@ -2,13 +2,20 @@ import { dirname, resolve } from 'node:path';
 import { z } from 'zod';
 import { readFileBytes } from '../lib/read-file.ts';
 import { collectProblems, createDescriber, locateMessage } from './describe-finding.ts';
-import { applyFile, createDraft, type Draft, type Environment, type Finding } from './draft.ts';
 import { type FileSetting, listFileSettings, listReloadedFiles } from './file-settings.ts';
 import { WHOLE_FILE } from './format-problems.ts';
 import { convertIssues } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
+import { parseForCrossChecks, parseForFileChecks } from './parse-invalid-settings.ts';
 import { parseYaml } from './parse-yaml.ts';
 import type { ConfigProblem } from './problem.ts';
+import {
+  applyFile,
+  createRawSettings,
+  type Environment,
+  type Finding,
+  type RawSettings,
+} from './raw-settings.ts';
 import {
   CROSS_CHECKS,
   createSections,
@@ -19,8 +26,6 @@ import {
 } from './schema.ts';
 import { resolveSecretFiles } from './secret-files.ts';
 import { formatPath } from './setting-path.ts';
-import { parseUsableSettings } from './usable-settings.ts';
-import { parseValidSections } from './valid-sections.ts';
 import type { YamlProblem } from './yaml-problem.ts';
 
 export { formatProblem, formatProblems, type ProblemStyle } from './format-problems.ts';
@@ -95,14 +100,14 @@ export const loadSettings = (options: LoadOptions): LoadedConfig | InvalidConfig
 
 export function inspectSettings(options: LoadOptions): Inspection {
   const source = readSource(options);
-  const draft = createDraft();
+  const raw = createRawSettings();
   const files = source.file === undefined ? [] : [source.file];
-  const describe = createDescriber(draft, source.yaml, source.ok ? source.findPosition : () => undefined);
+  const describe = createDescriber(raw, source.yaml, source.ok ? source.findPosition : () => undefined);
   const inspect = (
     result: LoadedConfig | InvalidConfig,
     parseUsable: Inspection['parseUsable'],
   ): Inspection => {
-    const fileSettings = source.ok ? listFileSettings(draft.tree, source.folder) : [];
+    const fileSettings = source.ok ? listFileSettings(raw.tree, source.folder) : [];
     const byFile = Map.groupBy(fileSettings, ({ file }) => file);
     return {
       result,
@@ -115,25 +120,25 @@ export function inspectSettings(options: LoadOptions): Inspection {
     ok: false,
     name: source.name,
     files: [...files, ...secretFiles],
-    problems: collectProblems(draft.findings, describe),
+    problems: collectProblems(raw.findings, describe),
     unchecked,
   });
 
   if (!source.ok) {
-    draft.findings.push(...source.problems.map(toFinding));
+    raw.findings.push(...source.problems.map(toFinding));
     // A file that could not be read has no other settings to check.
     const isRead = source.problems.some(({ line }) => line !== undefined);
     return inspect(fail(isRead ? [WHOLE_FILE] : []), () => undefined);
   }
-  draft.findings.push(...source.duplicates.map(toFinding));
-  applyFile(draft, source.value, options.env);
-  applyEnvironment(draft, options.env);
-  applyFlags(draft, options.overrides ?? []);
-  const secretFiles = resolveSecretFiles(draft, source.folder);
+  raw.findings.push(...source.duplicates.map(toFinding));
+  applyFile(raw, source.value, options.env);
+  applyEnvironment(raw, options.env);
+  applyFlags(raw, options.overrides ?? []);
+  const secretFiles = resolveSecretFiles(raw, source.folder);
 
   const { sections, schema } = schemaFor(source.folder);
-  const parsed = schema.safeParse(draft.tree, PARSE_OPTIONS);
-  if (parsed.success && draft.findings.length === 0) {
+  const parsed = schema.safeParse(raw.tree, PARSE_OPTIONS);
+  if (parsed.success && raw.findings.length === 0) {
     const loaded: LoadedConfig = {
       ok: true,
       name: source.name,
@@ -145,18 +150,18 @@ export function inspectSettings(options: LoadOptions): Inspection {
   }
   if (parsed.success) return inspect(fail([], secretFiles), () => parsed.data);
 
-  const { misspelledSections } = draft;
-  const { valid, unchecked } = parseValidSections(sections, draft.tree, misspelledSections);
+  const { misspelledSections } = raw;
+  const { valid, unchecked } = parseForCrossChecks(sections, raw.tree, misspelledSections);
   // Without the cross-checks, which run below.
   const { issues } =
     misspelledSections.size === 0
       ? parsed.error
-      : (z.strictObject(sections).safeParse(draft.tree, PARSE_OPTIONS).error ?? { issues: [] });
-  const findings = [...convertIssues(draft, issues)];
+      : (z.strictObject(sections).safeParse(raw.tree, PARSE_OPTIONS).error ?? { issues: [] });
+  const findings = [...convertIssues(raw, issues)];
   for (const rule of CROSS_CHECKS) rule.run(valid, (path, message) => findings.push({ path, message }));
-  const isReported = createReportedFilter(draft);
-  for (const finding of findings) if (!isReported(finding)) draft.findings.push(finding);
-  return inspect(fail(unchecked, secretFiles), () => parseUsableSettings(sections, draft.tree));
+  const isReported = createReportedFilter(raw);
+  for (const finding of findings) if (!isReported(finding)) raw.findings.push(finding);
+  return inspect(fail(unchecked, secretFiles), () => parseForFileChecks(sections, raw.tree));
 }
 
 const toFinding = (problem: YamlProblem): Finding => ({ path: [], showsLine: true, ...problem });
@@ -203,7 +208,7 @@ function readSource({ file, env, cwd = process.cwd(), text }: LoadOptions): Sour
 }
 
 /** Is a finding about a value that has already been reported, or about a group that lacks it for that reason? */
-function createReportedFilter({ invalidPaths }: Draft): (finding: Finding) => boolean {
+function createReportedFilter({ invalidPaths }: RawSettings): (finding: Finding) => boolean {
   const reported = new Set(invalidPaths.map(formatPath));
   const groups = new Set(
     invalidPaths.filter(({ length }) => length > 1).map((path) => formatPath(path.slice(0, -1))),

@@ -1,13 +1,5 @@
 import { findClosestName } from '../lib/closest-name.ts';
 import {
-  type Draft,
-  describeUnknownName,
-  dropUnknownSettings,
-  type Environment,
-  forgetGroup,
-  parseValue,
-} from './draft.ts';
-import {
   getChild,
   getKnownSettings,
   type KnownSetting,
@@ -16,6 +8,14 @@ import {
   settingAt,
 } from './known-settings.ts';
 import { NON_SETTING_VARIABLES } from './non-setting-variables.ts';
+import {
+  describeUnknownName,
+  dropUnknownSettings,
+  type Environment,
+  forgetGroup,
+  parseValue,
+  type RawSettings,
+} from './raw-settings.ts';
 import { comparePaths, formatPath, parsePath, type SettingPath } from './setting-path.ts';
 import { describeType, getAt, isObject, type Tree, type TreeList, type TreeObject } from './tree.ts';
 
@@ -45,29 +45,29 @@ const toCamelCase = (name: string): string =>
   name.toLowerCase().replace(/_+([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
 
 /** Environment variables override the file. One that names no setting is an error: it is most likely misspelt. */
-export function applyEnvironment(draft: Draft, env: Environment): void {
+export function applyEnvironment(raw: RawSettings, env: Environment): void {
   const overrides: Override[] = [];
   for (const [name, text] of Object.entries(env)) {
     if (text === undefined || !name.startsWith(PREFIX) || Object.hasOwn(NON_SETTING_VARIABLES, name))
       continue;
-    const found = findSettingByVariable(name, draft.tree);
+    const found = findSettingByVariable(name, raw.tree);
     if (found) overrides.push({ ...found, text, from: name });
     else if (!isServiceLink(name, env))
-      draft.findings.push({ path: [], message: describeUnknownVariable(name) });
+      raw.findings.push({ path: [], message: describeUnknownVariable(name) });
   }
   overrides.sort((a, b) => comparePaths(a.path, b.path));
-  for (const override of overrides) applyOverride(draft, override);
+  for (const override of overrides) applyOverride(raw, override);
 }
 
 /** `--set path=value`, in order, overrides everything else. */
-export function applyFlags(draft: Draft, flags: readonly string[]): void {
+export function applyFlags(raw: RawSettings, flags: readonly string[]): void {
   for (const flag of flags) {
     const split = flag.indexOf('=');
     const path = split > 0 ? parsePath(flag.slice(0, split).trim()) : undefined;
     if (path === undefined) {
       // Quote only the part before "=": the value may be a secret.
       const start = split > 0 ? flag.slice(0, split) : 'the flag';
-      draft.findings.push({
+      raw.findings.push({
         path: [],
         message: `--set expects path=value, such as listen.port=8443; got ${start}`,
       });
@@ -76,8 +76,8 @@ export function applyFlags(draft: Draft, flags: readonly string[]): void {
     const resolved = resolvePath(path);
     if ('unknown' in resolved) {
       const message = describeUnknownName(String(resolved.unknown.at(-1)), resolved.parent);
-      draft.findings.push({ path: resolved.unknown, message, from: '--set' });
-    } else applyOverride(draft, { ...resolved, text: flag.slice(split + 1), from: '--set' });
+      raw.findings.push({ path: resolved.unknown, message, from: '--set' });
+    } else applyOverride(raw, { ...resolved, text: flag.slice(split + 1), from: '--set' });
   }
 }
 
@@ -137,22 +137,22 @@ function describeUnknownVariable(name: string): string {
   return `the environment variable ${name} names no setting; ${hint}`;
 }
 
-function applyOverride(draft: Draft, { path, setting, text, from }: Override): void {
+function applyOverride(raw: RawSettings, { path, setting, text, from }: Override): void {
   const { value, problem } = parseValue(text, setting);
   if (problem !== undefined) {
-    draft.findings.push({ path, message: problem, from });
+    raw.findings.push({ path, message: problem, from });
     return;
   }
-  forgetGroup(draft, path);
-  const cleaned = value === null ? null : dropUnknownSettings(draft, value, setting, path);
-  const parent = findOrCreateParent(draft.tree, path);
+  forgetGroup(raw, path);
+  const cleaned = value === null ? null : dropUnknownSettings(raw, value, setting, path);
+  const parent = findOrCreateParent(raw.tree, path);
   if (typeof parent === 'string') {
-    draft.findings.push({ path, message: parent, from });
+    raw.findings.push({ path, message: parent, from });
     return;
   }
   const last = path.at(-1);
-  draft.templates.delete(formatPath(path));
-  draft.origins.set(formatPath(path), from);
+  raw.templates.delete(formatPath(path));
+  raw.origins.set(formatPath(path), from);
   if (Array.isArray(parent)) parent[Number(last)] = cleaned ?? null;
   // `null` removes a setting of the file.
   else if (cleaned === null || cleaned === undefined) delete parent[String(last)];

@@ -1,14 +1,14 @@
 import { isAbsolute, resolve } from 'node:path';
 import { readFileBytes } from '../lib/read-file.ts';
-import type { Draft } from './draft.ts';
 import { getChild, getKnownSettings, type KnownSetting, listSecretNames } from './known-settings.ts';
+import type { RawSettings } from './raw-settings.ts';
 import { formatPath, type SettingPath } from './setting-path.ts';
 import { isObject, type Tree } from './tree.ts';
 
 const MAX_BYTES = 64 * 1_024;
 
 /** Replaces `passwordHashFile` and similar settings with the content of the file. Returns the files it has read. */
-export function resolveSecretFiles(draft: Draft, folder: string): readonly string[] {
+export function resolveSecretFiles(raw: RawSettings, folder: string): readonly string[] {
   const files: string[] = [];
   const visit = (node: Tree, known: KnownSetting, path: SettingPath): void => {
     if (Array.isArray(node)) {
@@ -23,17 +23,17 @@ export function resolveSecretFiles(draft: Draft, folder: string): readonly strin
       const filePath = [...path, `${name}File`];
       delete node[`${name}File`];
       if (node[name] !== undefined) {
-        draft.findings.push({ path: filePath, message: `is set in addition to ${name}; remove one of them` });
+        raw.findings.push({ path: filePath, message: `is set in addition to ${name}; remove one of them` });
         continue;
       }
       const file = isAbsolute(fileValue) ? fileValue : resolve(folder, fileValue);
       files.push(file);
       try {
         node[name] = readSecret(file);
-        draft.origins.set(formatPath([...path, name]), formatPath(filePath));
+        raw.origins.set(formatPath([...path, name]), formatPath(filePath));
       } catch (error) {
-        draft.findings.push({ path: filePath, message: `${file} ${(error as Error).message}` });
-        draft.invalidPaths.push([...path, name]);
+        raw.findings.push({ path: filePath, message: `${file} ${(error as Error).message}` });
+        raw.invalidPaths.push([...path, name]);
       }
     }
     for (const [name, inner] of Object.entries(node)) {
@@ -41,7 +41,7 @@ export function resolveSecretFiles(draft: Draft, folder: string): readonly strin
       if (child) visit(inner, child, [...path, name]);
     }
   };
-  visit(draft.tree, getKnownSettings(), []);
+  visit(raw.tree, getKnownSettings(), []);
   return files;
 }
 

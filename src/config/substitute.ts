@@ -1,4 +1,4 @@
-import type { Environment } from './draft.ts';
+import type { Environment } from './raw-settings.ts';
 
 type Substitution =
   | { readonly kind: 'unchanged' }

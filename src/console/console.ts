@@ -7,6 +7,13 @@ import { isNavigation } from '../pages/fetch-metadata.ts';
 import { type FormFields, readForm } from '../pages/form.ts';
 import { Fault } from '../ports/fault.ts';
 import {
+  type BrowserRequest,
+  type BrowserRequestRefusal,
+  getReturnUrl,
+  isFromConsole,
+  readBrowserRequest,
+} from './browser-request.ts';
+import {
   type ConsoleDeps,
   type ConsoleFormHandler,
   type ConsoleHandler,
@@ -27,7 +34,6 @@ import { ConsoleSignIn, type ConsoleSignInOptions } from './sign-in.ts';
 import { noticePage, renderPage } from './views/layout.ts';
 import { SCRIPT } from './views/script.ts';
 import { createStylesheet } from './views/style.ts';
-import { getReturnUrl, isFromConsole, readVisit, type Visit, type VisitRefusal } from './visit.ts';
 
 export interface ConsoleOptions extends ConsoleDeps, ConsoleSignInOptions {
   /** The accent colour of the pages. */
@@ -112,9 +118,9 @@ export class Console {
     runChecks: ConsoleRequest['runChecks'],
   ): Promise<ConsoleReply> {
     try {
-      const visit = readVisit(request);
-      if ('refused' in visit) return VISIT_REFUSALS[visit.refused];
-      return await this.#respond(visit, runChecks);
+      const received = readBrowserRequest(request);
+      if ('refused' in received) return REFUSALS[received.refused];
+      return await this.#respond(received, runChecks);
     } catch (error) {
       this.#options.log.error('console_failed', errorFields(error));
       if (!(error instanceof Fault))
@@ -124,18 +130,18 @@ export class Console {
     }
   }
 
-  async #respond(visit: Visit, runChecks: ConsoleRequest['runChecks']): Promise<ConsoleReply> {
-    const { path, method, request } = visit;
+  async #respond(received: BrowserRequest, runChecks: ConsoleRequest['runChecks']): Promise<ConsoleReply> {
+    const { path, method, request } = received;
     const asset = this.#assets.get(path);
-    if (asset !== undefined) return isFromConsole(visit) ? { status: 200, ...asset } : { status: 403 };
+    if (asset !== undefined) return isFromConsole(received) ? { status: 200, ...asset } : { status: 403 };
     const route = ROUTES.get(path) ?? {};
     const canGet = route.get !== undefined || path === '/sign-in';
     const canPost = route.post !== undefined || this.#signIn.hasForm(path);
     const isBackground = route.isBackground === true;
     if (!canGet && !canPost) return createNotice(404, 'Page not found', 'The console has no such page.');
-    if (isBackground ? !isFromConsole(visit) : !isNavigation(request.headers))
+    if (isBackground ? !isFromConsole(received) : !isNavigation(request.headers))
       return createNotice(403, 'Request not accepted', 'Open the console in its own browser window.');
-    if (method === 'POST' && canPost) return this.#submitForm(visit, route, runChecks);
+    if (method === 'POST' && canPost) return this.#submitForm(received, route, runChecks);
     if ((method !== 'GET' && method !== 'HEAD') || !canGet) {
       const allow = [canGet && 'GET, HEAD', canPost && 'POST'].filter(Boolean).join(', ');
       return {
@@ -143,42 +149,42 @@ export class Console {
         allow,
       };
     }
-    if (route.get === undefined) return this.#signIn.showPage(visit);
-    const identity = this.#signIn.findIdentity(visit, !isBackground);
+    if (route.get === undefined) return this.#signIn.showPage(received);
+    const identity = this.#signIn.findIdentity(received, !isBackground);
     if (identity === undefined)
       return isBackground
         ? { status: 401 }
-        : { status: 303, location: urlFor('/sign-in', { next: getReturnUrl(visit) }) };
+        : { status: 303, location: urlFor('/sign-in', { next: getReturnUrl(received) }) };
     if (path === '' || isBackground) await this.#sampleIfDue(true);
-    const consoleRequest = this.#createRequest(visit, identity, runChecks);
+    const consoleRequest = this.#createRequest(received, identity, runChecks);
     return toReply(consoleRequest, path, await route.get(consoleRequest));
   }
 
   async #submitForm(
-    visit: Visit,
+    received: BrowserRequest,
     { post, getSubject }: Route,
     runChecks: ConsoleRequest['runChecks'],
   ): Promise<ConsoleReply> {
     // All browsers send it with forms; a client without it is not one.
-    if (visit.request.headers.origin === undefined) return FORM_REJECTED;
-    const form = await readForm(visit.request, visit.origin, BODY_TIMEOUT_SECONDS);
+    if (received.request.headers.origin === undefined) return FORM_REJECTED;
+    const form = await readForm(received.request, received.origin, BODY_TIMEOUT_SECONDS);
     if (form.kind === 'unreadable')
       return createNotice(form.status, 'Form not readable', 'The form is too large or incomplete.');
     if (form.kind === 'rejected') return FORM_REJECTED;
     const { fields } = form;
-    if (!this.#signIn.isValidFormToken(visit, fields, getSubject?.(fields))) return FORM_REJECTED;
-    const signInReply = this.#signIn.submit(visit, fields);
+    if (!this.#signIn.isValidFormToken(received, fields, getSubject?.(fields))) return FORM_REJECTED;
+    const signInReply = this.#signIn.submit(received, fields);
     if (signInReply !== undefined) return signInReply;
-    const identity = this.#signIn.findIdentity(visit, true);
+    const identity = this.#signIn.findIdentity(received, true);
     if (identity === undefined || post === undefined) return { status: 303, location: urlFor('/sign-in') };
     if (identity.role !== 'operator')
       return createNotice(403, 'Read-only access', 'You signed in as a viewer: you cannot revoke grants.');
-    const request = this.#createRequest(visit, identity, runChecks);
-    return toReply(request, visit.path, await post(request, fields));
+    const request = this.#createRequest(received, identity, runChecks);
+    return toReply(request, received.path, await post(request, fields));
   }
 
   #createRequest(
-    { query, peer, cookie = '' }: Visit,
+    { query, peer, cookie = '' }: BrowserRequest,
     identity: AdminIdentity,
     runChecks: ConsoleRequest['runChecks'],
   ): ConsoleRequest {
@@ -200,7 +206,7 @@ const createNotice = (status: number, title: string, text: string): ConsoleReply
   text: renderPage(noticePage(title, text)),
 });
 
-const VISIT_REFUSALS: Readonly<Record<VisitRefusal, ConsoleReply>> = {
+const REFUSALS: Readonly<Record<BrowserRequestRefusal, ConsoleReply>> = {
   host_invalid: createNotice(403, 'Host not valid', 'The request names no valid host.'),
   not_encrypted: createNotice(
     403,

@@ -10,12 +10,12 @@ import { createRateLimiter, getRateLimitKey } from '../lib/rate-limiter.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { FormFields } from '../pages/form.ts';
 import { html, type Markup } from '../pages/views/html.ts';
+import { type BrowserRequest, formatCookie, getReturnUrl, parseReturnUrl } from './browser-request.ts';
 import { type ConsolePath, urlFor } from './context.ts';
 import type { ConsoleReply } from './responses.ts';
 import { ConsoleSessions } from './sessions.ts';
 import { renderPage } from './views/layout.ts';
 import { signInPage } from './views/sign-in.ts';
-import { formatCookie, getReturnUrl, parseReturnUrl, type Visit } from './visit.ts';
 
 export interface ConsoleSignInOptions {
   readonly credentials: AdminCredentials;
@@ -47,11 +47,12 @@ export class ConsoleSignIn {
   readonly #failuresInTotal;
   readonly #reportExposedToken: (file: string) => void;
   /** Forms that need no session. */
-  readonly #forms: ReadonlyMap<ConsolePath, (visit: Visit, fields: FormFields) => ConsoleReply> = new Map([
-    ['/sign-in', (visit, fields) => this.#signInWithToken(visit, fields)],
-    ['/certificate', (visit, fields) => this.#signInWithCertificate(visit, fields)],
-    ['/sign-out', (visit) => this.#signOut(visit)],
-  ]);
+  readonly #forms: ReadonlyMap<ConsolePath, (received: BrowserRequest, fields: FormFields) => ConsoleReply> =
+    new Map([
+      ['/sign-in', (received, fields) => this.#signInWithToken(received, fields)],
+      ['/certificate', (received, fields) => this.#signInWithCertificate(received, fields)],
+      ['/sign-out', (received) => this.#signOut(received)],
+    ]);
 
   constructor(options: ConsoleSignInOptions) {
     const { sessionLifetime: lifetime, log, now } = options;
@@ -63,11 +64,12 @@ export class ConsoleSignIn {
   }
 
   /** The credential is checked for every request: it may have been replaced since the sign-in. */
-  findIdentity(visit: Visit, isActivity: boolean): AdminIdentity | undefined {
+  findIdentity(received: BrowserRequest, isActivity: boolean): AdminIdentity | undefined {
     const { credentials } = this.#options;
-    const credential = visit.cookie === undefined ? undefined : this.#sessions.find(visit.cookie, isActivity);
+    const credential =
+      received.cookie === undefined ? undefined : this.#sessions.find(received.cookie, isActivity);
     if (credential === undefined) return undefined;
-    const certificate = authenticateCertificate(visit.request, credentials);
+    const certificate = authenticateCertificate(received.request, credentials);
     if (certificate?.credential === credential) return certificate;
     return findToken(credential, credentials, this.#reportExposedToken);
   }
@@ -77,7 +79,11 @@ export class ConsoleSignIn {
     return html`<input type="hidden" name="form_token" value="${token}">`;
   }
 
-  isValidFormToken({ cookie, path }: Visit, fields: FormFields, subject: string | undefined): boolean {
+  isValidFormToken(
+    { cookie, path }: BrowserRequest,
+    fields: FormFields,
+    subject: string | undefined,
+  ): boolean {
     const token = fields.get('form_token') ?? '';
     return cookie !== undefined && this.#sessions.isValidFormToken(token, cookie, path, subject);
   }
@@ -87,17 +93,17 @@ export class ConsoleSignIn {
   }
 
   /** Handles a form whose token is valid. */
-  submit(visit: Visit, fields: FormFields): ConsoleReply | undefined {
-    return this.#forms.get(visit.path)?.(visit, fields);
+  submit(received: BrowserRequest, fields: FormFields): ConsoleReply | undefined {
+    return this.#forms.get(received.path)?.(received, fields);
   }
 
-  showPage(visit: Visit, problem?: SignInProblem): ConsoleReply {
+  showPage(received: BrowserRequest, problem?: SignInProblem): ConsoleReply {
     const { credentials, acceptsCertificates, sessionLifetime } = this.#options;
-    const cookie = visit.cookie ?? this.#sessions.createCookieValue();
+    const cookie = received.cookie ?? this.#sessions.createCookieValue();
     const page = signInPage({
       renderFormToken: (path) => this.renderFormToken(cookie, path),
-      next: getReturnUrl(visit),
-      certificate: authenticateCertificate(visit.request, credentials)?.name,
+      next: getReturnUrl(received),
+      certificate: authenticateCertificate(received.request, credentials)?.name,
       acceptsCertificates,
       problem: problem?.text,
     });
@@ -105,64 +111,68 @@ export class ConsoleSignIn {
       status: problem?.status ?? 200,
       type: 'text/html',
       text: renderPage(page),
-      ...(visit.cookie === undefined && { cookie: formatCookie(visit, cookie, sessionLifetime) }),
+      ...(received.cookie === undefined && { cookie: formatCookie(received, cookie, sessionLifetime) }),
       ...(problem?.retryAfter !== undefined && { retryAfter: problem.retryAfter }),
     };
   }
 
-  #signInWithToken(visit: Visit, fields: FormFields): ConsoleReply {
+  #signInWithToken(received: BrowserRequest, fields: FormFields): ConsoleReply {
     const { credentials, log } = this.#options;
     const token = (fields.get('token') ?? '').trim();
     const identity = authenticateToken(token, credentials, this.#reportExposedToken);
     // Also beyond the limits: anyone who reaches the console could keep operators out otherwise, since the users of one
     // tunnel or pod share an address. Nor would it stop guessing: the admin API has no limit.
-    if (identity !== undefined) return this.#start(visit, identity, fields);
+    if (identity !== undefined) return this.#start(received, identity, fields);
     const wait = Math.max(
-      this.#failuresByAddress.take(getRateLimitKey(visit.peer)),
+      this.#failuresByAddress.take(getRateLimitKey(received.peer)),
       this.#failuresInTotal.take(''),
     );
     if (wait > 0)
-      return this.showPage(visit, {
+      return this.showPage(received, {
         status: 429,
         text: 'Too many wrong tokens. The correct token is still accepted.',
         retryAfter: wait,
       });
-    log.audit('admin_sign_in_failed', { from: visit.peer });
-    return this.showPage(visit, {
+    log.audit('admin_sign_in_failed', { from: received.peer });
+    return this.showPage(received, {
       status: 401,
       text: 'This is not the admin token, or other users can read its file.',
     });
   }
 
-  #signInWithCertificate(visit: Visit, fields: FormFields): ConsoleReply {
-    const identity = authenticateCertificate(visit.request, this.#options.credentials);
+  #signInWithCertificate(received: BrowserRequest, fields: FormFields): ConsoleReply {
+    const identity = authenticateCertificate(received.request, this.#options.credentials);
     return identity === undefined
-      ? this.showPage(visit, {
+      ? this.showPage(received, {
           status: 401,
           text: 'The browser presented no certificate issued by admin.tls.clientCa.',
         })
-      : this.#start(visit, identity, fields);
+      : this.#start(received, identity, fields);
   }
 
   /** With a new cookie: the previous one may have been chosen by someone else (session fixation). */
-  #start(visit: Visit, identity: AdminIdentity, fields: FormFields): ConsoleReply {
-    if (visit.cookie !== undefined) this.#sessions.end(visit.cookie);
-    this.#recordAction('console_sign_in', visit, identity);
+  #start(received: BrowserRequest, identity: AdminIdentity, fields: FormFields): ConsoleReply {
+    if (received.cookie !== undefined) this.#sessions.end(received.cookie);
+    this.#recordAction('console_sign_in', received, identity);
     return {
       status: 303,
       location: parseReturnUrl(fields.get('next')),
-      cookie: formatCookie(visit, this.#sessions.start(identity.credential), this.#options.sessionLifetime),
+      cookie: formatCookie(
+        received,
+        this.#sessions.start(identity.credential),
+        this.#options.sessionLifetime,
+      ),
     };
   }
 
-  #recordAction(act: string, { peer }: Visit, { name, role }: AdminIdentity): void {
+  #recordAction(act: string, { peer }: BrowserRequest, { name, role }: AdminIdentity): void {
     this.#options.log.audit('admin_action', { act, by: name, role, from: peer });
   }
 
-  #signOut(visit: Visit): ConsoleReply {
-    const identity = this.findIdentity(visit, false);
-    if (visit.cookie !== undefined) this.#sessions.end(visit.cookie);
-    if (identity !== undefined) this.#recordAction('console_sign_out', visit, identity);
-    return { status: 303, location: urlFor('/sign-in'), cookie: formatCookie(visit, '', 0) };
+  #signOut(received: BrowserRequest): ConsoleReply {
+    const identity = this.findIdentity(received, false);
+    if (received.cookie !== undefined) this.#sessions.end(received.cookie);
+    if (identity !== undefined) this.#recordAction('console_sign_out', received, identity);
+    return { status: 303, location: urlFor('/sign-in'), cookie: formatCookie(received, '', 0) };
   }
 }

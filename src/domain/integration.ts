@@ -1,5 +1,5 @@
 import { type Outcome, ok, refused } from './outcome.ts';
-import { findExcess, formatScope, intersectScopes, type Scope, uniteScopes } from './scope.ts';
+import { findExcess, formatScope, intersectScopes, type Scope, unionScopes } from './scope.ts';
 import { matchesSubject, type SubjectPattern } from './subject-pattern.ts';
 import type { User } from './user.ts';
 
@@ -137,7 +137,7 @@ export function getAllowedScope(
     (entry) => matchesUser(entry, user) && (entry.grants === undefined || entry.grants.has(grantType)),
   );
   if (entries.length === 0) return undefined;
-  return uniteScopes(entries.map((entry) => entry.scope ?? integration.scope));
+  return unionScopes(entries.map((entry) => entry.scope ?? integration.scope));
 }
 
 /** Checked when a token is exchanged and at every refresh of the grant. */
@@ -162,7 +162,7 @@ export function checkExchangeAllowed(
 
 /** The largest scope that these entries allow. */
 export const getExchangeScope = (integration: Integration, entries: readonly ExchangeEntry[]): Scope =>
-  intersectScopes(integration.scope, uniteScopes(entries.map((entry) => entry.scope ?? integration.scope)));
+  intersectScopes(integration.scope, unionScopes(entries.map((entry) => entry.scope ?? integration.scope)));
 
 /** Checked when a grant is issued and at every refresh. */
 export function checkGrantAllowed(

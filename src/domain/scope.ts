@@ -140,11 +140,3 @@ export function narrowScope(requested: Scope, limits: readonly Scope[]): Scope {
     ),
   );
 }
-
-export function uniteScopes(scopes: Iterable<Scope>): Scope {
-  const all = new Map<string, Set<string>>();
-  for (const scope of scopes)
-    for (const [resource, permissions] of scope)
-      all.set(resource, (all.get(resource) ?? new Set<string>()).union(permissions));
-  return all;
-}

@@ -7,7 +7,7 @@ import { findExcess, formatScope, narrowScope, parseScope } from '../domain/scop
 import type { Parameters } from '../http/parameters.ts';
 import type { GrantDeps } from './deps.ts';
 import { getIssueTime, randomGrantId } from './issue.ts';
-import { readTarget, type TargetContext } from './target.ts';
+import { readRequestedAudience, type TargetContext } from './requested-audience.ts';
 import { formatUriForLog } from './uri-for-log.ts';
 
 /** A valid authorization request (RFC 6749 §4.1.1), before the user has decided. */
@@ -162,7 +162,7 @@ export function readAuthorizationRequest(
 
   const requestedScope = checkScope(integration, parameters.get('scope'));
   if (!requestedScope.ok) return requestedScope;
-  const audience = readTarget(parameters, integration, targetContext);
+  const audience = readRequestedAudience(parameters, integration, targetContext);
   if (!audience.ok) return audience;
   const now = deps.now();
   const signIn = readSignInRequirements(parameters, getIssueTime(deps, now));

@@ -16,7 +16,7 @@ import {
   refreshTokenRateLimitKey,
 } from '../grants/rate-limit-key.ts';
 import { refresh } from '../grants/refresh.ts';
-import { createTargetCheck, readTarget } from '../grants/target.ts';
+import { createTargetCheck, readRequestedAudience } from '../grants/requested-audience.ts';
 import type { ErrorTable } from '../http/error-table.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -271,7 +271,7 @@ function resolveTarget(
   const integration = service.grantDeps.integrations.get(clientId);
   if (integration === undefined || grantType === 'refresh_token' || grantType === AUTHORIZATION_CODE)
     return ok(undefined);
-  return readTarget(parameters, integration, service);
+  return readRequestedAudience(parameters, integration, service);
 }
 
 /** RFC 9449 §11.1: the proof is used up if tokens are issued. A request that fails can be repeated with it. */

@@ -1,5 +1,5 @@
 import { GRANT_TYPES } from '../domain/integration.ts';
-import { createOutbox } from '../lib/outbox.ts';
+import { createDeliveryQueue } from '../lib/delivery-queue.ts';
 import { AUDIT_EVENTS, type AuditEvent } from './audit-events.ts';
 import { errorFields, formatAuditLine, type LogFields, type Logger } from './logger.ts';
 import type { Counter } from './metric-registry.ts';
@@ -53,9 +53,9 @@ export function openAuditLog({ sink, buffer = MAX_PENDING, log, metrics, backoff
   const reportFailure = throttleReports((failures, error: unknown) =>
     log.error('audit_sink_failed', { failures, ...errorFields(error), stack: undefined }),
   );
-  const outbox =
+  const queue =
     sink &&
-    createOutbox<AuditRecord>({
+    createDeliveryQueue<AuditRecord>({
       deliver: (records) => sink.deliver(records),
       maxPending: buffer,
       batchSize: sink.batchSize,
@@ -72,26 +72,26 @@ export function openAuditLog({ sink, buffer = MAX_PENDING, log, metrics, backoff
       onRecovered: (failures) => log.warn('audit_sink_recovered', { failures }),
     });
   const removeCollector = metrics.addCollector((set) => {
-    set('gatehouse_audit_pending', outbox?.pending() ?? 0);
-    set('gatehouse_audit_blocked', outbox?.isBlocked() === true ? 1 : 0);
+    set('gatehouse_audit_pending', queue?.pending() ?? 0);
+    set('gatehouse_audit_blocked', queue?.isBlocked() === true ? 1 : 0);
   });
   const { fields: baseFields = {}, now = Date.now } = log.output ?? {};
   return {
     audit(event: AuditEvent, fields: LogFields = {}): void {
       count(event, fields);
-      if (outbox === undefined) return log.audit(event, fields);
+      if (queue === undefined) return log.audit(event, fields);
       const time = new Date(now());
-      outbox.enqueue({
+      queue.enqueue({
         event,
         time: time.toISOString(),
         line: formatAuditLine(time, event, baseFields, fields),
       });
     },
     /** The sink does not accept events. */
-    isBlocked: () => outbox?.isBlocked() === true,
+    isBlocked: () => queue?.isBlocked() === true,
     reopen: () => sink?.reopen?.(),
     async close(): Promise<void> {
-      const undelivered = (await outbox?.close(CLOSE_TIMEOUT_MS)) ?? 0;
+      const undelivered = (await queue?.close(CLOSE_TIMEOUT_MS)) ?? 0;
       removeCollector();
       if (undelivered > 0) {
         dropped.value += undelivered;

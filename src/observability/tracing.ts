@@ -1,5 +1,5 @@
 import { hostname } from 'node:os';
-import { createOutbox } from '../lib/outbox.ts';
+import { createDeliveryQueue } from '../lib/delivery-queue.ts';
 import type { RequestRecord } from './access-log.ts';
 import { openPoster } from './json-poster.ts';
 import { errorFields, type Logger } from './logger.ts';
@@ -50,7 +50,7 @@ export function openTracer(options: TracerOptions) {
     ],
   };
   let isFailureReported = false;
-  const outbox = createOutbox<ReturnType<typeof createSpan>>({
+  const queue = createDeliveryQueue<ReturnType<typeof createSpan>>({
     maxPending: MAX_SPANS,
     batchSize: BATCH_SIZE,
     lingerMs: options.lingerMs ?? LINGER_MS,
@@ -89,10 +89,10 @@ export function openTracer(options: TracerOptions) {
     },
     endSpan(record: RequestRecord): void {
       if (record.parentSpan !== undefined && record.traceparent !== undefined)
-        outbox.enqueue(createSpan(record, record.traceparent));
+        queue.enqueue(createSpan(record, record.traceparent));
     },
     async close(): Promise<void> {
-      dropped.value += await outbox.close(CLOSE_TIMEOUT_MS);
+      dropped.value += await queue.close(CLOSE_TIMEOUT_MS);
       await poster.close();
     },
   };

@@ -22,9 +22,9 @@ import type { OcspResponder } from '../x509/ocsp-responder.ts';
 import { buildRules, listCertificateFiles } from './build-from-settings.ts';
 import { openClientDocuments } from './client-documents.ts';
 import { openClientKeys } from './client-keys.ts';
-import { openCrlFetchers } from './crl-fetchers.ts';
 import { openFileKeyring, readKeyFile } from './keys.ts';
 import { openOcspResponders } from './ocsp-responders.ts';
+import { openCrlFetchers } from './open-crl-fetchers.ts';
 import type { ProcessState, RateLimiters } from './process-state.ts';
 import { openTrustedIssuers } from './trusted-issuers.ts';
 

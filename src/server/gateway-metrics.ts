@@ -5,7 +5,7 @@ import type { Store } from '../ports/store.ts';
 import type { FallbackReason } from '../proxy/downstream/request-parser.ts';
 import type { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
-import type { CrlFetcherRegistry } from './crl-fetchers.ts';
+import type { CrlFetcherRegistry } from './open-crl-fetchers.ts';
 import type { QuotaRegistry } from './quotas.ts';
 import type { ReloadState } from './reload-state.ts';
 import type { IssuerKeysRegistry } from './trusted-issuers.ts';

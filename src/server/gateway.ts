@@ -19,8 +19,8 @@ import type { SharedLimits } from '../ports/shared-limits.ts';
 import { createFastPath } from '../proxy/downstream/fast-path.ts';
 import { createAvailabilityMonitor } from '../stores/redis/availability.ts';
 import type { KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
+import { createAdminDirectory } from './admin-directory.ts';
 import { AdminEndpoint, createEventLoopCheck } from './admin-endpoint.ts';
-import { createAdminLookups } from './admin-lookups.ts';
 import { ensureAdminTokens } from './admin-token.ts';
 import type { EventLoopMonitor } from './event-loop-monitor.ts';
 import {
@@ -243,7 +243,7 @@ async function activateFirstConfig(
     log,
     now,
     longestGrant: () => getLongestGrantLifetime(active.config.settings),
-    ...createAdminLookups(() => active.config.settings),
+    ...createAdminDirectory(() => active.config.settings),
   };
   return active;
 }

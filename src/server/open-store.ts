@@ -73,7 +73,7 @@ export async function openRedisUnchecked(
   // Loaded on first use: the embedded store does not need it.
   const [{ openRedisStore }, { UnsuitableRedisError }, { formatRedisAddress }] = await Promise.all([
     import('../stores/redis/store.ts'),
-    import('../stores/redis/checks.ts'),
+    import('../stores/redis/startup-checks.ts'),
     import('../stores/redis/url.ts'),
   ]);
   const { url = '', prefix, maxStaleness, durability, replicas, ack } = settings.store;

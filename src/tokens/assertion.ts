@@ -1,7 +1,7 @@
 import type { Epoch } from '../domain/epoch.ts';
 import { formatOAuthScope, type Scope } from '../domain/scope.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
-import { createPrivateField } from '../lib/private-field.ts';
+import { createHiddenProperty } from '../lib/hidden-property.ts';
 import { signJwt } from './jwt.ts';
 import type { Keyring } from './keyring.ts';
 import { formatProfileClaims } from './profile-claims.ts';
@@ -26,7 +26,7 @@ interface CachedAssertion {
 
 /** Signs one assertion per token and audience. A cached one is returned synchronously. */
 export function createAssertionSigner(keyring: Keyring, issuer: string) {
-  const cache = createPrivateField<AssertedCaller, Map<string, CachedAssertion>>();
+  const cache = createHiddenProperty<AssertedCaller, Map<string, CachedAssertion>>();
 
   const signAssertion = (
     { bearer, scope }: AssertedCaller,

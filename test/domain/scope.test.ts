@@ -9,7 +9,7 @@ import {
   narrowScope,
   parseScope,
   type Scope,
-  uniteScopes,
+  unionScopes,
 } from '../../src/domain/scope.ts';
 
 const scope = (text: string): Scope => {
@@ -115,8 +115,8 @@ test('both scopes cover their intersection, and their union covers both', () => 
       return (
         covers(a, common) &&
         covers(b, common) &&
-        covers(uniteScopes([a, b]), a) &&
-        covers(uniteScopes([a, b]), b)
+        covers(unionScopes([a, b]), a) &&
+        covers(unionScopes([a, b]), b)
       );
     }),
   );

@@ -4,10 +4,14 @@ import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { createHttpClient } from '../../src/lib/http-client.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import { createCertificateValidator } from '../../src/x509/certificate-validator.ts';
-import { CrlFetcher, type CrlFetcherOptions, computeRefetchDelay } from '../../src/x509/crl-fetcher.ts';
+import {
+  CrlFetcher,
+  type CrlFetcherOptions,
+  computeRefetchDelay,
+  fetchCrl,
+} from '../../src/x509/crl-fetcher.ts';
 import { createCrlFiles } from '../../src/x509/crl-files.ts';
 import { createCrlSet, parseCrlFile } from '../../src/x509/crl-set.ts';
-import { fetchCrl } from '../../src/x509/fetch-crl.ts';
 import { createCa, createCrl, type IssuedCertificate, type IssuedCrl, issue } from '../support/pki.ts';
 import { listenTcp } from '../support/tcp-server.ts';
 import { type SettingsChange, startGateway, type TestGateway } from '../support/test-gateway.ts';

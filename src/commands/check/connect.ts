@@ -102,7 +102,7 @@ function listRedis(settings: Settings): readonly Dependency[] {
         // Imported on use: the embedded store does not need it.
         const [{ connectRedis, COMMAND_TIMEOUT_MS }, { checkRedis, throwIfPermanent }] = await Promise.all([
           import('../../stores/redis/client.ts'),
-          import('../../stores/redis/checks.ts'),
+          import('../../stores/redis/startup-checks.ts'),
         ]);
         const client = await connectRedis({
           url,

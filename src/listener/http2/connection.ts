@@ -4,7 +4,6 @@ import type { ConnectionAccount } from '../client-accounts.ts';
 import { destroyAfter } from '../client-error.ts';
 import { MAX_FIELDS } from '../listener-options.ts';
 import { getWaitingBytes, turnQueue } from '../turn-queue.ts';
-import { Allowance } from './allowance.ts';
 import { DiscardedStreams } from './discarded-streams.ts';
 import { type FrameHandler, FrameReader, readUInt31 } from './frame-reader.ts';
 import { FrameWriter, type HeaderBlock } from './frame-writer.ts';
@@ -23,6 +22,7 @@ import {
 import type { RequestFields } from './request-fields.ts';
 import { SectionDecoder } from './section-decoder.ts';
 import { Http2Stream } from './stream.ts';
+import { TokenBucket } from './token-bucket.ts';
 
 export interface Http2ConnectionOptions {
   readonly limits: {
@@ -115,10 +115,10 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   /** Streams whose handler waits for the end of the current read. */
   #readEndWaiters: Http2Stream[] = [];
   readonly #discarded: DiscardedStreams;
-  readonly #resets: Allowance;
-  readonly #pings = new Allowance(PINGS.burst, PINGS.perSecond);
-  readonly #settings = new Allowance(SETTINGS_FRAMES.burst, SETTINGS_FRAMES.perSecond);
-  readonly #unproductive = new Allowance(UNPRODUCTIVE_FRAMES.burst, UNPRODUCTIVE_FRAMES.perSecond);
+  readonly #resets: TokenBucket;
+  readonly #pings = new TokenBucket(PINGS.burst, PINGS.perSecond);
+  readonly #settings = new TokenBucket(SETTINGS_FRAMES.burst, SETTINGS_FRAMES.perSecond);
+  readonly #unproductive = new TokenBucket(UNPRODUCTIVE_FRAMES.burst, UNPRODUCTIVE_FRAMES.perSecond);
   #windowUpdatesLeft: number = WINDOW_UPDATES.initial;
   #state: State = 'open';
   #isAnnouncementDue = false;
@@ -154,7 +154,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.#decoder = new SectionDecoder({ size: limits.headers, count: MAX_FIELDS + 4 });
     // Twice as much, so that a section that is too large gets a 431.
     this.#maxHeaderBlock = 2 * Math.max(MIN_HEADER_BLOCK_LIMIT, limits.headers);
-    this.#resets = new Allowance(limits.streams + RESETS.beyondStreams, RESETS.perSecond);
+    this.#resets = new TokenBucket(limits.streams + RESETS.beyondStreams, RESETS.perSecond);
     this.writer = new FrameWriter(socket, this.account, this.#onDrain);
     this.#discarded = new DiscardedStreams({
       deadlines,

@@ -18,7 +18,7 @@ import {
 } from '../../grants/code-grant.ts';
 import { getIntegrationName } from '../../grants/deps.ts';
 import { addAssertedGroups } from '../../grants/issue.ts';
-import type { TargetContext } from '../../grants/target.ts';
+import type { TargetContext } from '../../grants/requested-audience.ts';
 import { formatUriForLog } from '../../grants/uri-for-log.ts';
 import { decodeFormFields } from '../../http/form-encoding.ts';
 import type { Parameters } from '../../http/parameters.ts';

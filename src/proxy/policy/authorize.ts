@@ -16,7 +16,7 @@ import {
   type VerifiedToken,
 } from '../../domain/verified-token.ts';
 import type { RequestNotes } from '../../http/request-context.ts';
-import { createPrivateField } from '../../lib/private-field.ts';
+import { createHiddenProperty } from '../../lib/hidden-property.ts';
 import type { ProofVerifier } from '../../ports/proof-verifier.ts';
 import type { RevocationLog } from '../../ports/revocation-log.ts';
 import type { Credentials } from './credentials.ts';
@@ -372,12 +372,12 @@ function acceptsAudience({ audiences }: AccessRule, { issuer, audience }: Verifi
 }
 
 /** The certificate (DER) that was presented with a bound token. */
-const presentedCertificates = createPrivateField<VerifiedToken, Uint8Array>();
+const presentedCertificates = createHiddenProperty<VerifiedToken, Uint8Array>();
 export const getPresentedCertificate = (bearer: VerifiedToken): Uint8Array | undefined =>
   presentedCertificates.get(bearer);
 
 /** A cached token is the same object each time, so its caller is computed once. */
-const callers = createPrivateField<VerifiedToken, Caller>();
+const callers = createHiddenProperty<VerifiedToken, Caller>();
 
 function getCaller(bearer: VerifiedToken, integration: Integration | undefined): Caller {
   const known = callers.get(bearer);

@@ -5,7 +5,7 @@ import {
   memoizeByFieldName,
   sliceTrimmed,
 } from '../../http/fold-field-name.ts';
-import { createPrivateField } from '../../lib/private-field.ts';
+import { createHiddenProperty } from '../../lib/hidden-property.ts';
 import { isTraceparent, newTraceparent } from '../../observability/trace-context.ts';
 import { CERTIFICATE_HEADERS } from '../../x509/forwarded-certificate.ts';
 import type { Caller } from './authorize.ts';
@@ -335,7 +335,7 @@ function getIdentityValues(caller: Caller): IdentityValues {
 }
 
 /** Tokens of one scope share it. */
-const encodedScopes = createPrivateField<Scope, string>();
+const encodedScopes = createHiddenProperty<Scope, string>();
 
 function encodeScope(scope: Scope): string {
   const known = encodedScopes.get(scope);

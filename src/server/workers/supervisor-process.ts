@@ -16,8 +16,8 @@ import {
 } from '../../observability/recent-events.ts';
 import type { KeyedRecordAuthenticator } from '../../tokens/record-mac.ts';
 import { openSealingKeys } from '../../tokens/sealing-keys.ts';
+import { createAdminDirectory } from '../admin-directory.ts';
 import { AdminEndpoint, createEventLoopCheck } from '../admin-endpoint.ts';
-import { createAdminLookups } from '../admin-lookups.ts';
 import { ensureAdminTokens } from '../admin-token.ts';
 import { type DrainOptions, logRestartNeeded } from '../gateway.ts';
 import { ensureKeyFile, readKeyFile } from '../keys.ts';
@@ -90,7 +90,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
     log,
     now,
     longestGrant: () => getLongestGrantLifetime(getLatestSettings()),
-    ...createAdminLookups(getLatestSettings),
+    ...createAdminDirectory(getLatestSettings),
   };
   await ensureKeyFile(settings, store);
   loadKeys(authenticator, settings);

@@ -1,6 +1,6 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import { getIssuerOfClient } from '../../domain/verified-token.ts';
-import { createPrivateField } from '../../lib/private-field.ts';
+import { createHiddenProperty } from '../../lib/hidden-property.ts';
 import type { RevocationLog, RevocationSubject } from '../../ports/revocation-log.ts';
 import { isValidRecordId, retryOnConflict, unreadableFault } from '../record-format.ts';
 import {
@@ -34,7 +34,7 @@ export function createEmbeddedRevocations(env: Env, now: () => Epoch, isSoleProc
   /** The cache cannot be used after a write with an unknown outcome. */
   let isCacheReliable = isSoleProcess;
   /** Subjects that were not revoked, with `announceCount` at that time. */
-  const unrevoked = createPrivateField<RevocationSubject, number>();
+  const unrevoked = createHiddenProperty<RevocationSubject, number>();
   /** An expired entry was ignored. The result is not cached: the clock may be wrong, and be corrected. */
   let hasIgnoredExpired = false;
 

@@ -1,7 +1,7 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import { Fault } from '../../ports/fault.ts';
 import { MAX_SKEW_SECONDS } from '../../ports/store.ts';
-import { SKEW_WARNING_SECONDS } from './checks.ts';
+import { SKEW_WARNING_SECONDS } from './startup-checks.ts';
 
 const CHECK_INTERVAL_MS = 1_000;
 

@@ -4,9 +4,9 @@ import type { Grant } from '../../domain/grant.ts';
 import { type GrantPage, type GrantQuery, matchesQuery } from '../../ports/grant-index.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import { KEEP_FOREVER } from '../../ports/store.ts';
-import { CHECK_ID } from './checks.ts';
 import { defineScript, listPrimaries, type RedisClient } from './client.ts';
 import { LUA_TIME } from './lua-time.ts';
+import { CHECK_ID } from './startup-checks.ts';
 
 /**
  * Grants by identity: one sorted set for each identity, with grant ids as members and their expiry (milliseconds) as scores.

@@ -13,15 +13,15 @@ import {
   type UserCodeEntry,
 } from '../../ports/store.ts';
 import { type AvailabilityOptions, createAvailabilityMonitor } from './availability.ts';
-import { checkRedis, throwIfPermanent, UnsuitableRedisError } from './checks.ts';
 import { COMMAND_TIMEOUT_MS, connectRedis, defineScript, type RedisClient } from './client.ts';
 import { type ClockGuard, createClockGuard } from './clock-guard.ts';
-import { createConfirmedClient } from './confirmed-client.ts';
 import { createRedisGrantIndex } from './grant-index.ts';
 import { createRedisLimits } from './limits.ts';
 import { createRedisRecords, type RedisRecordsOptions } from './records.ts';
+import { createReplicatedClient } from './replicated-client.ts';
 import { revocationKeys } from './revocation-scripts.ts';
 import { type AckMode, openRedisRevocations, type RedisRevocations } from './revocations.ts';
+import { checkRedis, throwIfPermanent, UnsuitableRedisError } from './startup-checks.ts';
 import { parseRedisUrl } from './url.ts';
 
 export interface RedisStoreOptions extends Pick<AvailabilityOptions, 'onUnreachable' | 'onReachable'> {
@@ -102,7 +102,7 @@ async function openConnections(options: RedisStoreOptions, opened: RedisClient[]
     if (replicas === 0) return undefined;
     // WAIT itself blocks for up to `commandTimeout`.
     const client = await connect(name, 2 * commandTimeout);
-    return createConfirmedClient({ client, replicas, timeout: commandTimeout });
+    return createReplicatedClient({ client, replicas, timeout: commandTimeout });
   };
   return {
     client: await connect('records', commandTimeout),

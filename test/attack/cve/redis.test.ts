@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { randomGrantId } from '../../../src/grants/issue.ts';
-import { UnsuitableRedisError } from '../../../src/stores/redis/checks.ts';
+import { UnsuitableRedisError } from '../../../src/stores/redis/startup-checks.ts';
 import { openRedisStore, type RedisStore } from '../../../src/stores/redis/store.ts';
 import {
   findKnownVulnerabilities,

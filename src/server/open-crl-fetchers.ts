@@ -6,10 +6,9 @@ import { type OpenedResource, type ResourceScope, SharedResources } from '../lib
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import type { ApprovedIssuer } from '../x509/approved-issuer.ts';
-import { CrlFetcher } from '../x509/crl-fetcher.ts';
+import { CrlFetcher, fetchCrl } from '../x509/crl-fetcher.ts';
 import { type CrlFiles, computeIssuersDigest } from '../x509/crl-files.ts';
 import { createCrlSet } from '../x509/crl-set.ts';
-import { fetchCrl } from '../x509/fetch-crl.ts';
 
 type CrlUrlSettings = Exclude<Settings['certificates']['crls'][number], string>;
 

@@ -2,7 +2,7 @@ import { Fault } from '../../ports/fault.ts';
 import { createBatcher } from './batch.ts';
 import type { RedisClient } from './client.ts';
 
-export interface ConfirmedClientOptions {
+export interface ReplicatedClientOptions {
   /** A connection of its own: WAIT blocks the commands behind it. */
   readonly client: RedisClient;
   /** How many replicas must acknowledge a write. */
@@ -20,7 +20,7 @@ const MAX_PENDING = 10_000;
  * An unconfirmed write has happened and may still be lost: it is a fault, and a retry finds its own version in place, or a
  * record that leads to the same decision.
  */
-export function createConfirmedClient({ client, replicas, timeout }: ConfirmedClientOptions): RedisClient {
+export function createReplicatedClient({ client, replicas, timeout }: ReplicatedClientOptions): RedisClient {
   let pending = 0;
   let disconnects = 0;
   client.redis.on('close', () => {

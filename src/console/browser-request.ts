@@ -5,7 +5,7 @@ import { CONSOLE_PATH, type ConsolePath } from './context.ts';
 import { isCookieValue } from './sessions.ts';
 
 /** A request, and what is known about the browser. */
-export interface Visit {
+export interface BrowserRequest {
   readonly request: IncomingMessage;
   readonly method: string;
   /** Below `/console`; may be unknown. */
@@ -20,9 +20,11 @@ export interface Visit {
   readonly cookie: string | undefined;
 }
 
-export type VisitRefusal = 'host_invalid' | 'not_encrypted';
+export type BrowserRequestRefusal = 'host_invalid' | 'not_encrypted';
 
-export function readVisit(request: IncomingMessage): Visit | { readonly refused: VisitRefusal } {
+export function readBrowserRequest(
+  request: IncomingMessage,
+): BrowserRequest | { readonly refused: BrowserRequestRefusal } {
   const { socket, method = '', url = '', headers } = request;
   const isSecure = socket instanceof TLSSocket;
   const peer = socket.remoteAddress ?? '';
@@ -53,7 +55,11 @@ export function readVisit(request: IncomingMessage): Visit | { readonly refused:
 const isLoopback = (address: string): boolean => /^(?:::ffff:)?127\.|^::1$/.test(address);
 
 /** The value of `Set-Cookie`. An empty value with no lifetime removes the cookie. */
-export const formatCookie = ({ cookieName, isSecure }: Visit, value: string, maxAge: number): string =>
+export const formatCookie = (
+  { cookieName, isSecure }: BrowserRequest,
+  value: string,
+  maxAge: number,
+): string =>
   [
     `${cookieName}=${value}`,
     // `__Host-` requires the whole host.
@@ -65,7 +71,7 @@ export const formatCookie = ({ cookieName, isSecure }: Visit, value: string, max
   ].join('; ');
 
 /** Was it sent by a page of the console? Browsers send the header to loopback addresses and over TLS. */
-export function isFromConsole({ request: { headers } }: Visit): boolean {
+export function isFromConsole({ request: { headers } }: BrowserRequest): boolean {
   const { 'sec-fetch-site': site } = headers;
   return site === undefined || site === 'same-origin';
 }
@@ -79,7 +85,7 @@ export const parseReturnUrl = (url: string | undefined): string =>
     : CONSOLE_PATH;
 
 /** Where to go after signing in. */
-export function getReturnUrl({ path, query, request: { method, url } }: Visit): string {
+export function getReturnUrl({ path, query, request: { method, url } }: BrowserRequest): string {
   if (path === '/sign-in') return parseReturnUrl(query.get('next') ?? undefined);
   return parseReturnUrl(method === 'GET' ? url : undefined);
 }

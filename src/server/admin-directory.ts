@@ -5,7 +5,7 @@ import { createUserDirectory } from '../identity/user-directory.ts';
 import { deriveTokenId } from '../tokens/trusted-issuers/trusted-issuer.ts';
 
 /** Lookups of the admin API in the current configuration. */
-export const createAdminLookups = (
+export const createAdminDirectory = (
   settings: () => Settings,
 ): Pick<
   AdminApiDeps,

@@ -1,4 +1,4 @@
-export interface OutboxOptions<T> {
+export interface DeliveryQueueOptions<T> {
   /** Resolves when the items are delivered. Must time out by itself. */
   readonly deliver: (items: readonly T[]) => Promise<void>;
   readonly maxPending: number;
@@ -7,7 +7,7 @@ export interface OutboxOptions<T> {
   readonly lingerMs?: number;
   /** After this many failures a batch is dropped; if omitted, never. */
   readonly maxAttempts?: number;
-  /** Items that are dropped first when the outbox is full. */
+  /** Items that are dropped first when the queue is full. */
   readonly isLowPriority?: (item: T) => boolean;
   readonly onLost?: (count: number) => void;
   readonly onFailure?: (error: unknown, failures: number) => void;
@@ -20,11 +20,12 @@ interface Entry<T> {
   readonly item: T;
 }
 
-export const createOutbox = <T>(options: OutboxOptions<T>): Outbox<T> => new Outbox(options);
+export const createDeliveryQueue = <T>(options: DeliveryQueueOptions<T>): DeliveryQueue<T> =>
+  new DeliveryQueue(options);
 
 /** A bounded queue for a receiver that may be slow or unreachable: delivers in order and in batches, and retries with backoff. */
-class Outbox<T> {
-  readonly #options: OutboxOptions<T>;
+class DeliveryQueue<T> {
+  readonly #options: DeliveryQueueOptions<T>;
   readonly #highPriority = new Fifo<Entry<T>>();
   readonly #lowPriority = new Fifo<Entry<T>>();
   #nextSequence = 0;
@@ -35,7 +36,7 @@ class Outbox<T> {
   #wake = (): void => {};
   #idle = Promise.resolve();
 
-  constructor(options: OutboxOptions<T>) {
+  constructor(options: DeliveryQueueOptions<T>) {
     this.#options = options;
   }
 
@@ -60,7 +61,7 @@ class Outbox<T> {
     return this.#highPriority.size + this.#lowPriority.size + this.#inFlight.length;
   }
 
-  /** The last attempt failed, or the outbox is full. Low-priority items never block: others replace them. */
+  /** The last attempt failed, or the queue is full. Low-priority items never block: others replace them. */
   isBlocked(): boolean {
     return this.#failures > 0 || this.#highPriority.size + this.#inFlight.length >= this.#options.maxPending;
   }

@@ -26,7 +26,7 @@ export interface Finding {
 }
 
 /** A configuration while it is read: the merged tree and the problems found so far. */
-export interface Draft {
+export interface RawSettings {
   readonly tree: TreeObject;
   readonly findings: Finding[];
   /** Paths whose value has already been reported: problems of the schema with them would be repetitions. */
@@ -42,7 +42,7 @@ export interface Draft {
 const MAX_DEPTH = 24;
 const MAX_VALUES = 500_000;
 
-export const createDraft = (): Draft => ({
+export const createRawSettings = (): RawSettings => ({
   tree: {},
   findings: [],
   invalidPaths: [],
@@ -51,15 +51,15 @@ export const createDraft = (): Draft => ({
   origins: new Map(),
 });
 
-/** Adds the content of the file to the draft: known names only, variables substituted. */
-export function applyFile(draft: Draft, value: Tree | undefined, env: Environment): void {
+/** Adds the content of the file to the raw: known names only, variables substituted. */
+export function applyFile(raw: RawSettings, value: Tree | undefined, env: Environment): void {
   if (value === undefined || value === null) return;
   if (!isObject(value)) {
-    draft.findings.push({ path: [], message: 'must be settings such as `listen:`, one below the other' });
+    raw.findings.push({ path: [], message: 'must be settings such as `listen:`, one below the other' });
     return;
   }
-  const cleaned = dropUnknownSettings(draft, value, getKnownSettings(), [], env);
-  if (isObject(cleaned)) Object.assign(draft.tree, cleaned);
+  const cleaned = dropUnknownSettings(raw, value, getKnownSettings(), [], env);
+  if (isObject(cleaned)) Object.assign(raw.tree, cleaned);
 }
 
 /**
@@ -67,7 +67,7 @@ export function applyFile(draft: Draft, value: Tree | undefined, env: Environmen
  * variables are substituted.
  */
 export function dropUnknownSettings(
-  draft: Draft,
+  raw: RawSettings,
   value: Tree,
   setting: KnownSetting,
   path: SettingPath,
@@ -77,11 +77,11 @@ export function dropUnknownSettings(
   const visit = (node: Tree, known: KnownSetting, at: SettingPath): Tree | undefined => {
     remaining -= 1;
     if (remaining < 0 || at.length > MAX_DEPTH) {
-      if (remaining >= -1) draft.findings.push({ path: at, message: 'is nested too deeply or is too large' });
+      if (remaining >= -1) raw.findings.push({ path: at, message: 'is nested too deeply or is too large' });
       remaining = Math.min(remaining, remaining < 0 ? -2 : remaining);
       return undefined;
     }
-    if (typeof node === 'string') return env ? substituteVariables(draft, node, known, at, env) : node;
+    if (typeof node === 'string') return env ? substituteVariables(raw, node, known, at, env) : node;
     if (Array.isArray(node)) {
       const { items } = known;
       // A list where none is allowed: the schema reports it, and its content does not matter.
@@ -93,12 +93,12 @@ export function dropUnknownSettings(
     for (const [name, inner] of Object.entries(node)) {
       const child = name === '__proto__' ? undefined : getChild(known, name);
       if (child === undefined) {
-        draft.findings.push({ path: [...at, name], message: describeUnknownName(name, known) });
-        draft.invalidPaths.push([...at, name]);
+        raw.findings.push({ path: [...at, name], message: describeUnknownName(name, known) });
+        raw.invalidPaths.push([...at, name]);
         const closest = at.length === 0 ? findClosestName(name, listNames(known)) : undefined;
         if (closest !== undefined && !Object.hasOwn(node, closest)) {
-          draft.misspelledSections.add(closest);
-          draft.invalidPaths.push([closest]);
+          raw.misspelledSections.add(closest);
+          raw.invalidPaths.push([closest]);
         }
         continue;
       }
@@ -111,15 +111,15 @@ export function dropUnknownSettings(
 }
 
 /** An override replaces a group: what was recorded about the settings in it no longer applies. */
-export function forgetGroup(draft: Draft, group: SettingPath): void {
+export function forgetGroup(raw: RawSettings, group: SettingPath): void {
   const prefix = formatPath(group);
-  for (const records of [draft.templates, draft.origins])
+  for (const records of [raw.templates, raw.origins])
     for (const path of records.keys())
       if (path.startsWith(`${prefix}.`) || path.startsWith(`${prefix}[`)) records.delete(path);
 }
 
 function substituteVariables(
-  draft: Draft,
+  raw: RawSettings,
   text: string,
   known: KnownSetting,
   path: SettingPath,
@@ -130,11 +130,11 @@ function substituteVariables(
     case 'unchanged':
       return text;
     case 'problem':
-      draft.findings.push({ path, message: result.message });
-      draft.invalidPaths.push(path);
+      raw.findings.push({ path, message: result.message });
+      raw.invalidPaths.push(path);
       return undefined;
     case 'substituted': {
-      draft.templates.set(formatPath(path), { value: result.text, template: text });
+      raw.templates.set(formatPath(path), { value: result.text, template: text });
       return parseValue(result.text, known).value;
     }
   }

@@ -1,5 +1,5 @@
 /** A token bucket. After a pause it may give twice its burst at once: what is left of it, and the refill. */
-export class Allowance {
+export class TokenBucket {
   readonly #burst: number;
   readonly #perSecond: number;
   #left: number;

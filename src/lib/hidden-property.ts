@@ -1,4 +1,4 @@
-export interface PrivateField<K extends object, V> {
+export interface HiddenProperty<K extends object, V> {
   get(object: K): V | undefined;
   set(object: K, value: V): void;
 }
@@ -14,7 +14,7 @@ const Existing = function <T extends object>(object: T): T {
  * A value that belongs to an object of another module. Used like a `WeakMap`, but the value is in the object itself: the garbage
  * collector handles each entry of a `WeakMap` on its own, which costs microseconds where objects come and go by the thousand.
  */
-export function createPrivateField<K extends object, V>(): PrivateField<K, V> {
+export function createHiddenProperty<K extends object, V>(): HiddenProperty<K, V> {
   class Field extends Existing {
     #value: V;
 

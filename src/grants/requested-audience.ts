@@ -41,7 +41,7 @@ function readRequestedTarget(parameters: Parameters): Outcome<string | undefined
 }
 
 /** The audience of the token; undefined: the default of the integration. */
-export function readTarget(
+export function readRequestedAudience(
   parameters: Parameters,
   { audience }: Pick<Integration, 'audience'>,
   context: TargetContext,

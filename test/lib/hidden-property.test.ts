@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { createPrivateField } from '../../src/lib/private-field.ts';
+import { createHiddenProperty } from '../../src/lib/hidden-property.ts';
 
 test('each field has a value of its own, which can be replaced', () => {
-  const [first, second] = [createPrivateField<object, number>(), createPrivateField<object, number>()];
+  const [first, second] = [createHiddenProperty<object, number>(), createHiddenProperty<object, number>()];
   const [one, other] = [{ a: 1 }, Object.freeze({ a: 1 })];
   first.set(one, 1);
   first.set(other, 2);
@@ -17,7 +17,7 @@ test('each field has a value of its own, which can be replaced', () => {
 });
 
 test('the object does not show it, and a copy does not have it', () => {
-  const field = createPrivateField<object, string>();
+  const field = createHiddenProperty<object, string>();
   const object = { a: 1 };
   field.set(object, 'secret');
   expect(Reflect.ownKeys(object)).toEqual(['a']);
