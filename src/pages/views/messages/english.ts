@@ -3,7 +3,7 @@ import { createFormats } from './formats.ts';
 
 const NEW_CODE = 'Start again on your device to get a new code.';
 
-/** All texts of the pages in English. Each other language is a record of the same type: a text that it lacks does not compile. */
+/** All texts of the pages in English. The other languages are JSON files with the same members. */
 export const englishMessages = {
   language: 'en' as Language,
 

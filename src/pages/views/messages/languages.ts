@@ -1,14 +1,15 @@
 import { LANGUAGES, type Language } from '../../../domain/language.ts';
 import { englishMessages, type Messages } from './english.ts';
-import { frenchMessages } from './french.ts';
-import { germanMessages } from './german.ts';
-import { spanishMessages } from './spanish.ts';
+import french from './french.json' with { type: 'json' };
+import german from './german.json' with { type: 'json' };
+import spanish from './spanish.json' with { type: 'json' };
+import { createMessages } from './translation.ts';
 
 export const MESSAGES: Readonly<Record<Language, Messages>> = {
   en: englishMessages,
-  de: germanMessages,
-  es: spanishMessages,
-  fr: frenchMessages,
+  de: createMessages('de', german),
+  es: createMessages('es', spanish),
+  fr: createMessages('fr', french),
 };
 
 export const isLanguage = (text: string | null | undefined): text is Language =>
