@@ -8,7 +8,7 @@ import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { isReadableByOthers } from '../tokens/keyring-file.ts';
 
 /** `viewer`: may not revoke. */
-export type AdminRole = 'operator' | 'viewer';
+type AdminRole = 'operator' | 'viewer';
 
 export interface AdminIdentity {
   /** The operator's name for the audit log. */

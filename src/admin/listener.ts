@@ -42,7 +42,7 @@ export type HandleConsole = (
   runChecks: () => Promise<readonly CheckResult[]>,
 ) => Promise<void>;
 
-export interface AdminListenerOptions extends AdminCredentials {
+interface AdminListenerOptions extends AdminCredentials {
   readonly host: string;
   readonly port: number;
   readonly checks: readonly ReadinessCheck[];

@@ -2,14 +2,14 @@ import { UnusableResponse } from '../http/read-response.ts';
 import { KeyPairError } from '../lib/key-pair.ts';
 import { UNKNOWN_CA_CODES } from '../lib/tls-errors.ts';
 
-export interface ConnectionProblem {
+interface ConnectionProblem {
   /** Follows the address: "https://api.example.test …". */
   readonly message: string;
   /** A local file cannot be used, so a retry does not help. */
   readonly isLocal: boolean;
 }
 
-export interface ConnectionErrorContext {
+interface ConnectionErrorContext {
   readonly url: URL;
   /** The option that sets the CA, such as "--cacert FILE". */
   readonly caOption: string;

@@ -10,7 +10,7 @@ export interface CredentialStore {
   withLock<T>(work: (stored: StoredGrant | undefined, save: SaveGrant) => Promise<T>): Promise<T>;
 }
 
-export type SaveGrant = (next: StoredGrant | undefined) => Promise<void>;
+type SaveGrant = (next: StoredGrant | undefined) => Promise<void>;
 
 /** For one process. */
 export function memoryCredentialStore(): CredentialStore {

@@ -130,7 +130,7 @@ function formatEntry(name: string, text: string, { width, columns, emphasize }: 
   return [`  ${emphasize(name)}${first.slice(2 + name.length)}`, ...rest];
 }
 
-export const formatOption = (name: string, { short, value }: Option): string =>
+const formatOption = (name: string, { short, value }: Option): string =>
   `${short === undefined ? '    ' : `-${short}, `}--${name}${value === undefined ? '' : ` ${value}`}`;
 
 /** Breaks lines between options, never within `--name VALUE` or `[…]`. */

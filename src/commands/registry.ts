@@ -3,7 +3,7 @@ import type { Command } from './command.ts';
 type CommandLoader = () => Promise<{ readonly command: Command }>;
 type CommandLoaders = Readonly<Record<string, CommandLoader>>;
 
-export interface CommandGroup {
+interface CommandGroup {
   readonly title: string;
   readonly commands: CommandLoaders;
 }
@@ -65,7 +65,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
 
 export const COMMANDS: CommandLoaders = Object.assign({}, ...COMMAND_GROUPS.map(({ commands }) => commands));
 
-export interface LoadedGroup {
+interface LoadedGroup {
   readonly title: string;
   readonly commands: readonly Command[];
 }

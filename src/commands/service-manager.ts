@@ -13,7 +13,7 @@ export interface ServiceManager {
   stopping(): void;
 }
 
-export interface ServiceManagerOptions {
+interface ServiceManagerOptions {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly log: Logger;
   readonly pid?: number;

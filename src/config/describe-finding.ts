@@ -7,7 +7,7 @@ import type { ConfigProblem } from './problem.ts';
 import type { Finding, RawSettings } from './raw-settings.ts';
 import { comparePaths, formatPath, parsePath, type SettingPath } from './setting-path.ts';
 
-export type DescribeFinding = (finding: Finding) => ConfigProblem;
+type DescribeFinding = (finding: Finding) => ConfigProblem;
 
 /** Adds to a finding where it was set. */
 export function createDescriber(

@@ -2,7 +2,7 @@ import { largest } from '../lib/extremes.ts';
 import { wrapText } from '../lib/wrap-text.ts';
 import type { ConfigProblem } from './problem.ts';
 
-export interface ProblemList {
+interface ProblemList {
   /** The name of the configuration. */
   readonly name: string;
   readonly problems: readonly ConfigProblem[];

@@ -20,7 +20,7 @@ export interface Position {
   readonly column: number;
 }
 
-export type YamlResult =
+type YamlResult =
   | {
       readonly ok: true;
       readonly value: Tree | undefined;

@@ -8,7 +8,7 @@ export interface YamlProblem {
   readonly column?: number;
 }
 
-export interface YamlSource {
+interface YamlSource {
   readonly text: string;
   readonly document: Document.Parsed;
   readonly counter: LineCounter;

@@ -35,7 +35,7 @@ import { noticePage, renderPage } from './views/layout.ts';
 import { SCRIPT } from './views/script.ts';
 import { createStylesheet } from './views/style.ts';
 
-export interface ConsoleOptions extends ConsoleDeps, ConsoleSignInOptions {
+interface ConsoleOptions extends ConsoleDeps, ConsoleSignInOptions {
   /** The accent colour of the pages. */
   readonly accent: string | undefined;
 }

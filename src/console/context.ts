@@ -58,7 +58,7 @@ export interface ConsolePage {
 }
 
 /** Without a layout around it. */
-export interface ConsoleFragment {
+interface ConsoleFragment {
   readonly fragment: Markup;
 }
 

@@ -8,7 +8,7 @@ interface StoredSession {
   usedAt: number;
 }
 
-export interface ConsoleSessionsOptions {
+interface ConsoleSessionsOptions {
   /** Seconds. */
   readonly lifetime: number;
   readonly now: () => number;

@@ -1,7 +1,7 @@
 import type { Snapshot } from '../observability/metric-registry.ts';
 import { METRICS, type MetricName } from '../observability/metric-table.ts';
 
-export interface LabelledSample {
+interface LabelledSample {
   readonly labels: Readonly<Record<string, string>>;
   readonly value: number;
 }

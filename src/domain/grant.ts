@@ -121,7 +121,7 @@ export interface Outage {
   readonly ended: Epoch;
 }
 
-export type RefreshDecision =
+type RefreshDecision =
   /** Store this grant, then return its tokens. `rolledForward`: the store had lost a later generation. */
   | { readonly kind: 'rotated'; readonly grant: Grant; readonly rolledForward: boolean }
   /** The last response was lost: return the same again, store nothing. */

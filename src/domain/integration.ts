@@ -67,7 +67,7 @@ export interface AccessEntry {
 }
 
 /** Tokens of a trusted issuer that can be exchanged for a grant. Entries are additive. */
-export interface ExchangeEntry {
+interface ExchangeEntry {
   /** The configured name of the trusted issuer. */
   readonly issuer: string;
   readonly subject: SubjectPattern;
@@ -82,7 +82,7 @@ export interface ExchangeEntry {
 }
 
 /** What exchange entries are compared with. */
-export interface ExchangeSubject {
+interface ExchangeSubject {
   readonly issuer: string;
   readonly subject: string;
   /** Undefined where the claims are no longer known: at a refresh. */

@@ -47,7 +47,7 @@ export const matchesRedirectUri = (registered: string, requested: string): boole
   (isLoopback(registered) && isLoopback(requested) && withoutPort(registered) === withoutPort(requested));
 
 /** The kind of app at a redirect URI, and what identifies it to users: a host name or a scheme. */
-export type RedirectTarget =
+type RedirectTarget =
   | { readonly kind: 'web'; readonly host: string }
   | { readonly kind: 'loopback' }
   | { readonly kind: 'app'; readonly scheme: string };

@@ -29,7 +29,7 @@ export const REJECTION_FAULTS = {
 
 export type RejectionFault = keyof typeof REJECTION_FAULTS;
 
-export interface TokenRejection {
+interface TokenRejection {
   readonly fault: RejectionFault;
   /** The configured name, if it is known. */
   readonly issuer?: string;

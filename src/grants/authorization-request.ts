@@ -58,7 +58,7 @@ export const AUTHORIZATION_PARAMETERS = [
 ] as const;
 
 /** Seconds in which the user can decide. */
-export const REQUEST_LIFETIME = 600;
+const REQUEST_LIFETIME = 600;
 /** Seconds from a pushed request to the redirect (RFC 9126 §2.2). */
 export const PUSHED_LIFETIME = 90;
 /** As JSON: it must fit into a URL and, during an OpenID sign-in, into a cookie. */
@@ -84,7 +84,7 @@ export function getCodeIntegration({ integrations }: ClientDeps, clientId: strin
     : refused({ reason: 'grant_type_not_allowed', grantType: 'code' });
 }
 
-export interface ClientRedirect {
+interface ClientRedirect {
   readonly integration: Integration;
   readonly redirectUri: string;
   readonly claimedName?: string;

@@ -17,7 +17,7 @@ import {
   randomGrantId,
 } from './issue.ts';
 
-export interface CertificateGrantRequest {
+interface CertificateGrantRequest {
   readonly clientId: string;
   readonly scope: string | undefined;
   /** The client certificate of this connection, DER. */

@@ -7,7 +7,7 @@ import type { ClientAssertionVerifier } from '../ports/client-assertion-verifier
 import { MAX_SKEW_SECONDS, TRANSIENT_NOTE_PREFIX } from '../ports/store.ts';
 import type { GrantDeps } from './deps.ts';
 
-export const CLIENT_AUTH_METHODS = ['client_secret_basic', 'client_secret_post', 'private_key_jwt'] as const;
+const CLIENT_AUTH_METHODS = ['client_secret_basic', 'client_secret_post', 'private_key_jwt'] as const;
 type ClientAuthMethod = (typeof CLIENT_AUTH_METHODS)[number];
 
 /** What a request presented. `clientId` is undefined if only the assertion names it. */
@@ -26,7 +26,7 @@ export interface AuthenticatedClient {
   readonly isAuthenticated: boolean;
 }
 
-export interface ClientAuthDeps {
+interface ClientAuthDeps {
   readonly grantDeps: Pick<GrantDeps, 'integrations' | 'store' | 'now' | 'log'>;
   readonly assertions: ClientAssertionVerifier;
   /** Failed attempts, by client address and by client. */

@@ -18,7 +18,7 @@ import {
   randomGrantId,
 } from './issue.ts';
 
-export interface ClientGrantRequest {
+interface ClientGrantRequest {
   /** Authenticated with its secret or key. */
   readonly clientId: string;
   /** If omitted, the scope of the integration is granted. */
@@ -36,7 +36,7 @@ export interface ClientGrantRequest {
  *
  *   printf 'client:billing' | sha256sum
  */
-export const deriveClientIdentity = (clientId: string): string =>
+const deriveClientIdentity = (clientId: string): string =>
   `${CLIENT_LABEL}:${hash('sha256', `client:${clientId}`, 'hex')}`;
 
 /** Issues a grant to the client itself (RFC 6749 §4.4). One write. */

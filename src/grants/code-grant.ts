@@ -65,7 +65,7 @@ const getNoteExpiry = ({ expires }: AuthorizationRequest): Epoch =>
 const hashCode = (code: string): string => hash('sha256', code, 'base64url');
 
 /** A digest: the holder of a grant id, which is in logs and tokens, does not know the code. */
-export const deriveGrantId = (code: string): string => hashCode(`grant ${code}`).slice(0, 22);
+const deriveGrantId = (code: string): string => hashCode(`grant ${code}`).slice(0, 22);
 
 const createDecisionNote = (
   { store }: Pick<GrantDeps, 'store'>,
@@ -217,7 +217,7 @@ export async function denyAuthorization(
   return true;
 }
 
-export interface CodeTokenRequest {
+interface CodeTokenRequest {
   readonly clientId: string;
   readonly clientAuthenticated: boolean;
   readonly code: string;

@@ -190,7 +190,7 @@ async function registerUserCode(deps: GrantDeps, request: DeviceRequest): Promis
   throw new Fault('overloaded', 'no unused user code was found');
 }
 
-export interface DeviceTokenRequest {
+interface DeviceTokenRequest {
   readonly clientId: string;
   readonly deviceCode: string;
   /** RFC 8628 §3.5: a device that polls too early gets slow_down, and its interval grows. */

@@ -39,7 +39,7 @@ export interface ExchangeRequest {
   readonly getCertificate: () => MaybePromise<PresentedCertificate | undefined>;
 }
 
-export interface ExchangedTokens extends IssuedTokens {
+interface ExchangedTokens extends IssuedTokens {
   readonly refreshable: boolean;
 }
 

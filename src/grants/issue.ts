@@ -32,7 +32,7 @@ export interface IssuedTokens {
   readonly expiresIn: number;
 }
 
-export interface NewGrant {
+interface NewGrant {
   readonly id: string;
   readonly integration: Integration;
   readonly identity: string;

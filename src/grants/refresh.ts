@@ -16,7 +16,7 @@ import {
 } from './issue.ts';
 import { isGrantRevoked, revokeGrant } from './revoke.ts';
 
-export interface RefreshRequest {
+interface RefreshRequest {
   readonly clientId: string;
   readonly refreshToken: string;
   /** The client certificate of this connection. */

@@ -99,7 +99,7 @@ export const revokeForeignTokens = (
     keepUntil: Math.ceil(now()) + retention,
   });
 
-export interface RevokeOptions {
+interface RevokeOptions {
   /** For the audit event: the presented credential. */
   readonly by: 'access_token' | 'refresh_token';
   /** If set, grants of other clients are not revoked. */

@@ -11,7 +11,7 @@ const TARGET_COUNT = 20;
 /** Pages read for one request; the user can ask for more. */
 const MAX_PAGES = 20;
 
-export interface LiveGrantPage {
+interface LiveGrantPage {
   /** Newest first. */
   readonly grants: readonly Grant[];
   readonly next?: string;

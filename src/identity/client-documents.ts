@@ -12,7 +12,7 @@ import { UNKNOWN_CA_CODES } from '../lib/tls-errors.ts';
 import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
 import { Fault } from '../ports/fault.ts';
 
-export interface ClientDocumentOptions {
+interface ClientDocumentOptions {
   /** Documents of hosts with private addresses are read too. */
   readonly privateAddresses: boolean;
   /** PEM. Omitted: the CAs of the runtime. */
@@ -20,7 +20,7 @@ export interface ClientDocumentOptions {
   readonly now: () => Epoch;
 }
 
-export interface ClientDocuments {
+interface ClientDocuments {
   readonly read: (clientId: string) => ReturnType<ClientDocumentReader['read']>;
   close(): Promise<void>;
 }

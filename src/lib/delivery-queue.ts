@@ -1,4 +1,4 @@
-export interface DeliveryQueueOptions<T> {
+interface DeliveryQueueOptions<T> {
   /** Resolves when the items are delivered. Must time out by itself. */
   readonly deliver: (items: readonly T[]) => Promise<void>;
   readonly maxPending: number;

@@ -1,4 +1,4 @@
-export interface HiddenProperty<K extends object, V> {
+interface HiddenProperty<K extends object, V> {
   get(object: K): V | undefined;
   set(object: K, value: V): void;
 }

@@ -16,7 +16,7 @@ export interface HttpClient {
   destroy(): Promise<void>;
 }
 
-export interface HttpClientOptions {
+interface HttpClientOptions {
   /** For a whole exchange, including the response body. */
   readonly timeoutMs: number;
   /** PEM. Omitted: the CAs of the runtime. */

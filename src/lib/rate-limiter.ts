@@ -43,7 +43,7 @@ interface Bucket {
   updatedAt: number;
 }
 
-export interface TokenBuckets {
+interface TokenBuckets {
   /** Returns the level before. Takes the amount only if there is enough, or debt is allowed. */
   consume(key: string, rate: Rate, amount: number, allowDebt?: boolean): number;
   level(key: string, rate: Rate): number | undefined;

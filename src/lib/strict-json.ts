@@ -2,7 +2,7 @@
  * JSON (RFC 8259) in which no object has the same name twice and nesting is limited. Parsers disagree about repeated names,
  * so two checks could see two different messages. Objects have no prototype.
  */
-export class JsonError extends Error {}
+class JsonError extends Error {}
 
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
 export type JsonObject = { readonly [name: string]: Json };

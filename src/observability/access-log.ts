@@ -40,7 +40,7 @@ export interface AccessLogOptions {
   readonly pseudonymKey?: string;
 }
 
-export type AccessLog = (record: RequestRecord) => void;
+type AccessLog = (record: RequestRecord) => void;
 
 const MAX_PATH = 512;
 /** Longest valid client id; clients may send longer ones. */

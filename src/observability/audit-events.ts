@@ -64,7 +64,7 @@ export const AUDIT_EVENTS = {
 
 export type AuditEvent = keyof typeof AUDIT_EVENTS;
 
-export interface AuditKind {
+interface AuditKind {
   readonly kind: 'action' | 'refusal';
   readonly severity: 'info' | 'notice' | 'warning';
   readonly description: string;

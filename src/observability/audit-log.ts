@@ -24,7 +24,7 @@ export interface AuditSink {
   close(): Promise<void>;
 }
 
-export interface AuditLogOptions {
+interface AuditLogOptions {
   /** If omitted, events are written to the log. */
   readonly sink?: AuditSink | undefined;
   /** Events that wait for the sink; beyond that, the oldest are dropped, refusals first. */

@@ -6,7 +6,7 @@ import { AUDIT_EVENTS } from './audit-events.ts';
 import type { AuditRecord, AuditSink } from './audit-log.ts';
 import { formatSyslogMessage } from './syslog-format.ts';
 
-export interface SyslogOptions {
+interface SyslogOptions {
   /** `udp://host:port`, `tcp://host:port`, `tls://host:port` or `unix:/path`. */
   readonly url: string;
   readonly ca?: string | undefined;

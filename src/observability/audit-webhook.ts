@@ -2,7 +2,7 @@ import { createHmac, randomUUID } from 'node:crypto';
 import type { AuditRecord, AuditSink } from './audit-log.ts';
 import { openPoster } from './json-poster.ts';
 
-export interface WebhookOptions {
+interface WebhookOptions {
   readonly url: string;
   readonly secret: string;
   readonly batchSize?: number;
@@ -37,5 +37,5 @@ export function openAuditWebhook({ url, secret, batchSize = BATCH_SIZE, ca }: We
   };
 }
 
-export const signDelivery = (secret: string, time: string, body: string): string =>
+const signDelivery = (secret: string, time: string, body: string): string =>
   `v1=${createHmac('sha256', secret).update(`${time}.${body}`).digest('hex')}`;

@@ -1,6 +1,6 @@
 import { createHttpClient, readAtMost } from '../lib/http-client.ts';
 
-export interface PosterOptions {
+interface PosterOptions {
   readonly url: string;
   readonly ca?: string | undefined;
   /** For the whole exchange. */

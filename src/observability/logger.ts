@@ -3,7 +3,8 @@ import type { AuditEvent } from './audit-events.ts';
 import { redactValue } from './redact-fields.ts';
 
 export type { AuditEvent } from './audit-events.ts';
-export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
+
+type LogLevel = 'debug' | 'info' | 'warn' | 'error';
 export type LogValue = string | number | boolean | null | undefined | readonly string[];
 /** Flat on purpose: nested objects could contain secrets. */
 export type LogFields = Readonly<Record<string, LogValue>>;
@@ -20,7 +21,7 @@ export interface Logger {
 }
 
 /** How parts of text lines are highlighted on a terminal. */
-export interface LineStyle {
+interface LineStyle {
   /** Names of events. */
   readonly emphasize: (text: string) => string;
   /** The level `warn`. */

@@ -19,7 +19,7 @@ export type Sample =
 export type Snapshot = { readonly [N in MetricName]?: readonly Sample[] };
 
 /** Sets gauges for a snapshot. */
-export type Collector = (
+type Collector = (
   set: (name: MetricName, value: number | undefined, ...labels: readonly string[]) => void,
 ) => void | Promise<void>;
 

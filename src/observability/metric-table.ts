@@ -2,7 +2,7 @@
  * All metrics; the exposition and the table in docs/observability.md are generated from them. Label values are rules,
  * upstreams and constants, never client input: clients cannot create series.
  */
-export interface MetricFamily {
+interface MetricFamily {
   readonly type: 'counter' | 'gauge' | 'histogram';
   readonly help: string;
   readonly labels: readonly string[];

@@ -1,7 +1,7 @@
 import { type Counter, createRegistry, type Histogram, observe, type Registry } from './metric-registry.ts';
 
 /** Index of a rule; valid only for the `Metrics` that returned it. */
-export type RuleHandle = number;
+type RuleHandle = number;
 
 /** `failed`: no connection, or it broke. `overloaded`: too many requests waited, or too many event streams were open. */
 const UPSTREAM_ERROR_KINDS = ['failed', 'timeout', 'aborted', 'overloaded'] as const;

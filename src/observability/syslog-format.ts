@@ -2,9 +2,9 @@
 const FACILITY_CODE = 10;
 
 const SEVERITY_CODES = { warning: 4, notice: 5, info: 6 } as const;
-export type Severity = keyof typeof SEVERITY_CODES;
+type Severity = keyof typeof SEVERITY_CODES;
 
-export interface SyslogHeader {
+interface SyslogHeader {
   readonly host: string;
   readonly pid: number;
 }

@@ -13,7 +13,7 @@ export interface SpanContext {
   readonly parentSpan: string;
 }
 
-export interface TracerOptions {
+interface TracerOptions {
   readonly url: string;
   /** Ratio of sampled traces, from 0 to 1. */
   readonly ratio: number;

@@ -32,7 +32,7 @@ export interface Directory {
 }
 
 /** The account that a password is verified against, regardless of the name it was found by. */
-export interface SignInAccount {
+interface SignInAccount {
   readonly directory: string;
   /** The part of the identity after the colon; undefined if no entry has this name. */
   readonly id: string | undefined;

@@ -20,7 +20,7 @@ import { createExplainContext } from './explain-context.ts';
 import { toListenError } from './listeners.ts';
 import type { OpenedStore } from './open-store.ts';
 
-export interface AdminEndpointOptions {
+interface AdminEndpointOptions {
   readonly settings: Settings;
   readonly log: Logger;
   /** In addition to the checks of shutdown and of the store. */

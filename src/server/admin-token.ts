@@ -35,7 +35,7 @@ export function ensureAdminToken(
   }
 }
 
-export type AdminTokenFileProblem = { readonly kind: 'fatal' | 'fixable'; readonly problem: string };
+type AdminTokenFileProblem = { readonly kind: 'fatal' | 'fixable'; readonly problem: string };
 
 /**
  * The same rule as for the key file, which permits Secrets mounted by a kubelet. A kubelet that applies `fsGroup` sets the

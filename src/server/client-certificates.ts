@@ -13,7 +13,7 @@ import {
   parseForwardedCertificate,
 } from '../x509/forwarded-certificate.ts';
 
-export interface ClientCertificatesOptions {
+interface ClientCertificatesOptions {
   /** Front proxies that terminate TLS, and the header in which they forward the certificate of their client. */
   readonly forwardedFrom: Peers;
   readonly forwardedHeader: ForwardedHeader | undefined;

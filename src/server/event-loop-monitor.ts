@@ -8,7 +8,7 @@ export interface EventLoopMonitor {
   stop(): void;
 }
 
-export interface EventLoopMonitorOptions {
+interface EventLoopMonitorOptions {
   /** The longest tolerated stall. */
   readonly limitMs?: number;
   /** Time without a long stall until it counts as recovered. */

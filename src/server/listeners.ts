@@ -12,7 +12,7 @@ import {
 } from '../listener/listener.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
 
-export interface TlsContextSources {
+interface TlsContextSources {
   readonly settings: Settings;
   readonly files: CertificateFiles;
   readonly ticketSecret: Buffer;

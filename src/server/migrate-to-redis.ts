@@ -10,7 +10,7 @@ import type { RedisStore } from '../stores/redis/store.ts';
 import { openCheckedKeyring, openKeyedAuthenticator } from './keys.ts';
 import { openRedisUnchecked } from './open-store.ts';
 
-export interface MigrationOptions {
+interface MigrationOptions {
   /** With `store.type: redis`. */
   readonly settings: Settings;
   /** A backup of the embedded store. */
@@ -18,7 +18,7 @@ export interface MigrationOptions {
   readonly report?: ReportProgress;
 }
 
-export interface MigrationResult extends ImportResult {
+interface MigrationResult extends ImportResult {
   /** Records that failed authentication, in the backup or in Redis. */
   readonly refused: number;
 }

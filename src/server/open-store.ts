@@ -19,7 +19,7 @@ export interface OpenedStore extends Store {
   sweep(): Promise<number>;
 }
 
-export interface OpenStoreOptions {
+interface OpenStoreOptions {
   readonly settings: Settings;
   readonly log: Logger;
   readonly now: () => number;

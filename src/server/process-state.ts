@@ -58,7 +58,7 @@ export interface ProcessState {
   stop(): Promise<void>;
 }
 
-export interface ProcessStateOptions
+interface ProcessStateOptions
   extends Pick<ProcessState, 'store' | 'log' | 'now' | 'metrics' | 'isAuditAvailable' | 'isOverloaded'> {
   readonly settings: Settings;
   /** Omitted: limits are local to this process. */

@@ -19,7 +19,7 @@ const NOTES: Readonly<Record<RecordRefusalReason, string>> = {
     'this record has no MAC and is treated as absent; it was added outside of gatehouse, so find out who can write to the store',
 };
 
-export interface RecordAuthenticationOptions {
+interface RecordAuthenticationOptions {
   readonly log: Logger;
   readonly metrics: Metrics;
   readonly now: () => number;

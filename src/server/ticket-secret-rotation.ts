@@ -6,7 +6,7 @@ import { type Store, TRANSIENT_NOTE_PREFIX } from '../ports/store.ts';
 import { decryptSecret, encryptSecret } from '../tokens/encrypted-secret.ts';
 import type { SealingKeys } from '../tokens/sealing-keys.ts';
 
-export interface TicketSecretRotationOptions {
+interface TicketSecretRotationOptions {
   /** Do all workers and replicas share the secret? */
   readonly isShared: () => boolean;
   readonly notes: Store['notes'];

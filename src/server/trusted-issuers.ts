@@ -40,7 +40,7 @@ interface KeySource
   readonly key: string | undefined;
 }
 
-export interface IssuerKeysRegistryOptions {
+interface IssuerKeysRegistryOptions {
   readonly log: Logger;
   readonly metrics: Pick<Metrics, 'counter'>;
   /** Seconds since 1970. */

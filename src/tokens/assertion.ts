@@ -13,7 +13,7 @@ const ASSERTION_TYPE = 'gatehouse-assertion+jwt';
 const LIFETIME = 60;
 const REUSE_SECONDS = 30;
 
-export interface AssertedCaller {
+interface AssertedCaller {
   readonly bearer: VerifiedToken;
   readonly scope: Scope;
 }

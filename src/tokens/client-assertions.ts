@@ -17,7 +17,7 @@ const CLAIM_RULES = { required: [], clockTolerance: CLOCK_TOLERANCE };
 /** In lower case, without `application/`; undefined: no `typ`. Access tokens and other JWTs have their own. */
 const TOKEN_TYPES: ReadonlySet<Json | undefined> = new Set([undefined, 'jwt', 'client-authentication+jwt']);
 
-export interface ClientAssertionsOptions {
+interface ClientAssertionsOptions {
   readonly keys: ReadonlyMap<string, Pick<IssuerKeys, 'find'>>;
   /** The issuer and the endpoints where clients authenticate, under each name that clients know. */
   readonly audiences: ReadonlySet<string>;

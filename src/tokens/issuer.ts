@@ -7,7 +7,7 @@ import type { Keyring } from './keyring.ts';
 import { createOpaqueToken, createOpaqueTokenReader, isOpaqueToken } from './opaque-token.ts';
 import { createRefreshToken, verifyRefreshToken } from './refresh-token.ts';
 
-export interface TokenIssuerOptions {
+interface TokenIssuerOptions {
   readonly keyring: Keyring;
   /** Issuer and audience of access tokens. */
   readonly publicUrl: string;

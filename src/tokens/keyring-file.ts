@@ -198,7 +198,7 @@ export const createKeyringFile = (alg: SigningAlgorithm): KeyringFile => ({
   sealing: [createSealingEntry(0)],
 });
 
-export interface RotationOptions {
+interface RotationOptions {
   readonly alg: SigningAlgorithm;
   readonly now: Epoch;
   /** Seconds until the new keys are used; every replica must have read the file by then. */

@@ -127,7 +127,7 @@ function openHandle(
   return undefined;
 }
 
-export interface OpaqueTokenReaderOptions {
+interface OpaqueTokenReaderOptions {
   readonly keyring: SealingKeys;
   readonly issuer: string;
   readonly cacheSize: number;

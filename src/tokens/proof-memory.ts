@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 
-export interface ProofMemoryLimits {
+interface ProofMemoryLimits {
   /** Proofs per generation before keys are limited to an equal share. */
   readonly total: number;
   /** Proofs of one key per generation. */

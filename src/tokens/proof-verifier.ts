@@ -39,7 +39,7 @@ const MAX_EXPONENT_LENGTH = 4;
 /** Clients use one key for many proofs, so that the first part of the proof, which contains it, repeats. */
 const MAX_CACHED_KEYS = 1_000;
 
-export interface ProofVerifierOptions {
+interface ProofVerifierOptions {
   readonly memory: ProofMemory;
   /** If omitted, proofs need no nonce. */
   readonly nonces?: ReturnType<typeof createProofNonces> | undefined;

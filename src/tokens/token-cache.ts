@@ -7,7 +7,7 @@ import { Fault } from '../ports/fault.ts';
 
 type Verification<Rejected> = Promise<VerifiedToken | Rejected | undefined>;
 
-export interface TokenCacheOptions<Rejected> {
+interface TokenCacheOptions<Rejected> {
   readonly cacheSize: number;
   /** A cached token is rejected once its key has been removed or retired. */
   readonly isAcceptedKey: (token: VerifiedToken, now: Epoch) => boolean;

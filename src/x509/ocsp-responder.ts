@@ -52,7 +52,7 @@ const isReplay = (result: OcspResult, last: OcspResult): boolean =>
   (result.thisUpdate === last.thisUpdate && last.status === 'revoked' && result.status !== 'revoked');
 
 /** Whether the list of revoked certificates of the issuer contains a serial number. */
-export type RevocationCheck = (serial: string) => boolean;
+type RevocationCheck = (serial: string) => boolean;
 
 /** The revocation status of the certificates of one issuer, from its OCSP responder. */
 export class OcspResponder {

@@ -13,7 +13,7 @@ export interface ValidityMessages {
   readonly warnings: readonly string[];
 }
 
-export interface ValidityTexts {
+interface ValidityTexts {
   /** `<setting>: <file>`, or the file. */
   readonly subject: string;
   /** The consequence, and what to do. */

@@ -1,4 +1,4 @@
-export interface DemoUser {
+interface DemoUser {
   readonly name: string;
   readonly displayName: string;
   readonly email: string;

@@ -4,7 +4,7 @@ import { acquireLock, prepareFolder, resolveStoreFiles } from '../../stores/embe
 import { CommandError, EXIT } from '../command.ts';
 import { refuseSymbolicLink } from '../pki/private-files.ts';
 
-export interface LockedFolder {
+interface LockedFolder {
   readonly folder: string;
   /** Another demo uses the first choice, and most likely its ports too. */
   readonly isAlternative: boolean;

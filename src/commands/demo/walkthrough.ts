@@ -1,7 +1,7 @@
 import { quoteForShell } from '../quote.ts';
 
 /** Commands for another terminal that demonstrate the product in a few minutes. */
-export interface WalkthroughOptions {
+interface WalkthroughOptions {
   readonly url: string;
   readonly adminUrl: string;
   /** Undefined when the configuration names another upstream. */

@@ -22,7 +22,7 @@ import {
  * Encodes X.509 certificates (RFC 5280) for development: Node cannot create certificates, and a package would be installed in
  * production for development alone. ECDSA with P-256 and SHA-256 only.
  */
-export interface CertificateOptions {
+interface CertificateOptions {
   readonly subject: readonly NamePart[];
   /** The certificate of the issuer, PEM; undefined: self-signed. */
   readonly issuer?: string;

@@ -30,7 +30,7 @@ export interface Figures {
 }
 
 /** The keys of an issuer are fetched or in a file. */
-export type ShownIssuer = IssuerStatus | { readonly name: string; readonly state: 'in file' };
+type ShownIssuer = IssuerStatus | { readonly name: string; readonly state: 'in file' };
 
 const RANGES = {
   '15m': { seconds: 900, text: '15 minutes' },

@@ -1,7 +1,7 @@
 import { html, type Markup, sanitizeText } from '../../pages/views/html.ts';
 import { type ConsolePage, type ConsolePath, urlFor } from '../context.ts';
 
-export interface SignInView {
+interface SignInView {
   readonly renderFormToken: (path: ConsolePath) => Markup;
   /** The page to open afterwards. */
   readonly next: string;

@@ -7,7 +7,7 @@ import {
 } from '../../lib/rate-limiter.ts';
 import type { SharedLimits } from '../../ports/shared-limits.ts';
 
-export interface SharedRateLimitOptions {
+interface SharedRateLimitOptions {
   readonly shared: SharedLimits;
   /** Prefix of every bucket name. */
   readonly name: string;

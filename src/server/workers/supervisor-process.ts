@@ -27,7 +27,7 @@ import { createReportingAuthenticator } from '../record-authentication.ts';
 import { createWorkerEnvironment } from './worker-memory.ts';
 import { WorkerPool } from './worker-pool.ts';
 
-export interface Supervisor {
+interface Supervisor {
   readonly port: number;
   readonly adminPort: number | undefined;
   readonly pids: () => readonly number[];
@@ -40,7 +40,7 @@ export interface Supervisor {
   drain(options?: DrainOptions): Promise<boolean>;
 }
 
-export interface SupervisorOptions {
+interface SupervisorOptions {
   readonly settings: Settings;
   /** The configuration file as read at start, for a worker that finds it invalid. */
   readonly text: string | undefined;

@@ -11,7 +11,7 @@ import { createMemoryLimits } from '../../stores/memory-limits.ts';
 import type { SupervisorMessage, WorkerMessage } from './messages.ts';
 import { handleRateLimitRequest } from './rate-limit-ipc.ts';
 
-export interface WorkerPoolOptions {
+interface WorkerPoolOptions {
   readonly fork: () => Worker;
   readonly count: number;
   /** The configuration file as the supervisor read it. */

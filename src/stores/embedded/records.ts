@@ -18,7 +18,7 @@ import {
 } from '../record-format.ts';
 import type { Env, IdentityIndexKey, TableName } from './env.ts';
 
-export interface EmbeddedRecord extends Envelope, FoundRecord {
+interface EmbeddedRecord extends Envelope, FoundRecord {
   readonly keepUntil: Epoch;
 }
 

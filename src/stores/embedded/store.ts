@@ -25,7 +25,7 @@ import { createSlewedClock, sweep } from './sweep.ts';
 
 export { type ExportedRecord, restoreBackup } from './backup.ts';
 
-export interface EmbeddedStoreOptions {
+interface EmbeddedStoreOptions {
   readonly path: string;
   /** Maximum size of the records on disk, in bytes. */
   readonly mapSize: number;

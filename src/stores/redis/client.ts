@@ -20,7 +20,7 @@ export const defineScript = (lua: string, { isIdempotent = true } = {}): RedisSc
   isIdempotent,
 });
 
-export interface RedisClientOptions {
+interface RedisClientOptions {
   readonly url: string;
   /** Milliseconds after which a command fails. */
   readonly commandTimeout: number;
@@ -36,7 +36,7 @@ export interface RedisClientOptions {
   readonly isProbe?: boolean;
 }
 
-export interface ServerHealth {
+interface ServerHealth {
   /** A command has timed out, and there was no reply since. */
   isUnresponsive: boolean;
 }

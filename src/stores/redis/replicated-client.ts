@@ -2,7 +2,7 @@ import { Fault } from '../../ports/fault.ts';
 import { createBatcher } from './batch.ts';
 import type { RedisClient } from './client.ts';
 
-export interface ReplicatedClientOptions {
+interface ReplicatedClientOptions {
   /** A connection of its own: WAIT blocks the commands behind it. */
   readonly client: RedisClient;
   /** How many replicas must acknowledge a write. */

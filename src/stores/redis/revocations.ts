@@ -22,7 +22,7 @@ import {
 /** Whether a revocation waits for the reachable replicas only, or also for the leases of the others to end. */
 export type AckMode = 'reachable' | 'everywhere';
 
-export interface RedisRevocationsOptions
+interface RedisRevocationsOptions
   extends Pick<
     RevocationFollowerOptions,
     'reader' | 'onFault' | 'onHeartbeat' | 'issuingTime' | 'onDataLoss'

@@ -71,7 +71,7 @@ try('XADD', KEYS[3], 'MAXLEN', '~', '1', '*', 'f', '1')
 try('DEL', KEYS[1], KEYS[2], KEYS[3])`),
 );
 
-export interface RedisCheckOptions {
+interface RedisCheckOptions {
   readonly client: RedisClient;
   readonly prefix: string;
   /** The clock of this host; clocks are not compared if omitted. */

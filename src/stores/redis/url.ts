@@ -3,7 +3,7 @@ interface RedisHost {
   readonly port: number;
 }
 
-export interface RedisAddress {
+interface RedisAddress {
   readonly kind: 'single' | 'sentinel' | 'cluster';
   readonly hosts: readonly RedisHost[];
   readonly tls: boolean;

@@ -10,7 +10,7 @@ import { getRateLimitKey, type RateLimiter } from '../../lib/rate-limiter.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
 import { Fault } from '../../ports/fault.ts';
 
-export interface IntrospectionOptions {
+interface IntrospectionOptions {
   /** The name of the issuer in the configuration. */
   readonly name: string;
   readonly url: string;

@@ -30,14 +30,14 @@ import type { IssuerKeys } from './issuer-keys.ts';
 import type { IssuerKey } from './key-set.ts';
 import { isLogoutToken, LOGOUT_TOKEN_TYPES, MAX_LOGOUT_TOKEN_AGE, readLogoutClaims } from './logout-token.ts';
 
-export interface LogoutOptions {
+interface LogoutOptions {
   /** At least one must be in `aud` of a logout token: the client id at the issuer. */
   readonly audience: readonly string[];
   /** Seconds for which a logout is remembered. No access token is accepted for longer. */
   readonly tokenLifetime: number;
 }
 
-export interface IntrospectionSource {
+interface IntrospectionSource {
   readonly client: Pick<TokenIntrospection, 'read'>;
   /** How its opaque tokens begin. Undefined: all tokens that are not recognized are taken for its tokens. */
   readonly tokenPrefix?: string | undefined;
