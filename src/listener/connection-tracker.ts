@@ -26,10 +26,12 @@ const getResponses = (socket: TrackedSocket): readonly ServerResponse[] => socke
 
 /** An HTTP/2 connection, as the tracker sees it. */
 export interface Http2Session {
-  /** Asks the client with the next response to use another connection, and serves what it still sends (RFC 9113 §6.8). */
+  /** Asks the client, while no request is pending, to use another connection, and serves what it still sends (RFC 9113 §6.8). */
   announceClose(): void;
-  /** Closes the connection after its active streams. */
+  /** Closes the connection after its active streams. A client that begins others is asked to use another connection. */
   close(): void;
+  /** Announces the end now, and closes the connection after its active streams. */
+  closeBusy(): void;
 }
 
 /**
@@ -170,9 +172,12 @@ export class ConnectionTracker {
         this.#onEmpty = resolve;
         if (this.#sockets.size === 0) resolve();
       });
+      const half = sleep(seconds * 500, undefined, { ref: false });
       const limit = sleep(seconds * 1_000, undefined, { ref: false });
       if (!wasAnnounced) await Promise.race([ended, sleep(Math.min(GRACE_SECONDS, seconds / 2) * 1_000)]);
       this.closeIdle();
+      await Promise.race([ended, half]);
+      for (const session of this.#http2Sessions.values()) session.closeBusy();
       await Promise.race([ended, limit]);
     }
     const graceful = this.#sockets.size === 0;

@@ -171,6 +171,10 @@ class Http2Connection implements Http2Session {
     this.#isCloseAnnounced = true;
   }
 
+  closeBusy(): void {
+    this.close();
+  }
+
   close(): void {
     if (this.#session.closed || this.#session.destroyed) return;
     this.#session.close();

@@ -98,7 +98,11 @@ export const shutdownSection = () =>
     preStop: duration
       .prefault('5s')
       .describe(
-        'After SIGTERM: report not ready, but continue to serve, for this long. Every response closes its connection (HTTP/2: GOAWAY), so that clients reconnect elsewhere; connections without requests are closed in the last second. Also after `gatehouse drain`, which does not end the process.',
+        'After SIGTERM: report not ready, but continue to serve, for this long. Every response closes its connection (HTTP/2: GOAWAY when no request is pending), so that clients reconnect elsewhere; connections without requests are closed in the last second. Also after `gatehouse drain`, which does not end the process.',
       ),
-    drain: duration.prefault('30s').describe('Then: how long active requests may take to complete.'),
+    drain: duration
+      .prefault('30s')
+      .describe(
+        'Then: how long active requests may take to complete. After half of it, HTTP/2 clients get GOAWAY even if requests are pending.',
+      ),
   });

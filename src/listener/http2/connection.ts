@@ -75,8 +75,12 @@ const LAST_ACCEPTED_STREAM_ID = 0x3fffffff;
 const LINGER_MS = 1_000;
 /** Since the client has sent something. */
 const DRAINED_LINGER_MS = 5_000;
-/** How long `close` waits for the acknowledgement of the PING that follows the announcement. */
-const SHUTDOWN_NOTICE_SECONDS = 1;
+/** How long an acknowledgement of a PING may take, and streams that the client begins before it reads GOAWAY. */
+const SHUTDOWN_NOTICE_MS = 1_000;
+/** At a shutdown, a client that sends one request at a time is idle if it has sent none for this long. */
+const IDLE_MS = 250;
+/** After how many responses in succession a client must have paused before GOAWAY is sent with the next one. */
+const MIN_PAUSES = 3;
 const SHUTDOWN_PING = Buffer.from('shutdown', 'latin1');
 
 /**
@@ -121,10 +125,26 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   readonly #unproductive = new TokenBucket(UNPRODUCTIVE_FRAMES.burst, UNPRODUCTIVE_FRAMES.perSecond);
   #windowUpdatesLeft: number = WINDOW_UPDATES.initial;
   #state: State = 'open';
+  /** `requested`: GOAWAY is sent when the client loses no request by it. `due`: also if the client begins further streams. */
+  #shutdown: 'none' | 'requested' | 'due' = 'none';
+  /** The announcement precedes the next response. */
   #isAnnouncementDue = false;
+  #isNoticePinged = false;
   #isNoticeAcknowledged = false;
   /** The announcement is followed by the end as soon as it is acknowledged. */
   #isClosing = false;
+  /** PING frames that the client has not acknowledged. */
+  #pingsInFlight = 0;
+  /** How many PING frames in succession the client has acknowledged since its last stream ended. */
+  #idleAcknowledgements = 0;
+  /** The last PING was acknowledged in the current read. */
+  #isPingAcknowledged = false;
+  /** There was no stream at that moment. */
+  #isIdleAcknowledged = false;
+  /** How many responses in succession the client has read without sending a request at once. Undefined: not known. */
+  #pauses: number | undefined = undefined;
+  /** The client has sent several requests at a time. */
+  #isMultiplexed = false;
   readonly #frames = new FrameReader(this, turnQueue);
   /** Bytes that wait for their turn, charged to the account. */
   #waitingBytes = 0;
@@ -175,34 +195,104 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   }
 
   /**
-   * Asks the client to use another connection (RFC 9113 §6.8), and serves all its streams until `close`. GOAWAY precedes the next
-   * response: clients that send a request when they have received a response then send none that they would have to repeat.
+   * Asks the client to use another connection (RFC 9113 §6.8), and serves all its streams until `close`. undici 7 and
+   * Python's h2 give up requests that are pending when they read GOAWAY; `node:http2` gives up those that it has not
+   * written yet, such as a request on receipt of a response. So GOAWAY waits until the client has acknowledged a PING
+   * that follows the last response, and has sent no request before that.
    */
   announceClose(): void {
-    if (this.#state === 'open') this.#isAnnouncementDue = true;
+    if (this.#shutdown !== 'none') return;
+    this.#shutdown = 'requested';
+    if (this.#state === 'open' && this.#streams.size === 0) this.#probe();
+  }
+
+  /** Closes the connection after its streams. If the client begins others at once, GOAWAY precedes the next response. */
+  close(): void {
+    if (this.#state === 'announced') return this.#closeAnnounced();
+    if (this.#state !== 'open' || this.#shutdown === 'due') return;
+    this.#shutdown = 'due';
+    if (this.#streams.size === 0) this.#probe();
   }
 
   /** Announces the end, and closes the connection after the streams that the client has begun by then (RFC 9113 §6.8). */
-  close(): void {
+  closeBusy(): void {
     if (this.#state === 'open') this.#announce();
-    if (this.#state !== 'announced' || this.#isClosing) return;
-    this.#isClosing = true;
-    if (this.#isNoticeAcknowledged) this.#drain();
-    else this.deadline = performance.now() + SHUTDOWN_NOTICE_SECONDS * 1_000;
+    if (this.#state === 'announced') this.#closeAnnounced();
+    else this.#endIfDrained();
   }
 
   #announce(): void {
+    this.#sendNotice();
+    this.#ping();
+    this.#isNoticePinged = true;
+  }
+
+  #sendNotice(): void {
     this.#isAnnouncementDue = false;
     this.#state = 'announced';
     this.writer.goaway(MAX_STREAM_ID, ErrorCode.noError);
-    this.writer.ping(SHUTDOWN_PING, 0, false);
     this.deadline = this.deadlines.deadlineIn(this.#options.idleSeconds);
+    if (this.#shutdown === 'due') this.#closeAnnounced();
   }
 
-  /** All streams that the client has begun before it received the announcement have arrived. */
-  #acknowledgeNotice(): void {
-    this.#isNoticeAcknowledged = true;
-    if (this.#isClosing) this.#drain();
+  #closeAnnounced(): void {
+    if (this.#isClosing) return;
+    this.#isClosing = true;
+    if (this.#isNoticeAcknowledged) this.#drain();
+    else this.deadline = performance.now() + SHUTDOWN_NOTICE_MS;
+  }
+
+  #ping(): void {
+    this.#pingsInFlight += 1;
+    this.writer.ping(SHUTDOWN_PING, 0, false);
+  }
+
+  /** Finds out whether the client reads and sends no request. */
+  #probe(): void {
+    this.#idleAcknowledgements = 0;
+    this.#ping();
+    if (this.#shutdown === 'due') this.deadline = performance.now() + SHUTDOWN_NOTICE_MS;
+  }
+
+  #onLastStreamEnded(): void {
+    if (this.#state !== 'open' || this.#shutdown === 'none') return;
+    // Python's h2 reads GOAWAY together with the response, and accepts no PING after it.
+    if (!this.#isMultiplexed && (this.#pauses ?? 0) >= MIN_PAUSES) this.#sendNotice();
+    else this.#probe();
+  }
+
+  /** The last PING was acknowledged. All streams that the client had begun before are known. */
+  #onAcknowledged(): void {
+    // A stream has ended in the current read.
+    if (this.#pingsInFlight > 0) return;
+    if (this.#state === 'announced') {
+      this.#isNoticeAcknowledged = this.#isNoticePinged;
+      if (this.#isNoticeAcknowledged && this.#isClosing) this.#drain();
+    } else if (this.#isIdleAcknowledged && this.#state === 'open') {
+      if (this.#streams.size === 0) this.#continueProbe();
+      else {
+        this.#pauses = 0;
+        this.#isAnnouncementDue ||= this.#shutdown === 'due';
+      }
+    }
+  }
+
+  /**
+   * Clients that read only while they wait for a response acknowledge a PING that they read with it, but not a second
+   * one. A client that sends one request at a time gets that when it is idle; after short pauses, it gets GOAWAY with a
+   * response, so that no request can cross it.
+   */
+  #continueProbe(): void {
+    this.#idleAcknowledgements += 1;
+    if (this.#idleAcknowledgements > 1) return this.#announce();
+    this.#pauses = (this.#pauses ?? 0) + 1;
+    if (this.#isMultiplexed) this.#pingIdle();
+    else this.deadline = performance.now() + IDLE_MS;
+  }
+
+  #pingIdle(): void {
+    this.#ping();
+    this.deadline = performance.now() + SHUTDOWN_NOTICE_MS;
   }
 
   #drain(): void {
@@ -213,6 +303,16 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
         : performance.now() + this.#options.limits.headerTimeout * 1_000;
     this.writer.goaway(this.#lastStreamId, ErrorCode.noError);
     this.#endIfDrained();
+  }
+
+  /**
+   * The client does not read while it is idle. GOAWAY tells it with the next request that this is not processed; httpx
+   * then repeats it on another connection. It does not notice if an idle connection is closed.
+   */
+  #drainUnread(): void {
+    this.#state = 'draining';
+    this.writer.goaway(this.#lastStreamId, ErrorCode.noError);
+    this.deadline = performance.now() + DRAINED_LINGER_MS;
   }
 
   #endIfDrained(): void {
@@ -233,7 +333,10 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   onTimeout(): void {
     if (this.#state === 'announced') return this.#drain();
     if (this.#partialSection !== undefined) return this.#fail(ErrorCode.enhanceYourCalm);
-    if (this.#streams.size === 0) this.close();
+    if (this.#streams.size > 0) return;
+    if (this.#state !== 'open' || this.#shutdown === 'none') this.closeBusy();
+    else if (this.#pingsInFlight > 0) this.#drainUnread();
+    else this.#pingIdle();
   }
 
   onInternalError(error: unknown): void {
@@ -331,6 +434,10 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
       return;
     }
     if (this.#readEndWaiters.length > 0) this.#reportReadEnd();
+    if (this.#isPingAcknowledged) {
+      this.#isPingAcknowledged = false;
+      this.#onAcknowledged();
+    }
     // Once for all window updates: many small frames would cost more than they send.
     if (this.#blocked.size > 0) this.#sendBlocked();
     if (this.#hasReplied && this.writer.hasBacklog && this.writer.unsentBytes > MAX_UNREAD_REPLIES)
@@ -562,6 +669,10 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.#frames.countStream();
     this.#windowUpdatesLeft += WINDOW_UPDATES.perStream;
     if (this.#state === 'open') this.deadline = Number.POSITIVE_INFINITY;
+    if (this.#streams.size > 1) this.#isMultiplexed = true;
+    // Otherwise the end of the stream shows whether the client pauses.
+    if (this.#shutdown === 'due' && (this.#pauses === 0 || this.#streams.size > 1))
+      this.#isAnnouncementDue = this.#state === 'open';
     try {
       this.#options.onRequest(stream);
     } catch (error) {
@@ -571,7 +682,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
         stream.reset(ErrorCode.internalError);
       }
     }
-    if (id >= LAST_ACCEPTED_STREAM_ID) this.close();
+    if (id >= LAST_ACCEPTED_STREAM_ID) this.closeBusy();
   }
 
   addReadEndWaiter(stream: Http2Stream): void {
@@ -588,6 +699,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     if (this.#streams.size > 0) return;
     this.#decoder.trimCache();
     this.#setDeadline();
+    this.#onLastStreamEnded();
     this.#endIfDrained();
   }
 
@@ -687,9 +799,11 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     if (id !== 0) return this.#fail(ErrorCode.protocolError);
     if (end - start !== 8) return this.#fail(ErrorCode.frameSizeError);
     if ((flags & Flag.ack) !== 0) {
-      const isNotice = this.#state === 'announced' && !this.#isNoticeAcknowledged;
-      if (isNotice && bytes.compare(SHUTDOWN_PING, 0, 8, start, end) === 0) this.#acknowledgeNotice();
-      else this.#countUnproductive();
+      if (this.#pingsInFlight === 0 || bytes.compare(SHUTDOWN_PING, 0, 8, start, end) !== 0)
+        return this.#countUnproductive();
+      this.#pingsInFlight -= 1;
+      this.#isPingAcknowledged = this.#pingsInFlight === 0;
+      this.#isIdleAcknowledged = this.#streams.size === 0;
       return;
     }
     if (!this.#pings.take()) return this.#closeForAbuse('pings');
