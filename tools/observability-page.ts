@@ -186,9 +186,6 @@ ${table(
 - **stdout** (the default): together with the log.
 - **file**: \`audit.file\`, one JSON line per event, mode 0600. All workers and the supervisor, which handles grant
   administration, append whole lines. Send SIGHUP after you have moved the file, so that a new one is created.
-- **syslog**: \`audit.syslog.url\`, RFC 5424 messages over UDP, or with octet counting (RFC 6587, RFC 5425) over
-  TCP, TLS or a Unix stream socket. The event is the MSGID, the message is the JSON line, in ASCII. Datagram sockets
-  such as \`/dev/log\` are not supported by Node: configure the receiver to listen on TCP or a stream socket.
 - **webhook**: \`audit.webhook.url\` receives \`{"events": […]}\` with POST, up to 100 events at once. Any 2xx accepts them;
   everything else is retried. Redirects are not followed. Use https: events contain user identities.
 

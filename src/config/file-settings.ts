@@ -17,7 +17,7 @@ export const listUsedFiles = (settings: Settings): readonly FileSetting[] =>
   listFileSettings(settings as unknown as TreeObject).filter(({ path }) => isFileUsed(settings, path));
 
 export function isFileUsed({ audit, store }: Settings, [section, group]: SettingPath): boolean {
-  if (section === 'audit' && (group === 'syslog' || group === 'webhook')) return audit.sink === group;
+  if (section === 'audit' && group === 'webhook') return audit.sink === group;
   return section !== 'store' || group !== 'tls' || store.type === 'redis';
 }
 

@@ -4,7 +4,6 @@ import { readSettingFile } from '../lib/read-file.ts';
 import { StartError } from '../lib/start-error.ts';
 import { openAuditFile } from '../observability/audit-file.ts';
 import { type AuditLog, type AuditSink, openAuditLog } from '../observability/audit-log.ts';
-import { openAuditSyslog } from '../observability/audit-syslog.ts';
 import { openAuditWebhook } from '../observability/audit-webhook.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
@@ -107,7 +106,7 @@ export async function openReloadableAuditLog(
 }
 
 async function openAuditSink({ audit }: Settings): Promise<AuditSink | undefined> {
-  const { sink, file, syslog, webhook, failClosed } = audit;
+  const { sink, file, webhook, failClosed } = audit;
   if (sink === 'file' && file !== undefined)
     try {
       return await openAuditFile(file, { sync: failClosed });
@@ -115,15 +114,6 @@ async function openAuditSink({ audit }: Settings): Promise<AuditSink | undefined
       const { code } = error as NodeJS.ErrnoException;
       throw new StartError([`audit.file: ${file} cannot be written (${code})`], { cause: error });
     }
-  if (sink === 'syslog' && syslog !== undefined) {
-    const { url, ca, certificate, key } = syslog;
-    return openAuditSyslog({
-      url,
-      ca: readSettingFile('audit.syslog.ca', ca),
-      certificate: readSettingFile('audit.syslog.certificate', certificate),
-      key: readSettingFile('audit.syslog.key', key),
-    });
-  }
   if (sink === 'webhook' && webhook?.secret !== undefined) {
     const { url, secret, ca } = webhook;
     return openAuditWebhook({ url, secret, ca: readSettingFile('audit.webhook.ca', ca) });

@@ -31,7 +31,7 @@ routes:
   - { path: /a/**, requires: mail }
   - { path: /a/b, requires: files, upstream: other }
 tracing: { ca: tracing-ca.pem }
-audit: { sink: syslog, syslog: { url: "tls://127.0.0.1:9", ca: audit-ca.pem } }
+audit: { sink: webhook, webhook: { url: "https://127.0.0.1:9", secret: a-secret-of-enough-characters, ca: audit-ca.pem } }
 admin: { port: 9443, prot: 1 }
 `;
 
@@ -52,7 +52,7 @@ test('schema errors, cross-checks and missing files are reported together, each 
   expect(problems.map(({ path, line }) => `${path} ${line}`).toSorted()).toEqual(
     [
       'admin.prot 27',
-      'audit.syslog.ca 26',
+      'audit.webhook.ca 26',
       'certificates.crls[0] 12',
       'certificates.issuers[0] 10',
       'certificates.issuers[1].file 11',
@@ -126,7 +126,7 @@ test('unused files of another store or audit sink may be missing', async () => {
   const file = join(folder, 'gatehouse.yaml');
   writeFileSync(
     file,
-    'listen: { behindTls: true }\naudit: { syslog: { url: "tls://127.0.0.1:9", ca: audit-ca.pem } }\n',
+    'listen: { behindTls: true }\naudit: { webhook: { url: "https://127.0.0.1:9", ca: audit-ca.pem } }\n',
   );
   expect((await runCommand(['check', '-c', file])).code).toBe(0);
 });

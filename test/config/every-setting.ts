@@ -122,7 +122,6 @@ export const createBase = (upstreamPort: number): TreeObject => ({
   limits: { routes: [{ limit: '9/s', burst: 12, per: 'identity' }] },
   log: { access: { pseudonymKey: 'a-key-of-enough-characters' } },
   audit: {
-    syslog: { url: 'udp://127.0.0.1:514', certificate: 'server.pem', key: 'server-key.pem' },
     webhook: { url: 'https://audit.example.test', secret: 'a-secret-of-enough-characters' },
   },
   shutdown: { preStop: '0s', drain: '1s' },
@@ -198,7 +197,6 @@ export const EXAMPLES: Readonly<Record<string, Tree>> = {
   'routes.*.stripPrefix': '/api',
   'routes.*.cors.origins': ['https://other.example.test'],
   'routes.*.cors.methods': ['GET'],
-  'audit.syslog.url': 'tcp://127.0.0.1:601',
   'audit.webhook.url': 'https://other.example.test',
   'tracing.otlp': 'http://127.0.0.1:4318/v1/traces',
 };

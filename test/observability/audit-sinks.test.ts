@@ -1,18 +1,15 @@
 import { createHmac } from 'node:crypto';
 import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openAuditFile } from '../../src/observability/audit-file.ts';
 import { type AuditLog, type AuditSink, openAuditLog } from '../../src/observability/audit-log.ts';
-import { openAuditSyslog } from '../../src/observability/audit-syslog.ts';
 import { openAuditWebhook } from '../../src/observability/audit-webhook.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
-import { createCa, type IssuedCertificate, issue, issueServer } from '../support/pki.ts';
 import { until } from '../support/serve-process.ts';
-import { startDatagramReceiver, startHttpReceiver, startStreamReceiver } from './audit-receivers.ts';
+import { startHttpReceiver } from './audit-receivers.ts';
 
 let folder: string;
 beforeAll(() => {
@@ -95,135 +92,6 @@ describe('a file', () => {
     expect(await audit.figure('gatehouse_audit_failures_total')).toBeGreaterThan(0);
     await audit.close();
     expect(audit.lines.at(-1)).toMatchObject({ event: 'audit_events_lost', lost: 1 });
-  });
-});
-
-describe('syslog', () => {
-  let ca: IssuedCertificate;
-  let server: IssuedCertificate;
-  let client: IssuedCertificate;
-  beforeAll(async () => {
-    ca = await createCa();
-    [server, client] = await Promise.all([issueServer(ca), issue(ca, { commonName: 'gatehouse' })]);
-  });
-
-  const check = async (receiver: Awaited<ReturnType<typeof startDatagramReceiver>>, more: object = {}) => {
-    const audit = openLog(openAuditSyslog({ url: receiver.url, ...more }));
-    audit.audit('grant_issued', { ...GRANT, identity: 'Zoë\u2028\u0007' });
-    audit.audit('refresh_reuse', GRANT);
-    audit.audit('grant_denied', { reason: 'client_unknown', clientId: 'x\ny' });
-    await until('three messages are received', () => receiver.messages.length === 3);
-    const [issued, reuse, denied] = receiver.messages;
-    // authpriv (10) and informational (6), warning (4), notice (5).
-    expect([issued?.priority, reuse?.priority, denied?.priority]).toEqual([86, 84, 85]);
-    expect(issued).toMatchObject({
-      version: 1,
-      app: 'gatehouse',
-      id: 'grant_issued',
-      data: '-',
-      process: `${process.pid}`,
-    });
-    expect(issued?.text).toMatch(/^[\x20-\x7e]+$/);
-    expect(JSON.parse(issued?.text ?? '')).toMatchObject({
-      audit: true,
-      identity: 'Zoë\u2028\u0007',
-      time: issued?.time,
-    });
-    expect(JSON.parse(denied?.text ?? '')).toMatchObject({ clientId: 'x\ny' });
-    await audit.close();
-    await receiver.close();
-  };
-
-  test('over UDP', async () => check(await startDatagramReceiver()));
-  test('over TCP', async () => check(await startStreamReceiver('tcp')));
-  test('over a Unix stream socket', async () =>
-    check(await startStreamReceiver('unix', { path: join(folder, 'syslog.sock') })));
-  test('over TLS with certificates on both sides', async () => {
-    const tls = {
-      cert: server.pem,
-      key: server.keyPem,
-      ca: ca.pem,
-      requestCert: true,
-      rejectUnauthorized: true,
-    };
-    await check(await startStreamReceiver('tls', { tls }), {
-      ca: ca.pem,
-      certificate: client.pem,
-      key: client.keyPem,
-    });
-  });
-
-  test('over TLS, nothing is sent to a receiver with an untrusted certificate', async () => {
-    const other = await createCa({ name: 'Another CA' });
-    const receiver = await startStreamReceiver('tls', { tls: { cert: server.pem, key: server.keyPem } });
-    const audit = openLog(openAuditSyslog({ url: receiver.url, ca: other.pem }));
-    audit.audit('grant_issued', GRANT);
-    await until('the failure is detected', () => audit.isBlocked());
-    expect(receiver.messages).toEqual([]);
-    await audit.close();
-    await receiver.close();
-  });
-
-  test('a receiver that is restarted gets the events in between', async () => {
-    const path = join(folder, 'restarted.sock');
-    const receiver = await startStreamReceiver('unix', { path });
-    const audit = openLog(openAuditSyslog({ url: receiver.url }));
-    audit.audit('grant_issued', { grant: 'before' });
-    await until('the first message is received', () => receiver.messages.length === 1);
-    await receiver.close();
-    audit.audit('grant_issued', { grant: 'meanwhile' });
-    await until('the failure is detected', () => audit.isBlocked());
-    const again = await startStreamReceiver('unix', { path });
-    await until('the other messages are received', () =>
-      again.messages.some(({ text }) => text.includes('meanwhile')),
-    );
-    await until('the sink has recovered', () => !audit.isBlocked());
-    expect(audit.lines.map(({ event }) => event)).toContain('audit_sink_recovered');
-    await audit.close();
-    await again.close();
-  });
-
-  test('a missing socket is reported', async () => {
-    const path = join(folder, 'nobody.sock');
-    const audit = openLog(openAuditSyslog({ url: `unix:${path}` }));
-    audit.audit('grant_issued', GRANT);
-    await until('the failure is detected', () => audit.lines.length > 0);
-    expect(audit.lines[0]).toMatchObject({ event: 'audit_sink_failed', code: 'ENOENT' });
-    await audit.close();
-  });
-
-  test('a receiver that stops reading is disconnected and reconnected', async () => {
-    let connections = 0;
-    let begun = 0;
-    const silent = createServer((socket) => {
-      connections += 1;
-      // Stop reading once the sender is connected and sends.
-      socket.once('data', () => {
-        begun += 1;
-        socket.pause();
-      });
-      socket.on('error', () => {});
-    });
-    await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
-    const { port } = silent.address() as { port: number };
-    const timeoutMs = 20_000;
-    const sink = openAuditSyslog({ url: `tcp://127.0.0.1:${port}`, timeoutMs });
-    const big = {
-      event: 'grant_issued',
-      time: new Date().toISOString(),
-      line: `{"x":"${'y'.repeat(30_000_000)}"}\n`,
-    } as const;
-    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
-    onTestFinished(() => void vi.useRealTimers());
-    const delivered = expect(sink.deliver([big])).rejects.toThrow('timed out');
-    await until('the sink sends', () => begun === 1);
-    vi.advanceTimersByTime(timeoutMs + 1_000);
-    await delivered;
-    vi.useRealTimers();
-    await sink.deliver([{ ...big, line: '{}\n' }]);
-    expect(connections).toBe(2);
-    await sink.close();
-    silent.close();
   });
 });
 

@@ -53,7 +53,7 @@ export const auditSection = (path: PathSchema) =>
   z
     .strictObject({
       sink: z
-        .enum(['stdout', 'file', 'syslog', 'webhook'])
+        .enum(['stdout', 'file', 'webhook'])
         .default('stdout')
         .describe('Destination of audit events. `stdout`: together with the log.'),
       failClosed: z
@@ -65,23 +65,6 @@ export const auditSection = (path: PathSchema) =>
       file: path
         .exactOptional()
         .describe('File of `sink: file`: one JSON line per event, mode 0600, reopened on SIGHUP.'),
-      syslog: z
-        .strictObject({
-          url: z
-            .string()
-            .regex(
-              /^(?:unix:\/.+|(?:udp|tcp|tls):\/\/(?:\[[0-9a-fA-F:]+\]|[^\s/:[\]]+):\d{1,5})$/,
-              'must be unix:/path, udp://host:port, tcp://host:port or tls://host:port',
-            )
-            .describe(
-              '`udp://host:514`, `tcp://host:601`, `tls://host:6514` or `unix:/path` (a stream socket).',
-            ),
-          ca: path.exactOptional().describe('CA bundle for the receiver, PEM.'),
-          certificate: path.exactOptional().describe('Client certificate, PEM.'),
-          key: path.exactOptional().describe('Its private key, PEM.'),
-        })
-        .exactOptional()
-        .describe('Receiver of `sink: syslog`. The files are read at startup.'),
       webhook: z
         .strictObject({
           url: httpUrl.describe('Events are sent there with POST, in batches, as JSON.'),
@@ -93,12 +76,8 @@ export const auditSection = (path: PathSchema) =>
         .describe('Receiver of `sink: webhook`.'),
     })
     .superRefine(
-      checkWith(({ sink, file, syslog, webhook }, report) => {
+      checkWith(({ sink, file, webhook }, report) => {
         if (sink === 'file' && file === undefined) report(['file'], 'is missing; audit.sink: file needs it');
-        if (sink === 'syslog' && syslog === undefined)
-          report(['syslog'], 'is missing; audit.sink: syslog needs the URL of the receiver');
-        if (syslog !== undefined && (syslog.certificate === undefined) !== (syslog.key === undefined))
-          report(['syslog'], 'needs both certificate and key, or neither');
         if (sink === 'webhook' && webhook?.secret === undefined)
           report(
             ['webhook'],
