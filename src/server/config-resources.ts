@@ -1,63 +1,36 @@
 import type { Settings } from '../config/schema.ts';
-import type { AccessRule } from '../domain/access-rule.ts';
 import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
 import { createUserDirectory } from '../identity/user-directory.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import type { ResourceScope } from '../lib/shared-resources.ts';
 import { StartError } from '../lib/start-error.ts';
-import { createTheme, type Theme } from '../pages/views/theme.ts';
-import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
+import { createTheme } from '../pages/views/theme.ts';
 import type { UserDirectory } from '../ports/directory.ts';
-import type { Quotas } from '../proxy/policy/quotas.ts';
-import type { Keyring } from '../tokens/keyring.ts';
-import type { KeyringFile } from '../tokens/keyring-file.ts';
-import type { IssuerKeys } from '../tokens/trusted-issuers/issuer-keys.ts';
-import type { TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
 import {
   type CertificateFiles,
   CertificateFilesError,
   loadCertificateFiles,
 } from '../x509/certificate-files.ts';
-import type { OcspResponder } from '../x509/ocsp-responder.ts';
 import { buildRules, listCertificateFiles } from './build-from-settings.ts';
 import { openClientDocuments } from './client-documents.ts';
 import { openClientKeys } from './client-keys.ts';
 import { openFileKeyring, readKeyFile } from './keys.ts';
-import { openOcspResponders } from './ocsp-responders.ts';
-import { openCrlFetchers } from './open-crl-fetchers.ts';
-import type { ProcessState, RateLimiters } from './process-state.ts';
+import type { ProcessState } from './process-state.ts';
+import { openCrlFetchers, openOcspResponders } from './revocation-sources.ts';
 import { openTrustedIssuers } from './trusted-issuers.ts';
 
-/** What one configuration reads and opens. The proxy opens the upstreams itself. */
-export interface ConfigResources {
-  readonly keyFile: KeyringFile;
-  readonly keyring: Keyring;
-  readonly files: CertificateFiles;
-  /** By the fingerprint of the issuer's key. */
-  readonly ocsp: ReadonlyMap<string, OcspResponder>;
-  readonly rateLimits: RateLimiters;
-  /** Undefined: none is configured. */
-  readonly trustedIssuers: TrustedIssuers | undefined;
-  readonly clientKeys: ReadonlyMap<string, IssuerKeys>;
-  readonly clientDocuments: ClientDocumentReader;
-  readonly users: UserDirectory;
-  readonly providers: readonly OpenIdProvider[];
-  readonly theme: Theme;
-  readonly rules: readonly AccessRule[];
-  /** Undefined: no rule has a limit. */
-  readonly quotas: Quotas | undefined;
-}
+export type ConfigResources = Awaited<ReturnType<typeof openConfigResources>>;
 
 /**
- * Each resource registers in `scope` how it is closed, where it is opened. Throws a `StartError` if a file cannot be used.
- * `current`: the files in use.
+ * What one configuration reads and opens, except the upstreams, which the proxy opens. Each resource registers in `scope`
+ * how it is closed, where it is opened. Throws a `StartError` if a file cannot be used. `current`: the files in use.
  */
 export async function openConfigResources(
   settings: Settings,
   processState: ProcessState,
   scope: ResourceScope,
   current: CertificateFiles | undefined,
-): Promise<ConfigResources> {
+) {
   const { now, issuerKeys, quotas } = processState;
   const keyFile = readKeyFile(settings);
   const files = await loadFiles(settings, processState, scope, current);
@@ -67,7 +40,7 @@ export async function openConfigResources(
     keyFile,
     keyring: await openFileKeyring(settings, keyFile, now()),
     files,
-    ocsp: openOcspResponders(settings, files.issuers, processState.ocspResponders, scope),
+    ocsp: openOcspResponders(settings, files.issuers, processState, scope),
     rateLimits,
     trustedIssuers: await openTrustedIssuers(settings, issuerKeys, rateLimits.tokenGuesses, scope),
     clientKeys: await openClientKeys(settings, issuerKeys, scope),
@@ -82,15 +55,15 @@ export async function openConfigResources(
 
 async function loadFiles(
   settings: Settings,
-  { now, crlFiles, crlFetchers }: ProcessState,
+  processState: ProcessState,
   scope: ResourceScope,
   current: CertificateFiles | undefined,
 ): Promise<CertificateFiles> {
   try {
-    return await loadCertificateFiles(listCertificateFiles(settings), now(), {
-      crlFiles,
+    return await loadCertificateFiles(listCertificateFiles(settings), processState.now(), {
+      crlFiles: processState.crlFiles,
       current,
-      openCrlSources: (issuers) => openCrlFetchers(settings, issuers, crlFetchers, scope),
+      openCrlSources: (issuers) => openCrlFetchers(settings, issuers, processState, scope),
     });
   } catch (error) {
     if (error instanceof CertificateFilesError) throw new StartError(error.problems);

@@ -5,7 +5,7 @@ import type { Store } from '../ports/store.ts';
 import type { FallbackReason } from '../proxy/downstream/request-parser.ts';
 import type { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
-import type { CrlFetcherRegistry } from './open-crl-fetchers.ts';
+import type { ProcessState } from './process-state.ts';
 import type { QuotaRegistry } from './quotas.ts';
 import type { ReloadState } from './reload-state.ts';
 import type { IssuerKeysRegistry } from './trusted-issuers.ts';
@@ -13,7 +13,7 @@ import type { IssuerKeysRegistry } from './trusted-issuers.ts';
 export interface GatewayMetricsSources {
   readonly files: () => CertificateFiles;
   readonly upstreams: UpstreamRegistry;
-  readonly crlFetchers: Pick<CrlFetcherRegistry, 'list'>;
+  readonly crlFetchers: ProcessState['crlFetchers'];
   readonly issuerKeys: Pick<IssuerKeysRegistry, 'listStatus' | 'listIntrospection'>;
   readonly reloads: Pick<ReloadState, 'appliedAt' | 'isLastSuccessful'>;
   readonly quotas: Pick<QuotaRegistry, 'size' | 'overflowed'>;

@@ -15,10 +15,10 @@ import type { Store } from '../ports/store.ts';
 import { LiveStreams } from '../proxy/policy/live-streams.ts';
 import { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import { createMemoryLimits } from '../stores/memory-limits.ts';
+import type { CrlFetcher } from '../x509/crl-fetcher.ts';
 import { type CrlFiles, createCrlFiles } from '../x509/crl-files.ts';
+import type { OcspResponder } from '../x509/ocsp-responder.ts';
 import { createProofMemories, type ProofMemories } from './dpop.ts';
-import { OcspResponderRegistry } from './ocsp-responders.ts';
-import { CrlFetcherRegistry } from './open-crl-fetchers.ts';
 import { QuotaRegistry } from './quotas.ts';
 import { IssuerKeysRegistry } from './trusted-issuers.ts';
 import { createSharedRateLimit } from './workers/shared-rate-limit.ts';
@@ -46,8 +46,8 @@ export interface ProcessState {
   readonly streams: LiveStreams;
   readonly upstreams: UpstreamRegistry;
   readonly crlFiles: CrlFiles;
-  readonly crlFetchers: CrlFetcherRegistry;
-  readonly ocspResponders: OcspResponderRegistry;
+  readonly crlFetchers: SharedResources<CrlFetcher>;
+  readonly ocspResponders: SharedResources<OcspResponder>;
   readonly issuerKeys: IssuerKeysRegistry;
   readonly proofs: ProofMemories;
   /** A limiter is replaced only when its rate has changed. */
@@ -105,8 +105,8 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
   });
   const crlFiles = createCrlFiles();
   const issuerKeys = new IssuerKeysRegistry({ log, metrics, now });
-  const ocspResponders = new OcspResponderRegistry({ log, metrics, now });
-  const crlFetchers = new CrlFetcherRegistry({ crlFiles, log, metrics, now });
+  const ocspResponders = new SharedResources<OcspResponder>();
+  const crlFetchers = new SharedResources<CrlFetcher>();
   let digest: ((text: string) => string) | undefined;
   const digestName = (text: string): string => {
     if (digest === undefined) throw new Error('rate limits need a keyring first');
