@@ -18,7 +18,7 @@ import {
 import { arch, availableParallelism, cpus, tmpdir, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { migrateToRedis } from '../src/server/migrate-to-redis.ts';
+import { migrateToRedis } from '../src/commands/restore/migrate-to-redis.ts';
 import { openEmbeddedStore } from '../src/stores/embedded/store.ts';
 import { createCase, createLoadRun, toCandidate } from './support/candidates.ts';
 import { type BenchFolder, createBenchFolder, fillStore } from './support/folder.ts';

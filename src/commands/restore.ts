@@ -2,11 +2,11 @@ import { resolve } from 'node:path';
 import type { Settings } from '../config/schema.ts';
 import { StartError } from '../lib/start-error.ts';
 import { openCheckedKeyring, openKeyedAuthenticator } from '../server/keys.ts';
-import { migrateToRedis } from '../server/migrate-to-redis.ts';
 import { openEmbeddedStore, restoreBackup } from '../stores/embedded/store.ts';
 import { createRecordAuthenticator } from '../tokens/record-mac.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT, writeJson } from './command.ts';
 import { QUIET_OPTION, withProgressLine } from './progress.ts';
+import { migrateToRedis } from './restore/migrate-to-redis.ts';
 import { loadCommandSettings } from './settings.ts';
 
 export const command: Command = {

@@ -1,7 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest';
+import { writeNote } from '../../src/commands/restore/migrate-to-redis.ts';
 import type { RecordStore } from '../../src/ports/record-store.ts';
 import { KEEP_FOREVER, MIGRATION_NOTE } from '../../src/ports/store.ts';
-import { writeNote } from '../../src/server/migrate-to-redis.ts';
 import type { ExportedRecord } from '../../src/stores/embedded/backup.ts';
 import { connectRedis } from '../../src/stores/redis/client.ts';
 import { importRecords } from '../../src/stores/redis/import.ts';

@@ -1,14 +1,14 @@
-import type { Settings } from '../config/schema.ts';
-import { StartError } from '../lib/start-error.ts';
-import { createLogger } from '../observability/logger.ts';
-import { Fault } from '../ports/fault.ts';
-import type { ReportProgress } from '../ports/progress.ts';
-import { KEEP_FOREVER, KEYS_NOTE, MIGRATION_NOTE } from '../ports/store.ts';
-import { type OpenedBackup, openBackup } from '../stores/embedded/backup.ts';
-import { type ImportResult, importRecords, importRevocations } from '../stores/redis/import.ts';
-import type { RedisStore } from '../stores/redis/store.ts';
-import { openCheckedKeyring, openKeyedAuthenticator } from './keys.ts';
-import { openRedisUnchecked } from './open-store.ts';
+import type { Settings } from '../../config/schema.ts';
+import { StartError } from '../../lib/start-error.ts';
+import { createLogger } from '../../observability/logger.ts';
+import { Fault } from '../../ports/fault.ts';
+import type { ReportProgress } from '../../ports/progress.ts';
+import { KEEP_FOREVER, KEYS_NOTE, MIGRATION_NOTE } from '../../ports/store.ts';
+import { openCheckedKeyring, openKeyedAuthenticator } from '../../server/keys.ts';
+import { openRedisUnchecked } from '../../server/open-store.ts';
+import { type OpenedBackup, openBackup } from '../../stores/embedded/backup.ts';
+import { type ImportResult, importRecords, importRevocations } from '../../stores/redis/import.ts';
+import type { RedisStore } from '../../stores/redis/store.ts';
 
 interface MigrationOptions {
   /** With `store.type: redis`. */
