@@ -35,11 +35,24 @@ export function listFileSettings(tree: TreeObject, folder = '/'): readonly FileS
       const { items } = known;
       if (items) node.forEach((item, index) => visit(item, items, [...path, index]));
     } else if (isObject(node))
-      for (const [name, inner] of Object.entries(node)) {
+      for (const name of Object.keys(node)) {
         const child = getChild(known, name);
-        if (child) visit(inner, child, [...path, name]);
+        const inner = child !== undefined && hasFiles(child) ? node[name] : undefined;
+        if (child !== undefined && inner !== undefined) visit(inner, child, [...path, name]);
       }
   };
   visit(tree, getKnownSettings(), []);
+  return found;
+}
+
+const knownToHaveFiles = new WeakMap<KnownSetting, boolean>();
+
+/** Does the setting, or a setting in it, name a file? */
+function hasFiles(known: KnownSetting): boolean {
+  const children = [...known.properties.values(), known.items, known.entries];
+  const found =
+    knownToHaveFiles.get(known) ??
+    (known.readAt !== undefined || children.some((child) => child !== undefined && hasFiles(child)));
+  knownToHaveFiles.set(known, found);
   return found;
 }
