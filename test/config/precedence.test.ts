@@ -235,7 +235,8 @@ describe('where the configuration is read from', () => {
     const cwd = testFolder();
     const yaml = 'listen: { tls: { certificate: a.pem, key: b.pem } }';
     const inEnv = loadSettings({ env: { GATEHOUSE_CONFIG_YAML: yaml }, cwd });
-    expect(inEnv).toMatchObject({ ok: true, name: 'GATEHOUSE_CONFIG_YAML', files: [] });
+    expect(inEnv).toMatchObject({ ok: true, name: 'GATEHOUSE_CONFIG_YAML' });
+    expect(inEnv.files).not.toContainEqual(expect.stringContaining('.yaml'));
     expect(inEnv.ok && inEnv.settings.listen.tls?.certificate).toBe(`${cwd}/a.pem`);
     expect(loadSettings({ env: { GATEHOUSE_CONFIG: 'x.yaml' }, cwd })).toMatchObject({
       ok: false,

@@ -12,7 +12,9 @@ describe('secrets', () => {
   test('a password hash may be in a separate file, which is watched too', () => {
     const result = loadText(withUser('passwordHashFile: hash.txt'), { files: { 'hash.txt': `${HASH}\n` } });
     expect(result.ok && result.settings.directories['a']?.users[0]?.passwordHash).toBe(HASH);
-    expect(result.files).toEqual([join(result.folder, 'gatehouse.yaml'), join(result.folder, 'hash.txt')]);
+    expect(result.files.slice(0, 2)).toEqual(
+      ['gatehouse.yaml', 'hash.txt'].map((name) => join(result.folder, name)),
+    );
   });
 
   test('a missing, empty or duplicate secret is reported by the name of its setting', () => {
