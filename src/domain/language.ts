@@ -2,14 +2,13 @@
 export const LANGUAGES = ['en', 'de', 'es', 'fr'] as const;
 export type Language = (typeof LANGUAGES)[number];
 
-/** `english`: for the reference of the settings. */
-export const LANGUAGE_NAMES: Readonly<Record<Language, { readonly own: string; readonly english: string }>> =
-  {
-    en: { own: 'English', english: 'English' },
-    de: { own: 'Deutsch', english: 'German' },
-    es: { own: 'Español', english: 'Spanish' },
-    fr: { own: 'Français', english: 'French' },
-  };
+/** As its speakers write them. */
+export const LANGUAGE_NAMES: Readonly<Record<Language, string>> = {
+  en: 'English',
+  de: 'Deutsch',
+  es: 'Español',
+  fr: 'Français',
+};
 
 /** Configured text in one or several languages. */
 export type LocalizedText = Readonly<Partial<Record<Language, string>>>;

@@ -84,11 +84,9 @@ test('Spanish opens what it closes', () => {
       expect(text.split(open ?? '').length, path).toBe(text.split(close ?? '').length);
 });
 
-test('each language has its name, in its own language and in English', () => {
+test('each language has its name in its own language', () => {
   for (const language of LANGUAGES) {
     const own = new Intl.DisplayNames(language, { type: 'language' }).of(language) ?? '';
-    const inEnglish = new Intl.DisplayNames('en', { type: 'language' }).of(language) ?? '';
-    expect(LANGUAGE_NAMES[language].own.toLowerCase()).toBe(own.toLowerCase());
-    expect(LANGUAGE_NAMES[language].english).toBe(inEnglish);
+    expect(LANGUAGE_NAMES[language].toLowerCase()).toBe(own.toLowerCase());
   }
 });

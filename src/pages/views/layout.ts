@@ -71,8 +71,8 @@ const renderFooter = (messages: Messages, currentUrl: string, { links }: Theme):
 ${links.map(({ text, url }) => html`<a href="${url}" rel="noreferrer">${sanitizeText(localize(text, messages.language), 60)}</a>\n`)}<nav class="languages" aria-label="${messages.languageLabel}">${LANGUAGES.map(
   (language) =>
     language === messages.language
-      ? html`<b lang="${language}" aria-current="true">${LANGUAGE_NAMES[language].own}</b>`
-      : html`<a href="${currentUrl}${currentUrl.includes('?') ? '&' : '?'}language=${language}" lang="${language}" hreflang="${language}">${LANGUAGE_NAMES[language].own}</a>`,
+      ? html`<b lang="${language}" aria-current="true">${LANGUAGE_NAMES[language]}</b>`
+      : html`<a href="${currentUrl}${currentUrl.includes('?') ? '&' : '?'}language=${language}" lang="${language}" hreflang="${language}">${LANGUAGE_NAMES[language]}</a>`,
 )}</nav>
 </footer>`;
 
