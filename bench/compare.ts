@@ -1,13 +1,13 @@
 /**
  * Measures the cost of a change: CPU per request of this checkout and of another commit, in interleaved rounds.
- * `npm run bench:compare -- --base <commit>`; `--only 'fast path'` measures one path.
+ * `npm run bench:compare -- --base <commit>`.
  *
  * Two processes of the same program may differ by more than the change: what V8 optimizes, and where the kernel places the
  * memory, is decided once per process. Therefore all processes are started several times, and the ratio is the median over
  * these sets.
  */
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -26,7 +26,6 @@ import { findTools } from './support/tools.ts';
 const { values: given } = parseArgs({
   options: {
     base: { type: 'string' },
-    only: { type: 'string', default: '' },
     sets: { type: 'string', default: '7' },
     rounds: { type: 'string', default: '5' },
     seconds: { type: 'string', default: '1' },
@@ -66,40 +65,34 @@ const environment: LoadEnvironment = {
   upstreamPid: upstream.pids[0] ?? 0,
 };
 
-const PATHS = { 'fast path': true, 'full path': false } as const;
 const SOURCES = { before: old, after: root } as const;
 const get = { warmSeconds: 0.3 } as const;
 const post = { ...get, method: 'POST', path: '/reports/1k', bodyBytes: 1_024 } as const;
 const http2 = { ...get, generator: 'h2load, HTTP/2', connections: 16, streams: 10 } as const;
-const KINDS = { '': get, ', POST': post, ...(h2load !== undefined && { ', HTTP/2': http2 }) };
-const paths = Object.entries(PATHS).filter(([path]) => path.startsWith(given.only));
+const KINDS = { GET: get, POST: post, ...(h2load !== undefined && { 'GET, HTTP/2': http2 }) };
+const getName = (source: string, kind: string): string => `${source}, ${kind}`;
 const retryBudget = { retries: 20, quietSeconds: 60 };
 
 /** CPU per request by case, of processes that are started for this set. */
 async function measureSet(isReversed: boolean): Promise<(name: string) => readonly number[]> {
   const sources = Object.entries(SOURCES);
   const candidates: Candidate[] = [];
-  for (const [path, fastPath] of paths)
-    for (const [name, source] of isReversed ? sources.toReversed() : sources)
-      candidates.push(await startCandidate(`${path}, ${name}`, source, fastPath));
+  for (const [name, source] of isReversed ? sources.toReversed() : sources)
+    candidates.push(await startCandidate(name, source));
   const cases = candidates.flatMap((candidate) =>
-    Object.entries(KINDS).map(([kind, run]) => createCase(candidate, run, `${candidate.name}${kind}`)),
+    Object.entries(KINDS).map(([kind, run]) => createCase(candidate, run, getName(candidate.name, kind))),
   );
   const samples = await runRounds(cases, { environment, rounds: ROUNDS, seconds: SECONDS, log, retryBudget });
   await Promise.all(candidates.map(({ front }) => front.stop()));
   return (name) => (samples.get(name) ?? []).map(({ cpuMicros }) => cpuMicros);
 }
 
-async function startCandidate(name: string, source: string, fastPath: boolean): Promise<Candidate> {
+async function startCandidate(name: string, source: string): Promise<Candidate> {
   const gateway = await startBenchGateway({
     upstream: upstream.port,
     core: 0,
     // Types are stripped when a module is loaded, so the sources run as fast as the built program.
     entry: join(source, 'src/main.ts'),
-    fastPath,
-    fastPathName: readFileSync(join(source, 'src/config/sections/listen.ts'), 'utf8').includes('fastPath')
-      ? 'fastPath'
-      : 'fastLane',
   });
   folders.push(gateway.folder);
   const candidate = toCandidate(name, gateway);
@@ -115,10 +108,10 @@ for (let set = 0; set < SETS; set += 1) {
   log(`set ${set + 1}/${SETS}`);
   sets.push(await measureSet(set % 2 === 1));
 }
-const names = paths.flatMap(([path]) => Object.keys(KINDS).map((kind) => [path, kind] as const));
-const costs = names.flatMap(([path, kind]) =>
+const kinds = Object.keys(KINDS);
+const costs = kinds.flatMap((kind) =>
   Object.keys(SOURCES).map((source) => {
-    const name = `${path}, ${source}${kind}`;
+    const name = getName(source, kind);
     return figure(
       name,
       sets.map((cpuOf) => median(cpuOf(name))),
@@ -126,13 +119,13 @@ const costs = names.flatMap(([path, kind]) =>
     );
   }),
 );
-const ratios = names.map(([path, kind]) =>
+const ratios = kinds.map((kind) =>
   figure(
-    `${path}${kind}: after / before`,
+    `${kind}: after / before`,
     sets.map((cpuOf) => {
-      const before = cpuOf(`${path}, before${kind}`);
+      const before = cpuOf(getName('before', kind));
       return median(
-        cpuOf(`${path}, after${kind}`).map((micros, round) => micros / (before[round] ?? Number.NaN)),
+        cpuOf(getName('after', kind)).map((micros, round) => micros / (before[round] ?? Number.NaN)),
       );
     }),
     '×',

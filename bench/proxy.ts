@@ -42,7 +42,6 @@ const { values: given } = parseArgs({
     quick: { type: 'boolean', default: false },
     profile: { type: 'boolean', default: false },
     uncached: { type: 'boolean', default: false },
-    'full-path': { type: 'boolean', default: false },
     'no-build': { type: 'boolean', default: false },
     only: { type: 'string' },
     rounds: { type: 'string' },
@@ -64,7 +63,7 @@ const WARM_UP_SECONDS = quick ? 4 : 8;
 /** With think time: enough to keep the server busy, but not so many that requests queue. */
 const PACED_PER_SECOND = 1_500;
 /** Candidates that are also measured with large bodies and POST requests. */
-const FEW = ['gatehouse', 'gatehouse, full path', 'nginx', 'HAProxy', 'http-proxy-3'];
+const FEW = ['gatehouse', 'nginx', 'HAProxy', 'http-proxy-3'];
 /** Candidates that are also measured with tokens that they see for the first time. */
 const UNCACHED = ['gatehouse', ES256_KEYS, TRUSTED_ISSUER];
 const FEW_GROUPS = ['bodies', 'posts'];
@@ -250,9 +249,6 @@ async function measureServers(): Promise<void> {
     compare(samples, ['gatehouse', 'HAProxy, JWT RS256'], atMost(1 / 1.4));
     compare(samples, ['gatehouse', 'HAProxy, JWT ES256'], atMost(1 / 2.3));
     compare(samples, ['gatehouse', 'HAProxy, JWT HS256'], atMost(1 / 0.42));
-    compare(samples, ['gatehouse, full path', 'http-proxy-3'], atMost(0.6));
-    compare(samples, ['gatehouse, full path', 'HAProxy, JWT ES256'], atMost(1));
-    compare(samples, ['gatehouse, full path', 'gatehouse']);
     compare(samples, ['gatehouse, TLS upstream', 'nginx, TLS upstream'], atMost(1.6));
     compare(samples, ['gatehouse', 'HAProxy']);
     compare(samples, ['gatehouse', 'nginx']);
@@ -303,7 +299,6 @@ async function measureServers(): Promise<void> {
     const samples = await measure(group, cases, Math.min(3, ROUNDS));
     compare(samples, [groupName('gatehouse'), beside], atMost(1.15));
     compare(samples, [groupName('gatehouse'), groupName('http-proxy-3')]);
-    compare(samples, [groupName('gatehouse, full path'), groupName('http-proxy-3')]);
     compare(samples, [groupName('gatehouse'), groupName('nginx')]);
     compare(samples, [groupName('gatehouse'), groupName('HAProxy')]);
   }
@@ -400,7 +395,6 @@ async function measureIdle(): Promise<void> {
 async function profile(): Promise<void> {
   const cold = { files: 1, each: 3 * COLD };
   const gateway = await startGateway({
-    fastPath: !given['full-path'],
     nodeOptions: ['--cpu-prof', '--cpu-prof-dir', common.path],
     ...(given.uncached && { keyAlgorithm: 'ES256' as const, cold }),
   });

@@ -1,7 +1,7 @@
 /**
  * Measures the latency of ordinary requests while slow clients are connected: `npm run bench:slow`. 500 clients of each kind
  * (bodies sent byte by byte, uploads larger than the body buffer, responses that are not read) stay connected over HTTP/1.1 and
- * HTTP/2, to a plain and a TLS upstream, on both paths. The ordinary requests come from the same address, without a token.
+ * HTTP/2, to a plain and a TLS upstream. The ordinary requests come from the same address, without a token.
  */
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -60,8 +60,8 @@ const secure = createSecureServer({ cert: certificate.pem, key: certificate.keyP
 await Promise.all([once(plain, 'listening'), once(secure, 'listening')]);
 const portOf = (server: { address(): unknown }): number => (server.address() as AddressInfo).port;
 
-type PathKind = 'fast path' | 'full path' | 'TLS upstream' | 'HTTP/2';
-const PATH_KINDS: readonly PathKind[] = ['fast path', 'full path', 'TLS upstream', 'HTTP/2'];
+const CONNECTION_KINDS = ['HTTP/1.1', 'TLS upstream', 'HTTP/2'] as const;
+type ConnectionKind = (typeof CONNECTION_KINDS)[number];
 
 interface RunningGateway {
   readonly port: number;
@@ -69,19 +69,18 @@ interface RunningGateway {
   stop(): Promise<void>;
 }
 
-async function startGateway(pathKind: PathKind): Promise<RunningGateway> {
-  const isSecure = pathKind === 'HTTP/2';
+async function startGateway(connectionKind: ConnectionKind): Promise<RunningGateway> {
+  const isSecure = connectionKind === 'HTTP/2';
   const folder = await createBenchFolder((settings) => ({
     ...settings,
     listen: {
       port: 0,
-      fastPath: pathKind !== 'full path',
       ...(isSecure ? { tls: { certificate: 'server.pem', key: 'server-key.pem' } } : { behindTls: true }),
     },
     ...(isSecure ? {} : { publicUrl: 'https://localhost' }),
     upstreams: {
       default:
-        pathKind === 'TLS upstream'
+        connectionKind === 'TLS upstream'
           ? { url: `https://127.0.0.1:${portOf(secure)}`, ca: 'upstream-ca.pem', serverName: 'localhost' }
           : { url: `http://127.0.0.1:${portOf(plain)}` },
     },
@@ -105,10 +104,14 @@ interface SlowClient {
   close(): void;
 }
 
-function createSlowClient(pathKind: PathKind, { port, ca: trusted }: RunningGateway, kind: Kind): SlowClient {
+function createSlowClient(
+  connectionKind: ConnectionKind,
+  { port, ca: trusted }: RunningGateway,
+  kind: Kind,
+): SlowClient {
   const { head, length, bytes } = KINDS[kind];
   const [method = '', path = ''] = head.split(' ');
-  if (pathKind === 'HTTP/2') {
+  if (connectionKind === 'HTTP/2') {
     const session = connectHttp2(`https://localhost:${port}`, {
       createConnection: () =>
         connectTls({ host: '127.0.0.1', port, servername: 'localhost', ca: trusted, ALPNProtocols: ['h2'] }),
@@ -142,11 +145,14 @@ interface Latency {
 }
 
 /** Sequential requests on a keep-alive connection. */
-async function measureOrdinary(pathKind: PathKind, { port, ca: trusted }: RunningGateway): Promise<Latency> {
+async function measureOrdinary(
+  connectionKind: ConnectionKind,
+  { port, ca: trusted }: RunningGateway,
+): Promise<Latency> {
   const times: number[] = [];
   let failed = 0;
   const session =
-    pathKind === 'HTTP/2'
+    connectionKind === 'HTTP/2'
       ? connectHttp2(`https://localhost:${port}`, {
           createConnection: () =>
             connectTls({
@@ -185,33 +191,33 @@ async function measureOrdinary(pathKind: PathKind, { port, ca: trusted }: Runnin
 }
 
 const rows: {
-  readonly front: PathKind;
+  readonly front: ConnectionKind;
   readonly kind: Kind;
   readonly clients: number;
   readonly before: Latency;
   readonly beside: Latency;
   readonly ratio: number;
 }[] = [];
-console.log(`| path | slow clients | median before | median with slow clients | ratio | p95 before | p95 with slow clients | worst | failed |
+console.log(`| connection | slow clients | median before | median with slow clients | ratio | p95 before | p95 with slow clients | worst | failed |
 |---|---|---|---|---|---|---|---|---|`);
-for (const pathKind of PATH_KINDS) {
-  const gateway = await startGateway(pathKind);
-  await measureOrdinary(pathKind, gateway);
+for (const connectionKind of CONNECTION_KINDS) {
+  const gateway = await startGateway(connectionKind);
+  await measureOrdinary(connectionKind, gateway);
   for (const kind of Object.keys(KINDS) as Kind[]) {
-    const before = await measureOrdinary(pathKind, gateway);
+    const before = await measureOrdinary(connectionKind, gateway);
     const clients: SlowClient[] = [];
     for (let at = 0; at < CLIENTS; at += 1) {
-      clients.push(createSlowClient(pathKind, gateway, kind));
+      clients.push(createSlowClient(connectionKind, gateway, kind));
       if (at % 50 === 49) await sleep(50);
     }
     const timer = setInterval(() => clients.forEach((client) => client.send()), 1_000);
     await sleep(SETTLE_MS);
-    const beside = await measureOrdinary(pathKind, gateway);
+    const beside = await measureOrdinary(connectionKind, gateway);
     clearInterval(timer);
     for (const client of clients) client.close();
     await sleep(1_000);
     const row = {
-      front: pathKind,
+      front: connectionKind,
       kind,
       clients: CLIENTS,
       before,
@@ -221,14 +227,14 @@ for (const pathKind of PATH_KINDS) {
     rows.push(row);
     const ms = (value: number): string => `${value.toFixed(2)} ms`;
     console.log(
-      `| ${pathKind} | ${CLIENTS} ${kind} | ${ms(before.median)} | ${ms(beside.median)} | ${row.ratio.toFixed(2)} | ${ms(before.p95)} | ${ms(beside.p95)} | ${ms(beside.worst)} | ${beside.failed} |`,
+      `| ${connectionKind} | ${CLIENTS} ${kind} | ${ms(before.median)} | ${ms(beside.median)} | ${row.ratio.toFixed(2)} | ${ms(before.p95)} | ${ms(beside.p95)} | ${ms(beside.worst)} | ${beside.failed} |`,
     );
   }
   await gateway.stop();
 }
 recordFigures('slow-clients', {
   'slow clients of each kind': CLIENTS,
-  'kinds and paths': rows.length,
+  'kinds and connections': rows.length,
   'ordinary requests': rows.length * REQUESTS,
   'failed ordinary requests': rows.reduce((sum, { beside }) => sum + beside.failed, 0),
   'median latency beside slow clients / without them, worst': Math.max(

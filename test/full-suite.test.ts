@@ -1,6 +1,6 @@
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { BOTH_PATHS, VARIANTS } from './full.config.ts';
+import { VARIANTS } from './full.config.ts';
 
 /** The modules of its own folder that a test imports, which may choose variants for it. */
 const OWN_MODULES = /from '\.\/([^']+)'/g;
@@ -14,7 +14,7 @@ function choosesVariants(file: string): boolean {
 }
 
 test('every file that is run again in the full suite exists', () => {
-  expect([...BOTH_PATHS, ...VARIANTS].filter((file) => !existsSync(file))).toEqual([]);
+  expect(VARIANTS.filter((file) => !existsSync(file))).toEqual([]);
 });
 
 test('the full suite runs all variants of every test that chooses some of them', () => {

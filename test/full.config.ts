@@ -1,21 +1,10 @@
 import { defineConfig } from 'vitest/config';
 import { skippedFiles } from './set-up/programs.ts';
 
-/** The attack tests on requests and responses, which are run again on the full path. */
-export const BOTH_PATHS = [
-  'framing',
-  'paths',
-  'identity',
-  'access-tokens',
-  'upstream-responses',
-  'upstream-streams',
-].map((name) => `test/attack/${name}.test.ts`);
-
 /** The tests of which `npm test` runs some variants only (test/support/variants.ts). */
 export const VARIANTS = [
   'test/attack/buffered-bodies.test.ts',
   'test/attack/dpop-proofs.test.ts',
-  'test/attack/half-closed-clients.test.ts',
   'test/attack/refused-clients.test.ts',
   'test/attack/refused-issuer-tokens.test.ts',
   'test/attack/refused-proofs-and-quotas.test.ts',
@@ -39,10 +28,6 @@ export default defineConfig({
           include: ['test/**/*.full.test.ts'],
           exclude: [...skippedFiles().files],
         },
-      },
-      {
-        extends: true,
-        test: { name: 'full path', include: BOTH_PATHS, env: { GATEHOUSE_TEST_PATH: 'full' } },
       },
       {
         extends: true,

@@ -89,7 +89,6 @@ export async function startCandidates(main: BenchGateway, options: CandidateOpti
 
   const starts: Record<string, (name: string) => Promise<Candidate>> = {
     gatehouse: async (name) => toCandidate(name, main),
-    'gatehouse, full path': async (name) => toCandidate(name, await startGateway({ fastPath: false })),
     'gatehouse, TLS upstream': async (name) => {
       const tlsUpstream = { port: options.tlsUpstream, ca: `${environment.folder}/ca.pem` };
       return toCandidate(name, await startGateway({ tlsUpstream }));

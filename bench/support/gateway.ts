@@ -15,10 +15,6 @@ export interface BenchGatewayOptions extends Partial<StoreContents> {
   readonly entry: string;
   readonly workers?: number;
   readonly routes?: number;
-  /** `false`: all requests take the full path. */
-  readonly fastPath?: boolean;
-  /** The name of that setting: `fastLane` in older commits. */
-  readonly fastPathName?: 'fastPath' | 'fastLane';
   /** The upstream over TLS; `ca` is a file. */
   readonly tlsUpstream?: { readonly port: number; readonly ca: string };
   /** nginx authorizes its requests with `auth_request` to this gateway. */
@@ -45,12 +41,12 @@ const ROUTES = 10;
 const LIVE_GRANTS = 1_000;
 
 export async function startBenchGateway(options: BenchGatewayOptions): Promise<BenchGateway> {
-  const { upstream, workers = 1, routes = ROUTES, fastPath = true, isForwardAuth = false } = options;
-  const { fastPathName = 'fastPath', tlsUpstream, trustedIssuer } = options;
+  const { upstream, workers = 1, routes = ROUTES, isForwardAuth = false } = options;
+  const { tlsUpstream, trustedIssuer } = options;
   const issuers = trustedIssuer && { issuers: ['own', 'bench'] };
   const createSettings = (settings: SettingsInput): SettingsInput => ({
     ...settings,
-    listen: { ...settings.listen, workers, [fastPathName]: fastPath },
+    listen: { ...settings.listen, workers },
     // The benchmark may take longer than an hour.
     tokens: { accessLifetime: '1d' },
     // Thousands of connections that start at once would exceed the default queue.

@@ -11,13 +11,13 @@ import {
 } from '../grants/revoke.ts';
 import type { JsonResponse } from '../http/json-response.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
-import { readBody } from '../http/read-body.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
 import type { Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantFilter, GrantPage, GrantPrefix, GrantQuery } from '../ports/grant-index.ts';
 import type { StoredRecord } from '../ports/record-store.ts';
 import type { Store } from '../ports/store.ts';
+import { readMessageBody } from './node-request.ts';
 import { createErrorResponse } from './responses.ts';
 
 export interface AdminApiDeps {
@@ -416,7 +416,7 @@ async function readSelection(request: IncomingMessage): Promise<JsonObject> {
     ?.trim()
     .toLowerCase();
   if (type !== 'application/json') throw badRequest('The body must be application/json.');
-  const body = await readBody(request, MAX_BODY, BODY_TIMEOUT_SECONDS);
+  const body = await readMessageBody(request, MAX_BODY, BODY_TIMEOUT_SECONDS);
   if (body.kind !== 'complete') throw badRequest('The body is too large, too slow or incomplete.');
   return parseJsonObject(body.bytes);
 }

@@ -2,7 +2,7 @@ import { constants } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createServer as createSecureServer, Server as SecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { type JsonResponse, sendJson } from '../http/json-response.ts';
+import type { JsonResponse } from '../http/json-response.ts';
 import { singleFlight, withTimeout } from '../lib/promises.ts';
 import { SERVER_TLS_POLICY } from '../lib/tls-policy.ts';
 import { EXPOSITION_CONTENT_TYPE } from '../observability/exposition.ts';
@@ -13,6 +13,7 @@ import { type AdminCredentials, authenticateAdmin } from './authenticate.ts';
 import { limitConnections } from './connection-limit.ts';
 import type { AdminRequest } from './grants-api.ts';
 import { createHostCheck } from './host-check.ts';
+import { sendJson } from './node-request.ts';
 import {
   createErrorResponse,
   FROM_BROWSER,

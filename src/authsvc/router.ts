@@ -1,4 +1,5 @@
 import { type EndpointSet, handleEndpoint } from '../grants/endpoint.ts';
+import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { certificate } from './certificate.ts';
 import { device } from './device.ts';
@@ -15,10 +16,8 @@ const TOKEN_API: EndpointSet<TokenApiEndpoint['name'], TokenApiService> = {
   formatChallenge: (name, code) =>
     name === 'certificate' ? 'Mutual realm="gatehouse"' : `Bearer realm="gatehouse", error="${code}"`,
   // A resumed TLS session has only the leaf certificate, so its chain is unknown: a new handshake is needed.
-  getRefusalHeaders: ({ reason }, context) =>
-    reason === 'certificate_issuer_not_approved' && context.certificate() !== undefined
-      ? { connection: 'close' }
-      : {},
+  closesConnection: ({ reason }, context) =>
+    reason === 'certificate_issuer_not_approved' && context.certificate() !== undefined,
 };
 
 export const TOKEN_API_PATHS: readonly string[] = TOKEN_API.endpoints.map(({ path }) => path);
@@ -28,4 +27,4 @@ export const handleTokenApi = (
   service: TokenApiService,
   context: RequestContext,
   subpath: string,
-): Promise<void> => handleEndpoint(TOKEN_API, service, context, subpath);
+): Promise<Reply> => handleEndpoint(TOKEN_API, service, context, subpath);

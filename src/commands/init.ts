@@ -41,7 +41,8 @@ export const command: Command = {
     const path = resolve(context.cwd, file);
     requireAbsent(path, file);
     const answers = await collectAnswers(context);
-    const password = answers['sign-in'] === 'password' ? generatePassword() : undefined;
+    const hasLocalUser = answers['sign-in'] === 'password';
+    const password = hasLocalUser ? generatePassword() : undefined;
     const text = renderConfiguration(
       answers,
       password === undefined ? undefined : await hashPassword(password),

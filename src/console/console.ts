@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { AdminIdentity } from '../admin/authenticate.ts';
 import type { HandleConsole } from '../admin/listener.ts';
+import { readMessageBody } from '../admin/node-request.ts';
 import { singleFlight } from '../lib/promises.ts';
 import { errorFields } from '../observability/logger.ts';
 import { isNavigation } from '../pages/fetch-metadata.ts';
@@ -166,8 +167,10 @@ export class Console {
     runChecks: ConsoleRequest['runChecks'],
   ): Promise<ConsoleReply> {
     // All browsers send it with forms; a client without it is not one.
-    if (received.request.headers.origin === undefined) return FORM_REJECTED;
-    const form = await readForm(received.request, received.origin, BODY_TIMEOUT_SECONDS);
+    const { request: message, origin } = received;
+    if (message.headers.origin === undefined) return FORM_REJECTED;
+    const readBody = (maxBytes: number, seconds: number) => readMessageBody(message, maxBytes, seconds);
+    const form = await readForm(message, readBody, origin, BODY_TIMEOUT_SECONDS);
     if (form.kind === 'unreadable')
       return createNotice(form.status, 'Form not readable', 'The form is too large or incomplete.');
     if (form.kind === 'rejected') return FORM_REJECTED;

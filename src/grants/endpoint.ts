@@ -4,14 +4,15 @@ import type { PresentedCertificate } from '../domain/verified-token.ts';
 import { describeRefusal, type ErrorTable } from '../http/error-table.ts';
 import type { JsonResponse } from '../http/json-response.ts';
 import { type Encoding, NO_PARAMETERS, type Parameters, readParameters } from '../http/parameters.ts';
+import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
+  createServiceReply,
   getRetryAfter,
   INTERNAL_ERROR_DESCRIPTION,
   isDenial,
   OVERLOADED_RETRY_AFTER,
-  sendResponse,
   toAuditFields,
 } from '../http/service-response.ts';
 import { getRateLimitKey, type RateLimiter } from '../lib/rate-limiter.ts';
@@ -87,10 +88,9 @@ export interface EndpointSet<Name extends string, Service extends EndpointServic
   readonly formatChallenge: (name: Name, code: string, context: RequestContext) => string;
   /** Requests that no endpoint of this API accepts. */
   readonly findRefusal?: (name: Name, context: RequestContext, parameters: Parameters) => Refusal | undefined;
-  readonly getRefusalHeaders?: (
-    refusal: Refusal,
-    context: RequestContext,
-  ) => Readonly<Record<string, string>>;
+  readonly getRefusalHeaders?: (refusal: Refusal) => Readonly<Record<string, string>>;
+  /** Whether the client needs a new connection for its next attempt. */
+  readonly closesConnection?: (refusal: Refusal, context: RequestContext) => boolean;
 }
 
 /** Handles a request for `subpath` below the service path. */
@@ -99,32 +99,35 @@ export async function handleEndpoint<Name extends string, Service extends Endpoi
   service: Service,
   context: RequestContext,
   subpath: string,
-): Promise<void> {
+): Promise<Reply> {
+  return createServiceReply(context, await respond(api, service, context, subpath));
+}
+
+async function respond<Name extends string, Service extends EndpointService<Name>>(
+  api: EndpointSet<Name, Service>,
+  service: Service,
+  context: RequestContext,
+  subpath: string,
+): Promise<JsonResponse> {
   const endpoint = api.endpoints.find(({ path }) => path === subpath.toLowerCase());
   if (endpoint === undefined) {
     context.note({ decision: 'refused', reason: 'no_such_endpoint' });
-    return sendResponse(
-      context,
-      createErrorResponse(api, 404, 'not_found', 'No such endpoint of the token service.'),
-    );
+    return createErrorResponse(api, 404, 'not_found', 'No such endpoint of the token service.');
   }
   const { name, method, allowsHead } = endpoint;
   context.note({ rule: api.getRule(name) });
   if (context.request.method !== method && !(context.request.method === 'HEAD' && allowsHead)) {
     context.note({ decision: 'refused', reason: 'method_not_allowed' });
     const allow = allowsHead ? `${method}, HEAD` : method;
-    return sendResponse(
-      context,
-      createErrorResponse(api, 405, 'invalid_request', `Use ${method}.`, { allow }),
-    );
+    return createErrorResponse(api, 405, 'invalid_request', `Use ${method}.`, { allow });
   }
   // Never shed revocations under load.
   if (name !== 'revoke' && name !== 'logout' && service.isOverloaded?.() === true) {
     context.note({ decision: 'failed', reason: 'overloaded' });
-    return sendResponse(context, createInternalErrorResponse(api, endpoint, OVERLOADED_RETRY_AFTER));
+    return createInternalErrorResponse(api, endpoint, OVERLOADED_RETRY_AFTER);
   }
   try {
-    sendResponse(context, await runEndpoint(api, endpoint, service, context));
+    return await runEndpoint(api, endpoint, service, context);
   } catch (error) {
     const isFault = error instanceof Fault;
     service.grantDeps.log.error(isFault ? 'dependency_failed' : 'internal_error', {
@@ -133,7 +136,7 @@ export async function handleEndpoint<Name extends string, Service extends Endpoi
       ...errorFields(error),
     });
     context.note({ decision: 'failed', reason: isFault ? error.code : 'internal_error' });
-    sendResponse(context, createInternalErrorResponse(api, endpoint, isFault ? error.retryAfter : 1));
+    return createInternalErrorResponse(api, endpoint, isFault ? error.retryAfter : 1);
   }
 }
 
@@ -163,11 +166,15 @@ async function runEndpoint<Name extends string, Service extends EndpointService<
         ...toAuditFields(refusal),
         ...describePresentedCertificate(service, context, refusal),
       });
-    return createErrorResponse(api, status, code, description, {
+    const headers = {
       ...(retryAfter !== undefined && { 'retry-after': String(retryAfter) }),
       ...(status === 401 && { 'www-authenticate': api.formatChallenge(name, code, context) }),
-      ...api.getRefusalHeaders?.(refusal, context),
-    });
+      ...api.getRefusalHeaders?.(refusal),
+    };
+    return {
+      ...createErrorResponse(api, status, code, description, headers),
+      close: api.closesConnection?.(refusal, context) ?? false,
+    };
   };
   const checkRateLimit = async (caller: RateLimitKey): Promise<JsonResponse | undefined> => {
     const key = caller ?? getRateLimitKey(context.clientAddress);
@@ -189,7 +196,7 @@ async function runEndpoint<Name extends string, Service extends EndpointService<
       if (!('status' in result)) return refuse(result.refusal);
       const { status, detail } = result;
       context.note({ decision: 'refused', reason: status === 413 ? 'body_too_large' : 'client_too_slow' });
-      return createErrorResponse(api, status, 'invalid_request', detail, { connection: 'close' });
+      return { ...createErrorResponse(api, status, 'invalid_request', detail), close: true };
     }
     parameters = result.value;
   }

@@ -1,7 +1,7 @@
-import type { IncomingMessage } from 'node:http';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { getQuery } from './query.ts';
 import { getHeaderValues } from './raw-headers.ts';
+import type { HttpRequest } from './request-context.ts';
 
 /**
  * The token in the value of an Authorization field; undefined unless it is `Bearer b64token` (RFC 6750 §2.1). The scheme is
@@ -16,7 +16,7 @@ export const parseDpopToken = (credentials: string): string | undefined =>
   /^dpop ([A-Za-z0-9._~+/-]+=*)$/i.exec(credentials)?.[1];
 
 /** The token in the Authorization header. Its content is not checked. */
-export function readBearerToken(request: IncomingMessage): Outcome<string> {
+export function readBearerToken(request: Pick<HttpRequest, 'url' | 'rawHeaders'>): Outcome<string> {
   // RFC 6750 §5.3: tokens do not belong in URLs.
   if (/(?:^|&)(?:access_token|token)=/i.test(decodeLoosely(getQuery(request))))
     return refused({

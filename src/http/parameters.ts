@@ -2,7 +2,6 @@ import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
 import { decodeFormFields } from './form-encoding.ts';
 import { getSingleHeader } from './raw-headers.ts';
-import { readBody } from './read-body.ts';
 import type { RequestContext } from './request-context.ts';
 
 export type Encoding = 'json' | 'form';
@@ -34,10 +33,10 @@ export async function readParameters(
   seconds: number,
 ): Promise<Outcome<Parameters> | UnreadableBody> {
   const { headers, rawHeaders } = context.request;
-  // Of repeated fields Node keeps the first; other parsers may use the last.
+  // Of repeated fields, parsers may use the first or the last.
   const [media = '', ...mediaParameters] = (getSingleHeader(rawHeaders, 'content-type') ?? '').split(';');
   const encoding = accepted.find((name) => MEDIA_TYPES[name] === media.trim().toLowerCase());
-  const body = await readBody(context.request, MAX_BODY, seconds, (bytes) => context.hold(bytes));
+  const body = await context.readBody(MAX_BODY, seconds);
   switch (body.kind) {
     case 'too_large':
       return { status: 413, detail: 'The request body is larger than 16 KiB.' };

@@ -23,3 +23,10 @@ export function getSingleHeader(rawHeaders: readonly string[], name: string): st
 
 const isNamed = (candidate = '', name: string): boolean =>
   candidate.length === name.length && candidate.toLowerCase() === name;
+
+/** Field lines of HTTP/1.1, each with its CRLF. */
+export function formatFields(list: readonly string[], start = 0, end = list.length): string {
+  let text = '';
+  for (let at = start; at + 1 < end; at += 2) text += `${list[at]}: ${list[at + 1]}\r\n`;
+  return text;
+}

@@ -1,11 +1,29 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Duplex } from 'node:stream';
 import type { Epoch } from '../domain/epoch.ts';
+import type { BodyReadResult } from './read-body.ts';
+import type { HeaderFields, HttpVersion, RequestHead } from './request-head.ts';
 
-/** A request, its response, and what the listener knows about them. */
+/** The head of a request, whichever protocol brought it. */
+export interface HttpRequest {
+  readonly method: string;
+  /** The request target, as sent. */
+  readonly url: string;
+  readonly httpVersion: HttpVersion;
+  readonly head: RequestHead;
+  /** Names and values in their order. */
+  readonly rawHeaders: readonly string[];
+  /** By names in lower case. */
+  readonly headers: HeaderFields;
+}
+
+/** The addresses of the own end of a connection. */
+export interface LocalEndpoint {
+  readonly localAddress?: string | undefined;
+  readonly localPort?: number | undefined;
+}
+
+/** A request, and what is known about its client. */
 export interface RequestContext {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
+  readonly request: HttpRequest;
   /** In all log lines and refusals of this request. */
   readonly id: string;
   readonly arrivedAt: Epoch;
@@ -13,14 +31,13 @@ export interface RequestContext {
   readonly peer: string;
   /** `peer` is a load balancer whose PROXY header names no source: forwarded headers are not trusted. */
   readonly sourceUnknown?: boolean;
+  readonly local: LocalEndpoint;
   /** The peer, or the address that trusted proxies forward. */
   readonly clientAddress: string;
-  /** Pipelined requests of the same connection whose responses are sent first. */
-  readonly pendingBefore: number;
   /** The client's leaf certificate (DER), whose key it proved to hold in the handshake of this connection. */
   readonly certificate: () => Buffer | undefined;
-  /** For a WebSocket handshake: the unread connection, and the bytes received after the header section. */
-  readonly upgrade?: { readonly socket: Duplex; readonly head: Buffer };
+  /** Reads the body, up to a size and within a time. */
+  readBody(maxBytes: number, seconds: number): Promise<BodyReadResult>;
   /** Charges the client with memory that is held until the end of the request. */
   hold(bytes: number): void;
   /** The client has proved who it is: its connection is closed last when there is no room. */
@@ -29,7 +46,6 @@ export interface RequestContext {
   note(fields: RequestNotes): void;
   readonly notes: RequestNotes;
 }
-
 /** A request after its end, for logs and metrics. */
 export interface CompletedRequest extends Pick<RequestContext, 'id' | 'clientAddress' | 'notes'> {
   readonly request: { readonly method?: string | undefined; readonly url?: string | undefined };
@@ -66,4 +82,11 @@ export interface RequestNotes {
   transfer?: TransferStats;
   /** Method and path of the request that another gateway asks about. */
   original?: string;
+}
+
+export interface RequestOutcome {
+  readonly status: number;
+  readonly seconds: number;
+  /** The client disconnected before the response was complete. */
+  readonly aborted: boolean;
 }

@@ -1,6 +1,7 @@
 import type { Refusal } from '../domain/refusal.ts';
 import { redactStart } from '../lib/redact.ts';
-import { type JsonResponse, sendJson } from './json-response.ts';
+import type { JsonResponse } from './json-response.ts';
+import { createJsonReply, type Reply } from './reply.ts';
 import type { RequestContext } from './request-context.ts';
 
 /** Retry-After, in seconds, while the process is overloaded. */
@@ -49,8 +50,5 @@ export function toAuditFields(refusal: Refusal): Readonly<Record<string, string 
 }
 
 /** With the request id, by which operators find the log lines. */
-export const sendResponse = (context: RequestContext, jsonResponse: JsonResponse): void =>
-  sendJson(context.response, {
-    ...jsonResponse,
-    headers: { 'x-request-id': context.id, ...jsonResponse.headers },
-  });
+export const createServiceReply = ({ id }: Pick<RequestContext, 'id'>, jsonResponse: JsonResponse): Reply =>
+  createJsonReply({ ...jsonResponse, headers: { 'x-request-id': id, ...jsonResponse.headers } });

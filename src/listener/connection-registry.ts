@@ -17,8 +17,6 @@ export interface ConnectionInfo {
   /** Its TLS server requested a client certificate. */
   readonly certificateRequested: boolean;
   readonly account: ConnectionAccount;
-  /** Requests that wait for the turn of their network. */
-  deferred: number;
   certificate?: Buffer | undefined;
   certificateRead: boolean;
 }
@@ -142,7 +140,6 @@ export class ConnectionRegistry {
         sourceUnknown,
         certificateRequested,
         account,
-        deferred: 0,
         certificateRead: false,
       };
       account.evict = () => socket.destroy();

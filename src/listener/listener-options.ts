@@ -1,8 +1,8 @@
 import type { Epoch } from '../domain/epoch.ts';
-import type { CompletedRequest, RequestContext } from '../http/request-context.ts';
+import type { Downstream, RequestHandler } from '../http/downstream.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { PeerList } from './client-address.ts';
-import type { ConnectionInterceptor } from './connection-interceptor.ts';
+import type { ClientConnection } from './client-connection.ts';
 import type { SessionTicketOptions } from './session-tickets.ts';
 
 /** The settings of a secure context. All are needed at every change: Node keeps none of the previous context. */
@@ -24,21 +24,15 @@ export interface PublicListenerOptions {
   readonly tls?: TlsContextOptions & {
     /** Whether to request a client certificate: always, never, or for these server names (SNI). */
     readonly askCertificate: 'always' | 'never' | readonly string[];
-    /** `node`: by Node's HTTP/2 server. */
-    readonly http2?: boolean | 'node';
+    readonly http2?: boolean;
   };
   readonly limits: ListenerLimits;
   readonly proxyProtocol: PeerList;
-  readonly trustedProxies: PeerList;
-  readonly onRequest: (context: RequestContext) => void;
+  /** Serves the requests of a connection; one handler for HTTP/1.1, one for each concurrent stream of HTTP/2. */
+  readonly createHandler: (connection: ClientConnection, downstream: Downstream) => RequestHandler;
   readonly onHandshake?: (resumed: boolean) => void;
   /** The handshake failed, or the connection limit is reached. */
   readonly onRejected?: (stage: 'handshake' | 'connection') => void;
-  /** Always followed by `onRequestEnd`. */
-  readonly onRequestStart?: () => void;
-  /** The response was sent, or the client disconnected. */
-  readonly onRequestEnd?: (context: CompletedRequest, outcome: RequestOutcome) => void;
-  readonly interceptor?: ConnectionInterceptor | undefined;
   readonly log: Logger;
   readonly now: () => Epoch;
 }
@@ -46,8 +40,6 @@ export interface PublicListenerOptions {
 export interface ListenerLimits {
   /** Bytes of a header section. */
   readonly headers: number;
-  /** Characters of a request target. */
-  readonly url?: number;
   /** Seconds to receive a header section. */
   readonly headerTimeout: number;
   readonly connections: number;
@@ -55,17 +47,8 @@ export interface ListenerLimits {
   readonly streams?: number;
 }
 
-export interface RequestOutcome {
-  readonly status: number;
-  readonly seconds: number;
-  /** The client disconnected before the response was complete. */
-  readonly aborted: boolean;
-}
-
 export const HANDSHAKE_SECONDS = 5;
 export const KEEP_ALIVE_SECONDS = 65;
 /** A client that reads nothing of a response for this long is disconnected. */
 export const STALLED_RESPONSE_SECONDS = 120;
-export const MAX_FIELDS = 100;
-export const MAX_URL_LENGTH = 8_192;
 export const MAX_STREAMS = 100;

@@ -1,6 +1,5 @@
 import { constants } from 'node:crypto';
 import { once } from 'node:events';
-import type { Server as HttpServer } from 'node:http';
 import {
   type AddressInfo,
   createServer as createNetServer,
@@ -18,17 +17,14 @@ import type { Epoch } from '../domain/epoch.ts';
 import { enableTcpKeepAlive } from '../lib/tcp-keep-alive.ts';
 import { SERVER_TLS_POLICY } from '../lib/tls-policy.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import type { ClientConnection } from './client-connection.ts';
 import { normalizeServerName } from './client-hello.ts';
-import type { ClientConnection } from './connection-interceptor.ts';
 import { type PrereadResult, prereadConnection } from './connection-preread.ts';
 import { ConnectionRegistry, getPeerCertificate } from './connection-registry.ts';
-import { ConnectionTracker, type Http2Session } from './connection-tracker.ts';
-import { expectsContinue, includesHost } from './early-responses.ts';
+import { ConnectionTracker } from './connection-tracker.ts';
 import { HandshakeGuard } from './handshake-guard.ts';
-import { createHttp1Server } from './http1-server.ts';
+import { createHttp1Context, Http1Connection, type Http1Context } from './http1/connection.ts';
 import { createHttp2Server } from './http2/server.ts';
-import type { Http2Request } from './http2-request.ts';
-import type { Http2Response } from './http2-response.ts';
 import {
   HANDSHAKE_SECONDS,
   KEEP_ALIVE_SECONDS,
@@ -37,14 +33,12 @@ import {
   STALLED_RESPONSE_SECONDS,
   type TlsContextOptions,
 } from './listener-options.ts';
-import { createNodeHttp2Server } from './node-http2-server.ts';
 import { stopReadingWhilePaused } from './node-quirks/sockets.ts';
 import { respondToPlainHttp } from './plain-http-response.ts';
-import { RequestReceiver } from './request-receiver.ts';
 import { deriveSessionIdContext, deriveTicketKeys, TICKET_SECONDS } from './session-tickets.ts';
 import { turnQueue } from './turn-queue.ts';
 
-export type { PublicListenerOptions, RequestOutcome, TlsContextOptions } from './listener-options.ts';
+export type { PublicListenerOptions, TlsContextOptions } from './listener-options.ts';
 
 export async function openPublicListener(options: PublicListenerOptions): Promise<PublicListener> {
   const listener = new PublicListener(options);
@@ -53,18 +47,17 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
 }
 
 /**
- * The port for clients: HTTP/1.1 and HTTP/2 over TLS, or plain HTTP/1.1. TLS, HTTP/1.1 and HTTP/2 have separate servers; a
- * connection is passed to the one that its handshake selected.
+ * The port for clients: HTTP/1.1 and HTTP/2 over TLS, or plain HTTP/1.1. A connection is passed
+ * to the protocol that its handshake selected.
  */
 export class PublicListener {
   readonly #options: PublicListenerOptions;
-  readonly #tracker: ConnectionTracker;
+  readonly #tracker = new ConnectionTracker();
   readonly #registry: ConnectionRegistry;
   readonly #handshakes = new HandshakeGuard();
-  readonly #receiver: RequestReceiver;
   /** The server names for which a client certificate is requested; undefined: all or none. */
   readonly #certificateHosts: ReadonlySet<string> | undefined;
-  readonly #http1Servers: HttpServer[] = [];
+  readonly #http1: Http1Context;
   /** Each with whether it requests a client certificate. */
   readonly #tlsServers = new Map<TlsServer, boolean>();
   /** The server that listens. */
@@ -75,18 +68,12 @@ export class PublicListener {
   constructor(options: PublicListenerOptions) {
     const { tls } = options;
     this.#options = options;
-    this.#tracker = new ConnectionTracker(tls !== undefined);
+    this.#http1 = createHttp1Context(options.limits);
     this.#registry = new ConnectionRegistry(options.limits.connections);
     this.#certificateHosts =
       tls === undefined || typeof tls.askCertificate === 'string'
         ? undefined
         : new Set(tls.askCertificate.map(normalizeServerName));
-    this.#receiver = new RequestReceiver({
-      options,
-      tracker: this.#tracker,
-      registry: this.#registry,
-      certificateHosts: this.#certificateHosts,
-    });
     const requesting = this.#createProtocolServer(tls?.askCertificate !== 'never');
     const notRequesting = this.#certificateHosts && this.#createProtocolServer(false);
     this.#setTickets(tls?.tickets);
@@ -142,10 +129,7 @@ export class PublicListener {
     // Connections in the accept queue would be reset: accept them first.
     await new Promise((resolve) => setImmediate(resolve));
     this.#server.close();
-    const graceful = await this.#tracker.drain(seconds);
-    // Not earlier: it closes idle connections on which a request may be in flight.
-    for (const server of this.#http1Servers) server.close();
-    return graceful;
+    return this.#tracker.drain(seconds);
   }
 
   async close(): Promise<void> {
@@ -212,26 +196,15 @@ export class PublicListener {
 
   /** The server that an accepted connection is passed to: it runs the TLS handshake, if any, and selects the protocol. */
   #createProtocolServer(certificateRequested: boolean): NetServer {
-    const { tls, limits } = this.#options;
-    const http1 = createHttp1Server({
-      limits,
-      tracker: this.#tracker,
-      onRequest: (request, response, options) =>
-        this.#receiver.receive(certificateRequested, request, response, options),
-    });
-    this.#http1Servers.push(http1);
+    const { tls } = this.#options;
     return tls === undefined
-      ? createNetServer((socket) => this.#acceptHttp1(socket, http1, certificateRequested))
-      : this.#createTlsServer(tls, http1, certificateRequested);
+      ? createNetServer((socket) => this.#acceptHttp1(socket, certificateRequested))
+      : this.#createTlsServer(tls, certificateRequested);
   }
 
-  #createTlsServer(
-    tls: NonNullable<PublicListenerOptions['tls']>,
-    http1: HttpServer,
-    certificateRequested: boolean,
-  ): TlsServer {
+  #createTlsServer(tls: NonNullable<PublicListenerOptions['tls']>, certificateRequested: boolean): TlsServer {
     const { onRejected, onHandshake, log } = this.#options;
-    const acceptHttp2 = this.#createHttp2Server(tls.http2 ?? false, certificateRequested);
+    const acceptHttp2 = tls.http2 === true ? this.#createHttp2Server(certificateRequested) : undefined;
     const server = createTlsServer({
       ...buildSecureContext(tls, certificateRequested),
       ALPNProtocols: acceptHttp2 === undefined ? ['http/1.1'] : ['h2', 'http/1.1'],
@@ -252,42 +225,32 @@ export class PublicListener {
       stopReadingWhilePaused(socket);
       socket.on('error', () => socket.destroy());
       this.#handshakes.complete(socket);
-      this.#registry.get(socket, certificateRequested);
       onHandshake?.(socket.isSessionReused());
-      if (acceptHttp2 !== undefined && socket.alpnProtocol === 'h2') return acceptHttp2(socket);
-      this.#tracker.addTls(socket);
-      this.#acceptHttp1(socket, http1, certificateRequested);
+      if (acceptHttp2 !== undefined && socket.alpnProtocol === 'h2') acceptHttp2(socket);
+      else this.#acceptHttp1(socket, certificateRequested);
     });
     return server;
   }
 
-  #createHttp2Server(
-    kind: boolean | 'node',
-    certificateRequested: boolean,
-  ): ((socket: TLSSocket) => void) | undefined {
-    if (kind === false) return undefined;
-    const { limits, interceptor, log } = this.#options;
-    const options = {
+  #createHttp2Server(certificateRequested: boolean): (socket: TLSSocket) => void {
+    const { limits, log, createHandler } = this.#options;
+    const accept = createHttp2Server({
       limits: { ...limits, streams: limits.streams ?? MAX_STREAMS },
       idleSeconds: KEEP_ALIVE_SECONDS,
       stalledSeconds: STALLED_RESPONSE_SECONDS,
-      onRequest: (request: Http2Request, response: Http2Response) =>
-        this.#receiver.receive(certificateRequested, request, response, {
-          awaitsContinue: expectsContinue(request),
-        }),
-      onConnection: (socket: TLSSocket, session: Http2Session) => this.#tracker.addHttp2(socket, session),
-      onAbuse: (socket: TLSSocket, reason: string) => {
+      onAbuse: (socket, reason) => {
         const { peer } = this.#registry.get(socket, certificateRequested);
         log.warn('http2_connection_closed', { peer, why: `too many ${reason}` });
       },
-    };
-    if (kind === 'node') return createNodeHttp2Server(options);
-    return createHttp2Server({
-      ...options,
-      getAccount: (socket) => this.#registry.get(socket, certificateRequested).account,
-      intercept: (socket) => interceptor?.interceptHttp2(this.#describe(socket, certificateRequested)),
       onInternalError: (error) => log.error('internal_error', errorFields(error)),
     });
+    return (socket) => {
+      const connection = this.#describe(socket, certificateRequested);
+      const session = accept(socket, connection.account, (downstream) =>
+        createHandler(connection, downstream),
+      );
+      this.#tracker.addSession(socket, session);
+    };
   }
 
   #track(socket: Socket): void {
@@ -312,35 +275,23 @@ export class PublicListener {
     };
   }
 
-  #acceptByNode(socket: Socket, http1: HttpServer, certificateRequested: boolean): void {
-    const { account } = this.#registry.get(socket, certificateRequested);
-    account.add(NODE_CONNECTION_BYTES);
-    account.isIdle = () => this.#tracker.isIdle(socket);
-    http1.emit('connection', socket);
-  }
-
-  /** Passes the connection to the interceptor, if any, and otherwise to Node's HTTP server. */
-  #acceptHttp1(socket: Socket, http1: HttpServer, certificateRequested: boolean): void {
-    const { interceptor } = this.#options;
-    // RFC 9112 §9.6: the reader of the connection handles a half-close.
-    socket.allowHalfOpen = true;
-    if (interceptor === undefined) return this.#acceptByNode(socket, http1, certificateRequested);
-    const session = interceptor.intercept({
-      ...this.#describe(socket, certificateRequested),
-      fallBack: () => {
-        this.#tracker.markReleased(socket);
-        this.#acceptByNode(socket, http1, certificateRequested);
-      },
+  #acceptHttp1(socket: Socket, certificateRequested: boolean): void {
+    const connection = this.#describe(socket, certificateRequested);
+    const session = new Http1Connection(this.#http1, {
+      socket,
+      account: connection.account,
+      isEncrypted: connection.encrypted,
+      createHandler: (downstream) => this.#options.createHandler(connection, downstream),
     });
-    this.#tracker.markIntercepted(socket, session);
+    this.#tracker.addSession(socket, session);
   }
 }
 
+const includesHost = (host: string, hosts: ReadonlySet<string>): boolean =>
+  hosts.has(normalizeServerName(host.trim().replace(/:\d*$/, '')));
+
 /** Processor time of a full handshake. */
 const HANDSHAKE_MS = 1.5;
-/** The parser of Node's HTTP server, and a request head that it has not received completely. */
-const NODE_CONNECTION_BYTES = 8_192;
-
 const buildSecureContext = (
   { certificate, key, minVersion, issuers, tickets }: TlsContextOptions,
   certificateRequested: boolean,

@@ -3,10 +3,18 @@ import type { Integration } from '../domain/integration.ts';
 import { isLoopback, matchesRedirectUri } from '../domain/redirect-uri.ts';
 import { hasCodeGrant } from '../grants/authorization-request.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
+import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
 
 const ALLOWED_HEADERS = 'authorization, content-type, dpop, mcp-protocol-version';
 const MAX_AGE = '3600';
+
+/** The response to a preflight, or the fields of the response to another request. */
+export type CorsResult =
+  | { readonly preflight: Reply }
+  | { readonly fields: Readonly<Record<string, string>> };
+
+const NO_FIELDS: CorsResult = { fields: {} };
 
 /** The origin of an app in a browser; undefined for the private-use scheme of a native app. */
 function getAppOrigin(redirectUri: string): string | undefined {
@@ -18,9 +26,9 @@ function getAppOrigin(redirectUri: string): string | undefined {
  * Lets single-page apps call the OAuth endpoints and read metadata: scripts on the origins of registered redirect URIs and on the
  * hosts of client documents. Never with credentials: apps send what they have in the request itself.
  */
-export function createCorsCheck(
+export function createCorsPolicy(
   integrations: ReadonlyMap<string, Integration>,
-): (context: RequestContext, methods: string) => boolean {
+): (context: RequestContext, methods: string) => CorsResult {
   const origins = new Set(
     integrations
       .values()
@@ -37,25 +45,24 @@ export function createCorsCheck(
       URL.canParse(origin) &&
       isAllowedHost(documentHosts, new URL(origin)));
 
-  /** Sets the fields of the response. True: it was a preflight, and is answered. */
   return (context, methods) => {
-    const { request, response } = context;
-    if (origins.size === 0 && documentHosts.length === 0) return false;
+    const { request } = context;
+    if (origins.size === 0 && documentHosts.length === 0) return NO_FIELDS;
     const origin = getSingleHeader(request.rawHeaders, 'origin');
-    response.setHeader('vary', 'Origin');
-    if (origin === undefined || !isAppOrigin(origin)) return false;
-    response.setHeader('access-control-allow-origin', origin);
-    if (request.method !== 'OPTIONS') {
-      response.setHeader('access-control-expose-headers', 'dpop-nonce, www-authenticate, retry-after');
-      return false;
-    }
+    const vary = { vary: 'Origin' };
+    if (origin === undefined || !isAppOrigin(origin)) return { fields: vary };
+    const fields = { ...vary, 'access-control-allow-origin': origin };
+    if (request.method !== 'OPTIONS')
+      return {
+        fields: { ...fields, 'access-control-expose-headers': 'dpop-nonce, www-authenticate, retry-after' },
+      };
     context.note({ decision: 'allowed', reason: 'preflight' });
-    response.writeHead(204, {
+    const headers = {
+      ...fields,
       'access-control-allow-methods': methods,
       'access-control-allow-headers': ALLOWED_HEADERS,
       'access-control-max-age': MAX_AGE,
-    });
-    response.end();
-    return true;
+    };
+    return { preflight: { status: 204, headers } };
   };
 }

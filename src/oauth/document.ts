@@ -1,5 +1,6 @@
+import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { sendResponse } from '../http/service-response.ts';
+import { createServiceReply } from '../http/service-response.ts';
 
 interface PublicDocument {
   readonly rule: string;
@@ -10,12 +11,12 @@ interface PublicDocument {
 }
 
 /** Serves a public document to GET and HEAD requests. */
-export function serveDocument(context: RequestContext, document: PublicDocument): void {
+export function serveDocument(context: RequestContext, document: PublicDocument): Reply {
   const { rule, contentType, cacheControl, headers, body } = document;
-  const { method = '' } = context.request;
+  const { method } = context.request;
   if (method !== 'GET' && method !== 'HEAD') {
     context.note({ rule, decision: 'refused', reason: 'method_not_allowed' });
-    return sendResponse(context, {
+    return createServiceReply(context, {
       status: 405,
       body: { error: 'invalid_request', error_description: 'Use GET.' },
       headers: { allow: 'GET, HEAD' },
@@ -23,12 +24,14 @@ export function serveDocument(context: RequestContext, document: PublicDocument)
     });
   }
   context.note({ rule, decision: 'allowed' });
-  context.response.writeHead(200, {
-    'content-type': contentType,
-    'content-length': Buffer.byteLength(body),
-    'cache-control': cacheControl,
-    'x-content-type-options': 'nosniff',
-    ...headers,
-  });
-  context.response.end(method === 'HEAD' ? undefined : body);
+  return {
+    status: 200,
+    headers: {
+      'content-type': contentType,
+      'cache-control': cacheControl,
+      'x-content-type-options': 'nosniff',
+      ...headers,
+    },
+    body,
+  };
 }

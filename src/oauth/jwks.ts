@@ -1,4 +1,5 @@
 import type { Epoch } from '../domain/epoch.ts';
+import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import { serveDocument } from './document.ts';
@@ -7,7 +8,7 @@ import { serveDocument } from './document.ts';
 export const JWKS_PATH = '/oauth2/jwks';
 
 /** RFC 7517 §5: the public keys of all signing keys that have not retired, including those not active yet. */
-export const handleJwks = ({ signingKeys }: Keyring, context: RequestContext, now: Epoch): void =>
+export const handleJwks = ({ signingKeys }: Keyring, context: RequestContext, now: Epoch): Reply =>
   serveDocument(context, {
     rule: 'oauth2:jwks',
     contentType: 'application/jwk-set+json',

@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { serveDocument } from './document.ts';
 
@@ -23,7 +24,7 @@ export function serializeOpenApi(publicUrl: string, servicePath: string): Buffer
   return Buffer.from(JSON.stringify(localized));
 }
 
-export const handleOpenApi = (body: Buffer, context: RequestContext): void =>
+export const handleOpenApi = (body: Buffer, context: RequestContext): Reply =>
   serveDocument(context, {
     rule: 'openapi',
     contentType: 'application/json; charset=utf-8',

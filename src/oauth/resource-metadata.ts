@@ -1,6 +1,7 @@
 import type { z } from 'zod';
+import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { sendResponse } from '../http/service-response.ts';
+import { createServiceReply } from '../http/service-response.ts';
 import { serveDocument } from './document.ts';
 import type { ProtectedResource } from './schemas.ts';
 
@@ -10,7 +11,7 @@ const RULE = 'oauth2:resource_metadata';
 export function handleResourceMetadata(
   context: RequestContext,
   document: z.output<typeof ProtectedResource> | undefined,
-): void {
+): Reply {
   if (document !== undefined)
     return serveDocument(context, {
       rule: RULE,
@@ -21,7 +22,7 @@ export function handleResourceMetadata(
     });
   const description = 'There is no protected resource at this path.';
   context.note({ rule: RULE, decision: 'refused', reason: 'no_resource' });
-  sendResponse(context, {
+  return createServiceReply(context, {
     status: 404,
     body: { error: 'not_found', error_description: description },
     reason: description,

@@ -1,7 +1,8 @@
 import { formatErrorDescription } from '../grants/common-errors.ts';
 import { createErrorResponse, type EndpointSet, handleEndpoint } from '../grants/endpoint.ts';
+import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { sendResponse } from '../http/service-response.ts';
+import { createServiceReply } from '../http/service-response.ts';
 import { backchannelLogout } from './backchannel-logout.ts';
 import { hasBasicCredentials, hasSecretInQuery } from './client-authentication.ts';
 import { deviceAuthorization } from './device-authorization.ts';
@@ -51,20 +52,23 @@ const selectEndpoints = ({ logoutTokens }: OAuthService): typeof OAUTH_API =>
 export const listOAuthPaths = (service: OAuthService): readonly string[] =>
   selectEndpoints(service).endpoints.map(({ path }) => path);
 
-export const handleOAuth = (service: OAuthService, context: RequestContext, subpath: string): Promise<void> =>
-  handleEndpoint(selectEndpoints(service), service, context, subpath);
+export const handleOAuth = (
+  service: OAuthService,
+  context: RequestContext,
+  subpath: string,
+): Promise<Reply> => handleEndpoint(selectEndpoints(service), service, context, subpath);
 
 /** RFC 8414 §3: GET /.well-known/oauth-authorization-server, optionally followed by the service path. */
-export function handleMetadata(service: OAuthService, context: RequestContext, issuerPath: string): void {
-  const { method = '' } = context.request;
+export function handleMetadata(service: OAuthService, context: RequestContext, issuerPath: string): Reply {
+  const { method } = context.request;
   context.note({ rule: 'oauth2:metadata' });
   if (method !== 'GET' && method !== 'HEAD') {
     context.note({ decision: 'refused', reason: 'method_not_allowed' });
-    return sendResponse(
+    return createServiceReply(
       context,
       createErrorResponse(OAUTH_API, 405, 'invalid_request', 'Use GET.', { allow: 'GET, HEAD' }),
     );
   }
   context.note({ decision: 'allowed' });
-  sendResponse(context, { status: 200, body: createMetadata(service, issuerPath) });
+  return createServiceReply(context, { status: 200, body: createMetadata(service, issuerPath) });
 }

@@ -70,11 +70,6 @@ export const METRICS = {
   gatehouse_rate_limit_overflow_total: counter(
     'Requests that were counted together with those of other callers, because too many callers were counted.',
   ),
-  gatehouse_data_path_requests_total: counter(
-    'Requests on the fast and the full path, and why a connection, or an HTTP/2 stream, fell back to the full path (`other`: it was never offered to the fast path, as with `listen.http2: node`).',
-    'path',
-    'reason',
-  ),
   gatehouse_connections: gauge('sum', 'Open client connections.'),
   gatehouse_connections_refused_total: counter(
     'Connections that were closed, or not accepted, because of limits.connections.',

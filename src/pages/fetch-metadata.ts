@@ -1,4 +1,5 @@
-import type { IncomingHttpHeaders } from 'node:http';
+/** By names in lower case. */
+export type RequestHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /** The last two are of older browsers. */
 const PREFETCH_FIELDS = ['sec-purpose', 'purpose', 'x-moz'] as const;
@@ -8,7 +9,7 @@ const PREFETCH_FIELDS = ['sec-purpose', 'purpose', 'x-moz'] as const;
  * neither set nor remove `Sec-` headers. Requests without them (browsers before 2023, plain HTTP, other clients) pass;
  * the other checks still apply.
  */
-export function isNavigation(headers: IncomingHttpHeaders): boolean {
+export function isNavigation(headers: RequestHeaders): boolean {
   // A prefetch or prerender: the user has not opened the page. Browsers load it again when they do.
   if (PREFETCH_FIELDS.some((name) => /prefetch|prerender|preview/i.test(String(headers[name] ?? ''))))
     return false;
@@ -24,7 +25,7 @@ export function isNavigation(headers: IncomingHttpHeaders): boolean {
  * Whether a page of this origin submitted the form. Browsers that send no referrer send `Origin: null` with forms
  * (Fetch, "append a request Origin header"); then `Sec-Fetch-Site` decides.
  */
-export function isSameOriginForm(headers: IncomingHttpHeaders, origin: string): boolean {
+export function isSameOriginForm(headers: RequestHeaders, origin: string): boolean {
   const { origin: originHeader, 'sec-fetch-site': site } = headers;
   // `none`: the user reloaded or restored the page.
   if (site !== undefined && site !== 'same-origin' && site !== 'none') return false;

@@ -1,8 +1,7 @@
-import type { IncomingMessage } from 'node:http';
 import { decodeFormFields } from '../http/form-encoding.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
-import { readBody } from '../http/read-body.ts';
-import { isSameOriginForm } from './fetch-metadata.ts';
+import type { BodyReadResult } from '../http/read-body.ts';
+import { isSameOriginForm, type RequestHeaders } from './fetch-metadata.ts';
 
 export type FormFields = ReadonlyMap<string, string>;
 type FormResult =
@@ -20,16 +19,17 @@ const isFormContentType = (type: string | undefined): boolean =>
   /^application\/x-www-form-urlencoded *(?:; *charset="?utf-8"?)?$/i.test(type ?? '');
 
 export async function readForm(
-  request: IncomingMessage,
+  { headers, rawHeaders }: { readonly headers: RequestHeaders; readonly rawHeaders: readonly string[] },
+  readBody: (maxBytes: number, seconds: number) => Promise<BodyReadResult>,
   origin: string,
   timeoutSeconds: number,
 ): Promise<FormResult> {
-  const { 'content-encoding': contentEncoding } = request.headers;
-  const type = getSingleHeader(request.rawHeaders, 'content-type');
-  if (!isSameOriginForm(request.headers, origin) || !isFormContentType(type)) return { kind: 'rejected' };
+  const { 'content-encoding': contentEncoding } = headers;
+  const type = getSingleHeader(rawHeaders, 'content-type');
+  if (!isSameOriginForm(headers, origin) || !isFormContentType(type)) return { kind: 'rejected' };
   if (contentEncoding !== undefined && contentEncoding !== 'identity')
     return { kind: 'unreadable', status: 400 };
-  const body = await readBody(request, MAX_FORM_BYTES, timeoutSeconds);
+  const body = await readBody(MAX_FORM_BYTES, timeoutSeconds);
   if (body.kind !== 'complete') return { kind: 'unreadable', status: BODY_ERROR_STATUS[body.kind] };
   const fields = parseForm(body.bytes.toString('latin1'));
   return fields === undefined ? { kind: 'unreadable', status: 400 } : { kind: 'form', fields };

@@ -3,6 +3,7 @@ import type { Language } from '../domain/language.ts';
 import { forRequest } from '../grants/deps.ts';
 import { offersDeviceFlow } from '../grants/device-grant.ts';
 import { getQuery } from '../http/query.ts';
+import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { OpenIdProvider } from '../identity/openid-provider.ts';
 import { getRateLimitKey } from '../lib/rate-limiter.ts';
@@ -38,7 +39,7 @@ import {
   type Transaction,
 } from './transaction.ts';
 import { FORM_TOKEN, redirectPage } from './views/device-pages.ts';
-import { createPageSender } from './views/layout.ts';
+import { createPageReplies } from './views/layout.ts';
 import { MESSAGES, negotiateLanguage, readLanguage } from './views/messages/languages.ts';
 import {
   authorizationNotice,
@@ -112,7 +113,7 @@ export function createPages(options: PagesOptions) {
     urlFor: (path) => basePath + (path === '' && !offersDevice ? '/grants' : path),
     redirectUri: (provider) => `${url}${basePath}/openid/${provider}`,
   };
-  const sender = createPageSender(theme);
+  const replies = createPageReplies(theme);
   const selectDeps = (
     context: RequestContext,
     language?: Language,
@@ -135,17 +136,16 @@ export function createPages(options: PagesOptions) {
     };
     return deps;
   };
-  const respond = (
-    context: RequestContext,
+  const toReply = (
     deps: PageDeps,
     response: PageResponse,
     returnTo: PagePath,
-    cookies: readonly string[],
-  ): void => {
-    if ('redirect' in response) return sender.redirect(context, deps.urlFor(response.redirect), cookies);
-    if ('location' in response) return sender.redirect(context, response.location, cookies);
+    cookies: readonly string[] = [],
+  ): Reply => {
+    if ('redirect' in response) return replies.redirect(deps.urlFor(response.redirect), cookies);
+    if ('location' in response) return replies.redirect(response.location, cookies);
     const layout = { messages: deps.messages, currentUrl: deps.urlFor(returnTo) };
-    sender.sendPage(context, response.page, layout, cookies);
+    return replies.page(response.page, layout, cookies);
   };
   const fail = (
     context: RequestContext,
@@ -153,22 +153,22 @@ export function createPages(options: PagesOptions) {
     error: unknown,
     returnTo: PagePath,
     retry?: string,
-  ): void => {
+  ): Reply => {
     const isFault = error instanceof Fault;
     grantDeps.log.error('page_failed', { request_id: context.id, ...errorFields(error) });
     context.note({ reason: isFault ? error.code : 'internal_error' });
     const page = isFault
       ? faultPage(deps, error, returnTo, retry)
       : internalErrorPage(deps, context.id, returnTo);
-    respond(context, deps, { page }, returnTo, []);
+    return toReply(deps, { page }, returnTo);
   };
 
-  const handleTarget = async (context: RequestContext, target: PageTarget): Promise<void> => {
+  const handleTarget = async (context: RequestContext, target: PageTarget): Promise<Reply> => {
     const returnTo = getReturnPath(target);
     const language = readLanguage(getQuery(context.request));
     let deps = selectDeps(context, language);
     try {
-      const storedSession = sessions.read(context.request.headers.cookie);
+      const storedSession = sessions.read(context.request.headers['cookie']);
       deps = selectDeps(context, language ?? storedSession?.language, deps.grantDeps);
       const session = storedSession && withLanguage(storedSession, language);
       const transaction = findTransaction(deps, context, target);
@@ -181,12 +181,12 @@ export function createPages(options: PagesOptions) {
         hasExpired: transaction === 'expired',
       });
       const nextSession = response.session ?? (language === undefined ? undefined : session);
-      respond(context, deps, response, returnTo, [
+      return toReply(deps, response, returnTo, [
         ...(nextSession === undefined ? [] : [sessions.formatCookie(nextSession)]),
         ...(response.cookies ?? []),
       ]);
     } catch (error) {
-      fail(context, deps, error, returnTo);
+      return fail(context, deps, error, returnTo);
     }
   };
 
@@ -195,7 +195,7 @@ export function createPages(options: PagesOptions) {
      * Responds to a request for another host than that of the pages. `mayRedirect`: the host is that of the API, where
      * typed and bookmarked addresses redirect to the pages. On an unknown host a redirect could loop.
      */
-    handleOtherHost(context: RequestContext, subpath: string, mayRedirect: boolean): void {
+    handleOtherHost(context: RequestContext, subpath: string, mayRedirect: boolean): Reply {
       const target = parseTarget(subpath);
       const { method } = context.request;
       const isEntryPage = typeof target === 'string' && PAGE_ROUTES[target].isEntryPage === true;
@@ -203,23 +203,23 @@ export function createPages(options: PagesOptions) {
       if (mayRedirect && isEntryPage && (method === 'GET' || method === 'HEAD')) {
         const code = readCodeFromQuery(context);
         const query = code === undefined ? '' : `?user_code=${formatUserCode(code)}`;
-        return sender.redirect(context, `${url}${basePath}${target}${query}`);
+        return replies.redirect(`${url}${basePath}${target}${query}`);
       }
       const deps: PageDeps = { ...selectDeps(context), urlFor: (path) => url + baseDeps.urlFor(path) };
       // RFC 9110 §15.5.20.
-      respond(context, deps, { page: noticePage(deps, 'notFound', { status: 421 }) }, '', []);
+      return toReply(deps, { page: noticePage(deps, 'notFound', { status: 421 }) }, '');
     },
     /** `subpath` follows the base path, without the query. */
-    handle: (context: RequestContext, subpath: string): Promise<void> =>
+    handle: (context: RequestContext, subpath: string): Promise<Reply> =>
       handleTarget(context, parseTarget(subpath)),
     /** Responds to a browser that opened an address below the service path that does not exist. */
-    handleUnknownPath(context: RequestContext): Promise<void> {
+    handleUnknownPath(context: RequestContext): Promise<Reply> {
       context.note({ decision: 'refused', reason: 'no_such_endpoint' });
       return handleTarget(context, undefined);
     },
     /** The authorization endpoint (RFC 6749 §3.1), on the host of the pages. */
-    async handleAuthorization(context: RequestContext): Promise<void> {
-      const { url: requestUrl = '' } = context.request;
+    async handleAuthorization(context: RequestContext): Promise<Reply> {
+      const { url: requestUrl } = context.request;
       const deps: PageDeps = {
         ...selectDeps(context, readLanguage(getQuery(context.request))),
         // To try again is to send the same request.
@@ -227,20 +227,20 @@ export function createPages(options: PagesOptions) {
       };
       try {
         const response = await dispatchAuthorization(deps, options, context);
-        respond(context, deps, response, '', response.cookies ?? []);
+        return toReply(deps, response, '', response.cookies);
       } catch (error) {
-        fail(context, deps, error, '', deps.messages.retryLater.other);
+        return fail(context, deps, error, '', deps.messages.retryLater.other);
       }
     },
     /** The authorization endpoint on the host of the API, if the pages have their own. */
-    redirectAuthorization(context: RequestContext, path: string, mayRedirect: boolean): void {
+    redirectAuthorization(context: RequestContext, path: string, mayRedirect: boolean): Reply {
       const { method } = context.request;
       context.note({ reason: 'misdirected' });
       if (mayRedirect && (method === 'GET' || method === 'HEAD'))
-        return sender.redirect(context, `${url}${path}?${getQuery(context.request)}`);
+        return replies.redirect(`${url}${path}?${getQuery(context.request)}`);
       const deps = selectDeps(context);
       const page = noticePage(deps, 'notFound', { status: 421, link: undefined });
-      sender.sendPage(context, page, { messages: deps.messages, currentUrl: url + basePath });
+      return replies.page(page, { messages: deps.messages, currentUrl: url + basePath });
     },
   };
 }
@@ -322,7 +322,8 @@ async function dispatch(
     return { page: noticePage(deps, 'methodNotAllowed', { allow }) };
   }
 
-  const form = await readForm(context.request, new URL(url).origin, bodyTimeout);
+  const readBody = (maxBytes: number, seconds: number) => context.readBody(maxBytes, seconds);
+  const form = await readForm(context.request, readBody, new URL(url).origin, bodyTimeout);
   if (form.kind === 'rejected') return { page: noticePage(deps, 'rejected') };
   if (form.kind === 'unreadable') return { page: noticePage(deps, 'badRequest', { status: form.status }) };
   if (session === undefined)
@@ -368,7 +369,7 @@ function findTransaction(
   target: PageTarget,
 ): Transaction | 'expired' | undefined {
   if (typeof target === 'object')
-    return pendingSignInCookie.read(parseCookies(context.request.headers.cookie))?.transaction;
+    return pendingSignInCookie.read(parseCookies(context.request.headers['cookie']))?.transaction;
   return isTransactionPath(target) ? readTransaction(grantDeps, context, browserCookie) : undefined;
 }
 

@@ -96,7 +96,7 @@ export function readTransaction(
   if (transaction === undefined || others.length > 0) return 'expired';
   const isUsable =
     deps.now() < transaction.request.expires &&
-    browserCookie.includes(request.headers.cookie, transaction.browser) &&
+    browserCookie.includes(request.headers['cookie'], transaction.browser) &&
     isStillRegistered(deps, transaction.request);
   return isUsable ? transaction : 'expired';
 }

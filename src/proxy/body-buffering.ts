@@ -1,6 +1,6 @@
+import { METHODS_WITH_BODY } from '../http/request-head.ts';
 import { getRateLimitKey } from '../lib/rate-limiter.ts';
 import { clientAccounts, getAccountKey, type Holding } from '../listener/client-accounts.ts';
-import { METHODS_WITH_BODY } from './policy/request-head.ts';
 
 /** Milliseconds after which a body of unknown length is forwarded as it arrives: it may be an endless stream. */
 export const STREAM_BUFFER_MS = 200;

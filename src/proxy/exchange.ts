@@ -1,18 +1,18 @@
-import type { Epoch } from '../domain/epoch.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
+import type { Downstream } from '../http/downstream.ts';
 import type { RequestNotes, TransferStats } from '../http/request-context.ts';
+import { METHODS_WITH_BODY } from '../http/request-head.ts';
 import type { DeadlineEntry } from '../lib/deadlines.ts';
-import { errorFields, type Logger } from '../observability/logger.ts';
+import { errorFields } from '../observability/logger.ts';
 import { createBodyBuffer, mayHoldMore, STREAM_BUFFER_MS, UnreadResponse } from './body-buffering.ts';
 import { BodyDeadline } from './body-deadline.ts';
+import type { ProxyConfig } from './config.ts';
 import { isClientFault, refusalFor, TokenEndedError } from './exchange-errors.ts';
-import type { HeaderRules } from './policy/headers.ts';
-import type { LiveStream, LiveStreams, StreamEndReason } from './policy/live-streams.ts';
-import type { Quotas } from './policy/quotas.ts';
+import type { LiveStream, StreamEndReason } from './policy/live-streams.ts';
 import type { ProxyRefusal } from './policy/refusals.ts';
-import { METHODS_WITH_BODY } from './policy/request-head.ts';
-import { type AllowedRequest, getEnforcedBearer, type UpstreamRewriter } from './policy/upstream-rewriter.ts';
+import { type AllowedRequest, getEnforcedBearer } from './policy/upstream-rewriter.ts';
 import { type BodyConsumer, BodyError, type RequestBody } from './request-body.ts';
+import { clientFields } from './response-fields.ts';
 import { mayRetry } from './retry.ts';
 import { type ResponseHandler, type UpstreamConnection, UpstreamError } from './upstream/connection.ts';
 import { Slot, type SlotHolder, type Slots } from './upstream/connection-slots.ts';
@@ -20,22 +20,6 @@ import type { ResponseHead } from './upstream/response-head.ts';
 import { type Sender, sendSoon } from './upstream/send-queue.ts';
 import type { Target } from './upstream/targets.ts';
 import type { Upstream } from './upstream/upstream.ts';
-
-/** Which responses end when their token expires or is revoked. */
-export type EndStreams = 'all' | 'upgrades-and-events' | 'none';
-
-/** What all requests of one configuration are forwarded with. */
-export interface ForwardConfig {
-  readonly headers: HeaderRules;
-  readonly rewriter: UpstreamRewriter;
-  readonly maxBodyBytes: number;
-  readonly streams: LiveStreams;
-  readonly endStreams: EndStreams;
-  /** Undefined: no rule has a limit. */
-  readonly quotas: Quotas | undefined;
-  readonly now: () => Epoch;
-  readonly log: Logger;
-}
 
 /** A request that may be forwarded. */
 export interface ForwardRequest {
@@ -57,32 +41,16 @@ export interface ForwardRequest {
   readonly limitFields: readonly string[];
   /** The client for which it uses a connection: an identity, or a network. */
   readonly shareKey: string;
-  readonly config: ForwardConfig;
+  readonly config: ProxyConfig;
   readonly notes: RequestNotes;
 }
 
-/** The client's side of an exchange. */
-export interface Downstream {
-  /** The client has closed the connection. */
-  readonly isClosed: boolean;
-  /** The response head is written, or about to be. */
-  readonly hasStarted: boolean;
-  /** Bytes of the response that the client has not read. */
-  readonly unread: number;
-  writeHead(head: ResponseHead): void;
-  /** A part of the body. The buffer is reused: it is copied before this returns. False: the client does not keep up. */
-  write(bytes: Buffer, start: number, end: number): boolean;
-  /** Everything that was read from the upstream at once has been written. False: the client does not keep up. */
-  flush(): boolean;
-  /** The response is complete. */
-  end(): void;
+/** The request that an exchange serves. */
+export interface ExchangeOwner {
+  /** The status of the response, for the log. */
+  status: number;
   /** Sends an error response in place of the upstream's. */
   refuse(refusal: ProxyRefusal): void;
-  /**
-   * The response is aborted, so that the client cannot mistake it for complete. `isClientFault`: because of the client, which
-   * HTTP/2 can report.
-   */
-  abort(isClientFault: boolean): void;
 }
 
 /**
@@ -128,6 +96,9 @@ export class Exchange
   readonly #downstream: Downstream;
   readonly #slot = new Slot(this);
   readonly #unread = new UnreadResponse(() => this.#guard(() => this.#abortUnread()));
+  readonly #owner: ExchangeOwner;
+  /** Received of the request body, where it has arrived completely. */
+  #contentBytes = 0;
   #upstream!: Upstream;
   #request!: ForwardRequest;
   #slots!: Slots;
@@ -150,18 +121,19 @@ export class Exchange
   #isLineComplete = true;
   #unwatch: (() => void) | undefined = undefined;
 
-  constructor(downstream: Downstream) {
+  constructor(downstream: Downstream, owner: ExchangeOwner) {
     this.#downstream = downstream;
+    this.#owner = owner;
   }
 
-  /** `hasWaited`: since the request was authorized. */
-  start(upstream: Upstream, request: ForwardRequest, hasWaited = false): void {
+  start(upstream: Upstream, request: ForwardRequest): void {
     const { config, allowed, body } = request;
     this.#upstream = upstream;
     this.#request = request;
     this.#isRetry = false;
-    this.#hasWaited = hasWaited || allowed.isDelayed === true;
+    this.#hasWaited = allowed.isDelayed === true;
     this.bytesOut = 0;
+    this.#contentBytes = request.content?.length ?? 0;
     this.isEventStream = false;
     this.#isResumable = false;
     this.upstreamSeconds = undefined;
@@ -174,8 +146,8 @@ export class Exchange
   }
 
   get bytesIn(): number {
-    const { body, content } = this.#request;
-    return body === undefined ? (content?.length ?? 0) : body.received;
+    const { body } = this.#request;
+    return body === undefined ? this.#contentBytes : body.received;
   }
 
   get isWaitingForClient(): boolean {
@@ -246,7 +218,7 @@ export class Exchange
     config.log.error('internal_error', { request_id: id, ...errorFields(error) });
     this.#finish();
     if (this.#downstream.hasStarted) this.#downstream.abort(false);
-    else this.#downstream.refuse({ reason: 'upstream_failed' });
+    else this.#owner.refuse({ reason: 'upstream_failed' });
   }
 
   /** How long the body takes to arrive depends on the client. */
@@ -409,7 +381,11 @@ export class Exchange
     this.#pausesUntil = 0;
     if (head.isEventStream && !this.#startEventStream(head)) return this.#refuse(TOO_MANY_EVENT_STREAMS);
     this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
-    this.#downstream.writeHead(head);
+    if (head.status > this.#downstream.maxStatus)
+      throw new UpstreamError('an invalid status', 'malformed_response');
+    const { id, limitFields } = this.#request;
+    this.#owner.status = head.status;
+    this.#downstream.writeHead(head, clientFields(this.#request, head), id, limitFields);
   }
 
   /** False: there are too many, and nothing is lost when this one is refused. */
@@ -556,7 +532,7 @@ export class Exchange
 
   #refuse(refusal: ProxyRefusal): void {
     this.#finish();
-    this.#downstream.refuse(refusal);
+    this.#owner.refuse(refusal);
   }
 
   #logError(event: string, cause: Error): void {
@@ -586,7 +562,10 @@ export class Exchange
     this.#upstream.deadlines.remove(this);
     this.#connection?.discard();
     this.#connection = undefined;
-    this.#request.body?.stop();
+    if (this.#request.body !== undefined) {
+      this.#contentBytes = this.#request.body.received;
+      this.#request.body.stop();
+    }
     this.#unwatch?.();
     this.#unwatch = undefined;
     this.#slot.leave(isKept);

@@ -1,53 +1,23 @@
 import { hash } from 'node:crypto';
 import type { AccessRule } from '../domain/access-rule.ts';
 import type { Epoch } from '../domain/epoch.ts';
-import type { RequestTarget } from '../domain/request-target.ts';
 import { type CompiledRules, compileRules } from '../domain/rule-matcher.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
-import type { RequestContext } from '../http/request-context.ts';
 import type { Logger } from '../observability/logger.ts';
 import { createFailureReporter } from '../observability/report-limiter.ts';
 import type { ProofVerifier } from '../ports/proof-verifier.ts';
-import type {
-  CertificateContext,
-  FastPathConfig,
-  FastPathPolicy,
-  HostCheck,
-} from './downstream/fast-path-config.ts';
-import type { EndStreams } from './exchange.ts';
-import { Forwarder } from './forwarder.ts';
-import {
-  type AccessDecision,
-  authorize,
-  type Caller,
-  findRule,
-  noteDecision,
-  type PolicyContext,
-} from './policy/authorize.ts';
-import { getCorsFields, type Preflight, readPreflight } from './policy/cors.ts';
-import { readCredentials } from './policy/credentials.ts';
+import type { CertificateContext, EndStreams, HostCheck, ProxyConfig } from './config.ts';
+import type { Caller, PolicyContext } from './policy/authorize.ts';
 import { type HeaderPolicy, HeaderRules } from './policy/headers.ts';
 import { LiveStreams } from './policy/live-streams.ts';
 import { createOriginResolver } from './policy/origin.ts';
 import { createOwnAuthorityCheck } from './policy/own-authority.ts';
-import { readPresentedProof } from './policy/presented-proof.ts';
 import type { Quotas } from './policy/quotas.ts';
-import {
-  AMBIGUOUS_CERTIFICATE,
-  getLogDecision,
-  getLogReason,
-  type ProxyRefusal,
-  refuseUndecided,
-  SUPPORTED_METHODS,
-  sendEarlyResponse,
-  sendRefusal,
-} from './policy/refusals.ts';
-import { type RequestHead, readRequestHead } from './policy/request-head.ts';
 import { ResourceMetadata, type ResourceMetadataSettings } from './policy/resource-metadata.ts';
-import { type RenderRootPage, selectRootPage } from './policy/root-page.ts';
+import type { RenderRootPage } from './policy/root-page.ts';
 import { createHostMatcher, createServedHosts, type HostSettings } from './policy/served-hosts.ts';
 import { UpstreamRewriter } from './policy/upstream-rewriter.ts';
-import { UpstreamRegistry } from './upstream/registry.ts';
+import { UpstreamRegistry, type UpstreamSet } from './upstream/registry.ts';
 import type { UpstreamSettings } from './upstream/settings.ts';
 
 export interface ProxyDeps extends Pick<PolicyContext, 'readAccessToken' | 'revocations' | 'getIntegration'> {
@@ -74,7 +44,7 @@ export interface ProxyDeps extends Pick<PolicyContext, 'readAccessToken' | 'revo
   readonly headers: HeaderPolicy;
   readonly maxBodyBytes: number;
   /** The client certificate of a request, for bound tokens. Omitted: that of its TLS connection, without validation. */
-  readonly getCertificate?: FastPathConfig['getCertificate'];
+  readonly getCertificate?: ProxyConfig['getCertificate'];
   /** Is it ambiguous which client certificate a front proxy forwards? */
   readonly isCertificateAmbiguous?: (context: CertificateContext) => boolean;
   /** Is this peer one of `trustedProxies`, whose X-Forwarded-* fields are trusted? */
@@ -88,154 +58,51 @@ export interface ProxyDeps extends Pick<PolicyContext, 'readAccessToken' | 'revo
   readonly log: Logger;
 }
 
-/** What is known of a request that is refused. */
-interface RefusedRequest {
-  readonly rule?: AccessRule;
-  readonly target?: RequestTarget;
-  readonly host?: string;
-}
-
-/** Authorizes and forwards every request that is not for the token service. */
+/** The rules, upstreams and limits of one configuration. */
 export class ReverseProxy {
   /** Shared with forward-auth, so that both decide alike. It signs no assertions. */
   readonly policy: PolicyContext;
   readonly acceptsHost: HostCheck;
-  /** The same policy with assertions, for forwarded requests. */
-  readonly fastPath: FastPathPolicy;
   /** Undefined: no metadata is published. */
   readonly resourceMetadata: ResourceMetadata | undefined;
-  readonly #deps: ProxyDeps;
-  readonly #forwarder: Forwarder;
-  readonly #reportFailure: ReturnType<typeof createFailureReporter>;
+  /** For requests that are forwarded: the same policy with assertions. */
+  readonly config: ProxyConfig;
+  readonly #upstreams: UpstreamSet;
 
   constructor(deps: ProxyDeps) {
     const rules = compileRules(deps.rules);
-    this.#deps = deps;
-    this.#reportFailure = createFailureReporter(deps.log, 'authorization_failed');
     this.policy = createPolicy(deps, rules);
     this.acceptsHost = createHostCheck(deps, rules);
     this.resourceMetadata = createResourceMetadata(deps, rules);
-    const config = {
+    this.#upstreams = (deps.registry ?? new UpstreamRegistry(deps.log)).acquire(deps.upstreams);
+    this.config = {
+      policy: { ...this.policy, signAssertion: createRuleSigner(deps) },
       headers: new HeaderRules({
         ...deps.headers,
         reserved: Object.values(deps.upstreams).flatMap(({ assertion }) => assertion?.header ?? []),
       }),
       rewriter: new UpstreamRewriter(deps),
       maxBodyBytes: deps.maxBodyBytes,
-      isTrustedPeer: deps.isTrustedPeer,
       streams: deps.streams ?? new LiveStreams(deps),
       endStreams: deps.endStreams ?? 'upgrades-and-events',
       quotas: deps.quotas,
-      now: deps.now,
-      log: deps.log,
-    } as const;
-    this.#forwarder = new Forwarder({
-      ...config,
-      upstreams: deps.upstreams,
-      registry: deps.registry ?? new UpstreamRegistry(deps.log),
-      reject: (context, refusal, allowed, host) => this.#reject(context, refusal, { ...allowed, host }),
-    });
-    this.fastPath = {
-      ...config,
-      policy: { ...this.policy, signAssertion: createRuleSigner(deps) },
-      acceptsHost: this.acceptsHost,
       realm: deps.realm,
       resourceMetadata: this.resourceMetadata,
       renderRootPage: deps.renderRootPage,
       getCertificate: deps.getCertificate ?? ((context) => acceptUnvalidated(context.certificate())),
       isCertificateAmbiguous: deps.isCertificateAmbiguous ?? (() => false),
-      getUpstream: (rule) => this.#forwarder.getHandle(rule)?.upstream,
+      isTrustedPeer: deps.isTrustedPeer,
+      acceptsHost: this.acceptsHost,
+      getUpstream: ({ upstream }) => this.#upstreams.get(upstream),
+      reportFailure: createFailureReporter(deps.log, 'authorization_failed'),
+      now: deps.now,
+      log: deps.log,
     };
-  }
-
-  handle(context: RequestContext): void | Promise<void> {
-    const { request } = context;
-    const { policy, fastPath } = this;
-    const parsed = readRequestHead(request);
-    if (!parsed.ok) return this.#reject(context, parsed.refusal);
-    const { head } = parsed;
-    // RFC 9112 §3.2.2: an absolute request target overrides the Host field.
-    if (request.url?.startsWith('/') === true && !this.acceptsHost(head.host, context.peer, request.socket))
-      return this.#reject(context, { reason: 'misdirected' });
-    // A service worker of the API could replace the confirmation pages of the same origin.
-    if (head.isServiceWorkerScript && policy.pagesHost === undefined)
-      return this.#reject(context, { reason: 'service_worker_script' });
-    if (fastPath.isCertificateAmbiguous(context)) return this.#reject(context, AMBIGUOUS_CERTIFICATE);
-    const preflight = readPreflight(policy, request, head);
-    if (preflight !== undefined) return this.#respondToPreflight(context, preflight);
-    const { method = '', url = '' } = request;
-    const { host } = head;
-    const onError = (error: unknown): void =>
-      this.#onInternalError(context, error, findRule(policy, { method, url, host }));
-    try {
-      const decision = authorize(fastPath.policy, {
-        method,
-        url,
-        host,
-        credentials: readCredentials(head.authorization),
-        certificate: () => fastPath.getCertificate(context),
-        proof: () => readPresentedProof(context, this.#deps.isTrustedPeer),
-        clientAddress: () => context.clientAddress,
-        now: this.#deps.now(),
-      });
-      if (!(decision instanceof Promise)) return this.#proceed(context, head, decision);
-      return decision.then((settled) => this.#proceed(context, head, settled), onError);
-    } catch (error) {
-      return onError(error);
-    }
   }
 
   /** Lets running requests end within this time. */
   close(withinSeconds = 30): Promise<void> {
-    return this.#forwarder.close(withinSeconds);
-  }
-
-  #proceed(context: RequestContext, head: RequestHead, decision: AccessDecision): void {
-    // The client may have closed the connection while its token was verified.
-    if (context.response.destroyed) return;
-    if (decision.kind === 'asterisk') {
-      context.note({ decision: 'handled', reason: 'asterisk' });
-      context.response.writeHead(204, { allow: SUPPORTED_METHODS }).end();
-      return;
-    }
-    noteDecision(context.notes, decision);
-    if (decision.kind === 'allowed') {
-      if (decision.caller !== undefined) context.markAuthorized();
-      return this.#forwarder.forward(context, head, decision);
-    }
-    const logReason = decision.nearMisses && `no_rule (${decision.nearMisses})`;
-    this.#reject(context, decision.refusal, { ...decision, host: head.host }, logReason);
-  }
-
-  #respondToPreflight(context: RequestContext, { rule, fields }: Preflight): void {
-    context.note({ rule: rule.name });
-    if (fields === undefined) return this.#reject(context, { reason: 'origin_not_allowed' }, { rule });
-    context.note({ decision: 'handled', reason: 'preflight' });
-    const headers = { ...fields, 'X-Request-Id': context.id };
-    sendEarlyResponse(context.response, { status: 204, text: '', close: false, headers });
-  }
-
-  #reject(
-    context: RequestContext,
-    refusal: ProxyRefusal,
-    { rule, target, host = '' }: RefusedRequest = {},
-    logReason = getLogReason(refusal),
-  ): void {
-    context.note({ decision: getLogDecision(refusal), reason: logReason });
-    sendRefusal(context.response, refusal, {
-      realm: this.#deps.realm,
-      resourceMetadata: target && this.resourceMetadata?.getUrl(target.authority ?? host, target.path),
-      proofAlgorithms: this.policy.proofs?.verifier.algorithms,
-      requestId: context.id,
-      cors: getCorsFields(rule, context.request.rawHeaders),
-      page: selectRootPage(this.#deps.renderRootPage, refusal, target, context.request),
-    });
-  }
-
-  #onInternalError(context: RequestContext, error: unknown, matched: RefusedRequest): void {
-    this.#reportFailure(context.id, error);
-    noteDecision(context.notes, matched);
-    this.#reject(context, refuseUndecided(error), matched);
+    return this.#upstreams.release(withinSeconds);
   }
 }
 

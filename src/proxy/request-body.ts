@@ -1,3 +1,4 @@
+import type { BodySink, BodySource } from '../http/downstream.ts';
 import type { BodyBuffer } from './body-buffering.ts';
 import type { UpstreamConnection } from './upstream/connection.ts';
 
@@ -9,14 +10,6 @@ export class BodyError extends Error {
     super(kind);
     this.kind = kind;
   }
-}
-
-/** Where a request body is read from. */
-export interface BodySource {
-  /** All of it has been received, or the request has no more. */
-  readonly isComplete: boolean;
-  pause(): void;
-  resume(): void;
 }
 
 export interface BodyConsumer {
@@ -33,7 +26,7 @@ const NOTHING = Buffer.alloc(0);
  * A request body that has not arrived completely: counted, compared with the length that its client declared, buffered until
  * a connection is used for it, and reframed. Trailers are not forwarded (RFC 9110 §6.5.1).
  */
-export class RequestBody {
+export class RequestBody implements BodySink {
   /** Bytes that have arrived. */
   received = 0;
   /** All of it was given to the upstream. */
@@ -49,15 +42,22 @@ export class RequestBody {
   /** The same after that, until the connection has taken it. */
   #sentBuffer: BodyBuffer | undefined = undefined;
   /** What arrived together with the request head. */
-  #first: Buffer;
+  #first: Buffer = NOTHING;
   #hasEnded = false;
   #isPaused = false;
 
-  constructor(source: BodySource, length: number | undefined, maxBytes: number, first: Buffer = NOTHING) {
+  constructor(source: BodySource, length: number | undefined, maxBytes: number) {
     this.#source = source;
     this.#length = length;
     this.#maxBytes = maxBytes;
+  }
+
+  /** What arrived together with the request head, before `start`. `isAll`: nothing follows. */
+  setFirst(first: Buffer, isAll: boolean): void {
     this.#first = first;
+    if (!isAll) return;
+    this.#hasEnded = true;
+    this.#length ??= first.length;
   }
 
   get isLengthUnknown(): boolean {
@@ -129,6 +129,10 @@ export class RequestBody {
     this.isSent = true;
     this.#connection.endChunks();
     this.#consumer?.onBodyProgress(0);
+  }
+
+  abort(): void {
+    if (!this.isReceived) this.fail('client_disconnected');
   }
 
   /** It cannot be forwarded completely. */

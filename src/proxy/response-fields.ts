@@ -1,5 +1,3 @@
-import { encodeResponseFields } from '../listener/http2/hpack-encoder.ts';
-import { formatFields } from './downstream/response-text.ts';
 import type { ForwardRequest } from './exchange.ts';
 import { getCorsFields, replaceCorsFields } from './policy/cors.ts';
 import type { ClientFields, ResponseHead } from './upstream/response-head.ts';
@@ -24,18 +22,4 @@ export function clientFields(
   };
   if (isCacheable) head.clientFields = fields;
   return fields;
-}
-
-/** The same as one text, each field with its CRLF. */
-export function clientFieldsText(request: ForwardRequest, head: ResponseHead): string {
-  const fields = clientFields(request, head);
-  if (fields.text === '') fields.text = formatFields(fields.list);
-  return fields.text;
-}
-
-/** The same as a header block of HTTP/2, with the status. */
-export function clientFieldsBlock(request: ForwardRequest, head: ResponseHead): Buffer {
-  const fields = clientFields(request, head);
-  fields.block ??= encodeResponseFields(head.status, fields.list);
-  return fields.block;
 }

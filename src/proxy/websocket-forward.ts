@@ -1,15 +1,15 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { pipeline } from 'node:stream';
+import type { IncomingMessage } from 'node:http';
 import type { VerifiedToken } from '../domain/verified-token.ts';
-import type { RequestContext } from '../http/request-context.ts';
+import type { Downstream, ForwardedHead, UpgradedConnection } from '../http/downstream.ts';
+import { getSingleHeader } from '../http/raw-headers.ts';
+import type { RequestNotes } from '../http/request-context.ts';
+import type { HttpVersion, RequestHead } from '../http/request-head.ts';
 import { errorFields } from '../observability/logger.ts';
-import { getNetworkKey } from './body-buffering.ts';
-import { type ForwardConfig, SILENT_MS } from './exchange.ts';
+import type { ProxyConfig } from './config.ts';
+import { type ExchangeOwner, SILENT_MS } from './exchange.ts';
 import { refusalFor, TokenEndedError } from './exchange-errors.ts';
 import { getCorsFields, replaceCorsFields } from './policy/cors.ts';
 import type { StreamEndReason } from './policy/live-streams.ts';
-import type { ProxyRefusal } from './policy/refusals.ts';
-import type { RequestHead } from './policy/request-head.ts';
 import {
   type AllowedRequest,
   getEnforcedBearer,
@@ -19,74 +19,123 @@ import {
 import type { Tunnel } from './upstream/tunnel.ts';
 import type { Tunnels } from './upstream/websocket.ts';
 
+/** RFC 6455 §4.1. Anything else, such as an offer of several protocols, is handled as an ordinary request. */
+export const isWebSocketHandshake = (
+  method: string,
+  version: HttpVersion,
+  { upgrade, connection, framing, contentLength = 0 }: RequestHead,
+): boolean =>
+  upgrade?.toLowerCase() === 'websocket' &&
+  connection?.has('upgrade') === true &&
+  method === 'GET' &&
+  version === '1.1' &&
+  framing === 'none' &&
+  contentLength === 0;
+
+/** An `Upgrade` field outside of a valid handshake. An upstream must not take it for one. */
+export const requestsWebSocket = ({ upgrade }: RequestHead): boolean =>
+  upgrade !== undefined && /(?:^|,)\s*websocket\s*(?:,|$)/i.test(upgrade);
+
+interface WebSocketRequest {
+  readonly id: string;
+  readonly host: string;
+  readonly rawHeaders: readonly string[];
+  readonly shareKey: string;
+  readonly notes: RequestNotes;
+  readonly owner: ExchangeOwner;
+}
+
 /** A WebSocket handshake that is forwarded, and the tunnel or the ordinary response that follows. */
 export class WebSocketForward {
-  readonly #config: ForwardConfig;
-  readonly #context: RequestContext;
+  readonly #config: ProxyConfig;
+  readonly #downstream: Downstream;
   readonly #allowed: AllowedRequest;
-  readonly #refuse: (refusal: ProxyRefusal) => void;
+  readonly #request: WebSocketRequest;
   readonly #bearer: VerifiedToken | undefined;
+  #connection!: UpgradedConnection;
+  #isOpen = false;
+  /** An ordinary response of the upstream. */
+  #declined: IncomingMessage | undefined = undefined;
   /** Ends what is forwarded at present. */
   #end: (reason: StreamEndReason) => void = () => {};
   #unwatch = (): void => {};
 
   constructor(
-    config: ForwardConfig,
-    context: RequestContext,
+    config: ProxyConfig,
+    downstream: Downstream,
     allowed: AllowedRequest,
-    refuse: (refusal: ProxyRefusal) => void,
+    request: WebSocketRequest,
   ) {
     this.#config = config;
-    this.#context = context;
+    this.#downstream = downstream;
     this.#allowed = allowed;
-    this.#refuse = refuse;
+    this.#request = request;
     this.#bearer = config.endStreams === 'none' ? undefined : getEnforcedBearer(allowed);
   }
 
-  start(tunnels: Tunnels, head: RequestHead, headers: readonly string[]): void {
-    const { response, upgrade } = this.#context;
-    const { rule, target, caller } = this.#allowed;
-    if (upgrade === undefined) return;
+  start(tunnels: Tunnels, headers: readonly string[]): void {
+    const { rule, target } = this.#allowed;
+    const { owner, id, notes, shareKey } = this.#request;
     // The token may have expired or been revoked while its signature was verified.
     const bearer = this.#allowed.isDelayed === true ? getEnforcedBearer(this.#allowed) : undefined;
     const ended = bearer && this.#config.streams.getEndReason(bearer);
-    if (ended !== undefined) return this.#refuse(refusalFor(new TokenEndedError(ended)));
+    if (ended !== undefined) return owner.refuse(refusalFor(new TokenEndedError(ended)));
     // From the beginning: the token may be revoked while the upstream handles the handshake.
     this.#watch(() => true);
-    response.once('close', () => this.#unwatch());
+    this.#connection = this.#downstream.upgrade();
+    const { socket, head } = this.#connection;
     const pending = tunnels.forward({
-      ...upgrade,
+      socket,
+      head,
       path: getUpstreamPath(rule, target),
       headers,
-      shareKey: caller?.bearer.identity ?? getNetworkKey(this.#context.clientAddress),
-      buildResponseHeaders: (raw, status) => this.#buildResponseHeaders(raw, status),
+      shareKey,
+      buildResponseHeaders: (raw, status) => [
+        'X-Request-Id',
+        id,
+        ...this.#config.headers.buildResponseHeaders(raw, status),
+      ],
       onOpen: (tunnel) => this.#onOpen(tunnel),
-      onDeclined: (upstreamResponse) => this.#onDeclined(upstreamResponse, target.authority ?? head.host),
+      onDeclined: (response) => this.#onDeclined(response),
       onFailure: (refusal, cause) => {
         if (refusal.reason.startsWith('upstream')) this.#logError('upstream_failed', cause);
-        this.#refuse(refusal);
+        owner.refuse(refusal);
       },
       onAbort: (cause) => {
-        this.#context.note({ reason: 'aborted' });
-        const fields = { request_id: this.#context.id, ...errorFields(cause), stack: undefined };
+        notes.reason = 'aborted';
+        const fields = { request_id: id, ...errorFields(cause), stack: undefined };
         this.#config.log.debug('websocket_aborted', fields);
       },
       onInternalError: (error) => {
-        const fields = { request_id: this.#context.id, ...errorFields(error) };
-        this.#config.log.error('internal_error', fields);
-        if (response.headersSent || response.statusCode === 101) upgrade.socket.destroy();
-        else this.#refuse({ reason: 'upstream_failed' });
+        this.#config.log.error('internal_error', { request_id: id, ...errorFields(error) });
+        if (this.#isOpen || this.#downstream.hasStarted) socket.destroy();
+        else owner.refuse({ reason: 'upstream_failed' });
       },
     });
-    if (pending === undefined || response.statusCode === 101) return;
+    if (pending === undefined || this.#isOpen) return;
     this.#end = (reason) => {
       const error = new TokenEndedError(reason);
       pending.cancel(refusalFor(error), error);
     };
   }
 
+  /** The client has read everything that was written. */
+  onDrain(): void {
+    this.#declined?.resume();
+  }
+
+  /** The request has ended. */
+  onEnd(): void {
+    this.#unwatch();
+    const declined = this.#declined;
+    this.#declined = undefined;
+    declined?.destroy();
+  }
+
   #onOpen(tunnel: Tunnel): void {
-    this.#context.response.statusCode = 101;
+    this.#isOpen = true;
+    this.#request.owner.status = 101;
+    this.#connection.release();
     this.#end = (reason) => {
       this.#reportEnd(reason);
       if (reason === 'going_away') tunnel.end(1001, 'going away');
@@ -95,32 +144,53 @@ export class WebSocketForward {
   }
 
   /** The upstream sent an ordinary response, which ends with its token as it would without the upgrade. */
-  #onDeclined(upstreamResponse: IncomingMessage, host: string): void {
-    const { request, response } = this.#context;
-    const { rewriter, endStreams } = this.#config;
-    const { rawHeaders, statusCode: status = 502 } = upstreamResponse;
+  #onDeclined(response: IncomingMessage): void {
+    const { id, host, rawHeaders: requestHeaders, notes, owner } = this.#request;
+    const { rewriter, endStreams, headers } = this.#config;
+    const { rawHeaders, statusCode: status = 502 } = response;
     const isEvents = isEventStream(rawHeaders);
     const location = rewriter.getLocationRewrite(this.#allowed, host);
-    const fields = this.#buildResponseHeaders(rawHeaders, status, location);
-    const cors = getCorsFields(this.#allowed.rule, request.rawHeaders);
-    this.#context.note({ reason: 'upgrade_declined', isEventStream: isEvents });
-    response.writeHead(status, cors === undefined ? fields : replaceCorsFields(fields, cors));
+    const fields = headers.buildResponseHeaders(rawHeaders, status, location);
+    const cors = getCorsFields(this.#allowed.rule, requestHeaders);
+    const list = cors === undefined ? fields : replaceCorsFields(fields, cors);
+    notes.reason = 'upgrade_declined';
+    notes.isEventStream = isEvents;
+    owner.status = status;
+    this.#declined = response;
+    this.#downstream.writeHead(describeHead(response), { list, text: '', block: undefined }, id, []);
+    // The body may begin much later.
+    this.#downstream.flush();
     this.#unwatch();
-    let isEnded = false;
     this.#end = (reason) => {
-      isEnded = true;
       this.#reportEnd(reason);
+      this.#declined = undefined;
       response.destroy();
+      this.#downstream.abort(false);
     };
-    if (isEvents) this.#watch(createSilenceCheck(upstreamResponse, response));
+    if (isEvents) this.#watch(createSilenceCheck(response, this.#downstream));
     else if (this.#bearer !== undefined && endStreams === 'all') this.#watch(() => false);
-    pipeline(upstreamResponse, response, (error) => {
-      if (error && !isEnded) this.#logError('upstream_aborted', error);
-    });
+    this.#pump(response);
   }
 
-  #buildResponseHeaders(...args: Parameters<ForwardConfig['headers']['buildResponseHeaders']>): string[] {
-    return ['X-Request-Id', this.#context.id, ...this.#config.headers.buildResponseHeaders(...args)];
+  #pump(response: IncomingMessage): void {
+    const downstream = this.#downstream;
+    response.on('data', (part: Buffer) => {
+      if (this.#declined !== response) return;
+      const takesMore = downstream.write(part, 0, part.length);
+      if (!downstream.flush() || !takesMore) response.pause();
+    });
+    response.on('end', () => {
+      if (this.#declined !== response) return;
+      this.#declined = undefined;
+      downstream.end();
+    });
+    const onFailed = (error: unknown): void => {
+      if (this.#declined !== response) return;
+      this.#declined = undefined;
+      this.#logError('upstream_aborted', error);
+      downstream.abort(false);
+    };
+    response.on('error', onFailed).on('aborted', () => onFailed(new Error('the response was aborted')));
   }
 
   #watch(endsAtShutdown: () => boolean): void {
@@ -135,9 +205,9 @@ export class WebSocketForward {
 
   #reportEnd(reason: StreamEndReason): void {
     const { rule, caller } = this.#allowed;
-    this.#context.note({ reason: new TokenEndedError(reason).reason });
+    this.#request.notes.reason = new TokenEndedError(reason).reason;
     this.#config.log.info('stream_ended', {
-      request_id: this.#context.id,
+      request_id: this.#request.id,
       rule: rule.name,
       grant: caller?.bearer.grantId,
       reason,
@@ -146,18 +216,30 @@ export class WebSocketForward {
 
   #logError(event: string, cause: unknown): void {
     const { upstream } = this.#allowed.rule;
-    const fields = { request_id: this.#context.id, upstream, ...errorFields(cause), stack: undefined };
+    const fields = { request_id: this.#request.id, upstream, ...errorFields(cause), stack: undefined };
     this.#config.log.warn(event, fields);
   }
 }
 
+function describeHead({ statusCode: status = 502, rawHeaders }: IncomingMessage): ForwardedHead {
+  const length = getSingleHeader(rawHeaders, 'content-length');
+  const hasNoBody = status === 204 || status === 304;
+  return {
+    status,
+    framing: hasNoBody ? 'none' : length === undefined ? 'chunked' : 'length',
+    length: Number(length ?? 0),
+    isEndUncertain: false,
+    hasDate: getSingleHeader(rawHeaders, 'date') !== undefined,
+  };
+}
+
 /** Whether an event stream has sent nothing, and the client had read everything, since an earlier call, a second ago or more. */
-function createSilenceCheck({ socket }: IncomingMessage, response: ServerResponse): () => boolean {
+function createSilenceCheck({ socket }: IncomingMessage, downstream: Downstream): () => boolean {
   let lastBytes = -1;
   let since = 0;
   return () => {
     const now = performance.now();
-    if (socket.bytesRead === lastBytes && response.writableLength === 0) return now - since >= SILENT_MS;
+    if (socket.bytesRead === lastBytes && downstream.unread === 0) return now - since >= SILENT_MS;
     lastBytes = socket.bytesRead;
     since = now;
     return false;

@@ -3,10 +3,10 @@ import type { Peers } from '../config/units.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
+import type { HttpRequest, RequestContext } from '../http/request-context.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import type { CertificateValidator, ValidatedCertificate } from '../ports/certificate-validator.ts';
 import { Fault } from '../ports/fault.ts';
-import type { CertificateContext } from '../proxy/downstream/fast-path-config.ts';
 import {
   type ForwardedHeader,
   findForwardedField,
@@ -20,6 +20,11 @@ interface ClientCertificatesOptions {
   readonly certificateValidator: CertificateValidator;
   readonly now: () => Epoch;
 }
+
+/** What the client certificate of a request is read from. */
+type CertificateContext = Pick<RequestContext, 'peer' | 'sourceUnknown' | 'certificate'> & {
+  readonly request: Pick<HttpRequest, 'rawHeaders'>;
+};
 
 /** The client certificates of requests, for one configuration. */
 export interface ClientCertificates {

@@ -47,7 +47,7 @@ export function createTokenRequestProofs(
   return {
     algorithms: verifier.algorithms,
     async verify(context) {
-      const { method = '', url = '', rawHeaders } = context.request;
+      const { method, url, rawHeaders } = context.request;
       const { values, forwardedHost, isHostAmbiguous } = readPresentedProof(context, trustedProxies.includes);
       if (values.length === 0) return undefined;
       if (isHostAmbiguous) return { ok: false, detail: AMBIGUOUS_HOST };

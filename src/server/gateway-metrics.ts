@@ -2,7 +2,6 @@ import { clientAccounts } from '../listener/client-accounts.ts';
 import type { PublicListener } from '../listener/listener.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import type { Store } from '../ports/store.ts';
-import type { FallbackReason } from '../proxy/downstream/request-parser.ts';
 import type { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
 import type { ProcessState } from './process-state.ts';
@@ -92,22 +91,5 @@ export function createHandshakeCounter(metrics: Metrics): (resumed: boolean) => 
   const resumptions = metrics.counter('gatehouse_tls_handshakes_total', 'resumed');
   return (resumed) => {
     (resumed ? resumptions : full).value += 1;
-  };
-}
-
-/** Counts requests by path; `other`: the fast path is not in front, as with `listen.http2: node`. */
-export function createPathCounters(metrics: Metrics) {
-  const fast = metrics.counter('gatehouse_data_path_requests_total', 'fast', 'none');
-  const full = new Map<string, { value: number }>();
-  return {
-    fast(): void {
-      fast.value += 1;
-    },
-    full(reason: FallbackReason | 'other' = 'other'): void {
-      let counter = full.get(reason);
-      if (counter === undefined)
-        full.set(reason, (counter = metrics.counter('gatehouse_data_path_requests_total', 'full', reason)));
-      counter.value += 1;
-    },
   };
 }

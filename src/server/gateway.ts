@@ -2,11 +2,9 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { getLongestGrantLifetime } from '../config/lifetimes.ts';
 import { findRestartChanges, isSupervisorSetting } from '../config/restart-settings.ts';
 import type { Settings } from '../config/schema.ts';
-import { getSingleHeader } from '../http/raw-headers.ts';
-import type { RequestContext } from '../http/request-context.ts';
 import type { PublicListener } from '../listener/listener.ts';
 import type { GatewayStatus } from '../observability/gateway-status.ts';
-import { errorFields, type Logger } from '../observability/logger.ts';
+import type { Logger } from '../observability/logger.ts';
 import { createMetrics, type Metrics } from '../observability/metrics.ts';
 import {
   createRecentEvents,
@@ -16,19 +14,14 @@ import {
   type RecentEventsResult,
 } from '../observability/recent-events.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
-import { createFastPath } from '../proxy/downstream/fast-path.ts';
+import { ClientRequest, type RequestEnvironment } from '../proxy/client-request.ts';
 import { createAvailabilityMonitor } from '../stores/redis/availability.ts';
 import type { KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
 import { createAdminDirectory } from './admin-directory.ts';
 import { AdminEndpoint, createEventLoopCheck } from './admin-endpoint.ts';
 import { ensureAdminTokens } from './admin-token.ts';
 import type { EventLoopMonitor } from './event-loop-monitor.ts';
-import {
-  createHandshakeCounter,
-  createPathCounters,
-  createRejectionCounter,
-  registerGatewayMetrics,
-} from './gateway-metrics.ts';
+import { createHandshakeCounter, createRejectionCounter, registerGatewayMetrics } from './gateway-metrics.ts';
 import { instrumentStore } from './instrumented-store.ts';
 import { ensureKeyFile } from './keys.ts';
 import { createTlsContextOptions, startPublicListener } from './listeners.ts';
@@ -248,54 +241,30 @@ async function activateFirstConfig(
   return active;
 }
 
-/** The public listener, with the fast path in front of it. */
+/** The public listener, and what serves its requests. */
 function openListener(
   { settings, log, metrics, tracer, now }: Foundation,
   active: ActiveConfig,
   ticketSecrets: TicketSecretRotation,
 ): Promise<PublicListener> {
-  const pathCounters = createPathCounters(metrics);
-  const fastPath = createFastPath({
-    limits: settings.limits,
-    getConfig: () => active.config.fastPath,
-    onRequestStart() {
-      pathCounters.fast();
-      metrics.requestStarted();
-    },
-    onRequestEnd: (context, outcome) => active.recordRequest(context, outcome),
+  const environment: RequestEnvironment = {
+    maxTargetLength: settings.limits.url,
+    getConfig: () => active.config.requests,
+    onRequestStart: () => metrics.requestStarted(),
+    onRequestEnd: (request, outcome) => active.recordRequest(request, outcome),
     startSpan: tracer && ((traceparent, isTrusted) => tracer.startSpan(traceparent, isTrusted)),
     log,
     now,
-  });
+  };
   const sources = {
     settings: active.config.settings,
     files: active.config.files,
     ticketSecret: ticketSecrets.current(),
   };
   return startPublicListener(sources, {
-    trustedProxies: {
-      get hasEntries() {
-        return active.config.settings.trustedProxies.hasEntries;
-      },
-      includes: (address) => active.config.settings.trustedProxies.includes(address),
-    },
-    onRequest(context) {
-      const { config } = active;
-      if (tracer !== undefined) {
-        const traceparent = getSingleHeader(context.request.rawHeaders, 'traceparent');
-        const isTrusted =
-          context.sourceUnknown !== true && config.settings.trustedProxies.includes(context.peer);
-        const span = tracer.startSpan(traceparent, isTrusted);
-        if (span) context.note(span);
-      }
-      pathCounters.full(fastPath.getFallbackReason(context.request.socket));
-      handleRequest(config, context, log);
-    },
-    onRequestStart: () => metrics.requestStarted(),
-    onRequestEnd: (context, outcome) => active.recordRequest(context, outcome),
+    createHandler: (connection, downstream) => new ClientRequest(environment, connection, downstream),
     onHandshake: createHandshakeCounter(metrics),
     onRejected: createRejectionCounter(metrics),
-    interceptor: fastPath,
     log,
     now,
   });
@@ -492,25 +461,6 @@ function logWarnings(
   for (const warning of describe([...files.warnings, ...tlsFileValidity.warnings]))
     log.warn('certificate_warning', { warning });
   for (const warning of keyWarnings) log.warn('key_warning', { warning });
-}
-
-/** An unexpected error ends one request only; its id is in the log and in the response. */
-function handleRequest(config: RuntimeConfig, context: RequestContext, log: Logger): void {
-  try {
-    const pending = config.handle(context);
-    if (pending instanceof Promise) pending.catch((error: unknown) => failRequest(context, log, error));
-  } catch (error) {
-    failRequest(context, log, error);
-  }
-}
-
-function failRequest({ id, response }: RequestContext, log: Logger, error: unknown): void {
-  log.error('internal_error', { request_id: id, ...errorFields(error) });
-  if (response.headersSent) return void response.destroy();
-  const body = { error: 'server_error', error_description: 'Internal error. Try again.', request_id: id };
-  response
-    .writeHead(500, { 'content-type': 'application/json', 'cache-control': 'no-store', connection: 'close' })
-    .end(JSON.stringify(body));
 }
 
 /** Logged at each reload until the restart. */

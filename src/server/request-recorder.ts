@@ -1,6 +1,5 @@
 import type { Settings } from '../config/schema.ts';
-import type { CompletedRequest } from '../http/request-context.ts';
-import type { RequestOutcome } from '../listener/listener.ts';
+import type { CompletedRequest, RequestOutcome } from '../http/request-context.ts';
 import { createAccessLog, type RequestRecord } from '../observability/access-log.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Metrics, UpstreamErrorKind, UpstreamMetrics } from '../observability/metrics.ts';

@@ -1,8 +1,7 @@
 import type { Settings } from '../config/schema.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
-import type { RequestContext } from '../http/request-context.ts';
 import type { ResourceScope } from '../lib/shared-resources.ts';
-import type { FastPathConfig } from '../proxy/downstream/fast-path-config.ts';
+import type { RequestConfig } from '../proxy/config.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
@@ -38,9 +37,7 @@ export interface RuntimeConfig {
   readonly isCertificateAccepted: ClientCertificates['isAccepted'];
   /** Are the integration of a token, or its issuer and key, still configured? Throws a `Fault` while that is not known. */
   readonly isKnownClient: (bearer: VerifiedToken) => boolean;
-  handle(context: RequestContext): void | Promise<void>;
-  /** Undefined where the fast path is switched off. */
-  readonly fastPath: FastPathConfig | undefined;
+  readonly requests: RequestConfig;
   /** Called once, right after the swap: applies what is outside of this configuration, and starts its resources. */
   activate(): void;
   /** Closes once the last request that uses this configuration has ended. */
@@ -86,19 +83,14 @@ export async function buildRuntimeConfig(
       bearer.issuer === undefined
         ? grantDeps.integrations.has(bearer.clientId)
         : trustedIssuers?.hasKey(bearer) === true,
-    fastPath: settings.listen.fastPath
-      ? {
-          ...proxy.fastPath,
-          trustedProxies: settings.trustedProxies,
-          isServicePath: router.isServiceTarget,
-          retain: usage.retain,
-          release: usage.release,
-        }
-      : undefined,
-    handle(requestContext) {
-      usage.retain();
-      requestContext.response.once('close', usage.release);
-      return router.handle(requestContext);
+    requests: {
+      ...proxy.config,
+      trustedProxies: settings.trustedProxies,
+      isServiceTarget: router.isServiceTarget,
+      isForwardAuth: router.isForwardAuth,
+      serve: router.serve,
+      retain: usage.retain,
+      release: usage.release,
     },
     activate: () => activation.splice(0).forEach((task) => task()),
     retire: usage.retire,

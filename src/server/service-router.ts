@@ -4,8 +4,9 @@ import type { Settings } from '../config/schema.ts';
 import { parseTarget } from '../domain/request-target.ts';
 import { normalizeHost } from '../domain/rule-matcher.ts';
 import { hasCodeGrant } from '../grants/authorization-request.ts';
+import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { createCorsCheck } from '../oauth/cors.ts';
+import { createCorsPolicy } from '../oauth/cors.ts';
 import { handleJwks, JWKS_PATH } from '../oauth/jwks.ts';
 import { AUTHORIZATION_PATH } from '../oauth/metadata.ts';
 import { handleOpenApi, OPENAPI_PATH, serializeOpenApi } from '../oauth/openapi.ts';
@@ -15,7 +16,6 @@ import type { OAuthService } from '../oauth/service.ts';
 import { isNavigation } from '../pages/fetch-metadata.ts';
 import type { createPages } from '../pages/router.ts';
 import type { ForwardAuth } from '../proxy/policy/forward-auth.ts';
-import { readRequestHead } from '../proxy/policy/request-head.ts';
 import { prefersHtml } from '../proxy/policy/root-page.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
 import type { Keyring } from '../tokens/keyring.ts';
@@ -29,17 +29,20 @@ export interface ServiceRouterDeps {
   readonly pages: ReturnType<typeof createPages>;
   readonly pagesOrigin: PagesOrigin;
   readonly forwardAuth: ForwardAuth;
-  readonly proxy: ReverseProxy;
+  readonly proxy: Pick<ReverseProxy, 'policy' | 'acceptsHost' | 'resourceMetadata'>;
   readonly keyring: Keyring;
   readonly now: () => number;
 }
 
-type Handled = void | Promise<void>;
+type PendingReply = Reply | Promise<Reply>;
 
 export interface ServiceRouter {
-  handle(context: RequestContext): Handled;
+  /** Undefined: the request is not for the service; the proxy serves or rejects it. */
+  readonly serve: (context: RequestContext) => PendingReply | undefined;
   /** Is this request target served by gatehouse itself, and not proxied? */
   readonly isServiceTarget: (url: string) => boolean;
+  /** Does another gateway ask about a request? */
+  readonly isForwardAuth: (url: string) => boolean;
 }
 
 const PAGES_PATH = '/device';
@@ -47,22 +50,28 @@ const isBelow = (prefix: string, path: string): boolean => path === prefix || pa
 
 /** Whether a person opened the address in a browser: they get a page where other clients get JSON. */
 const isOpenedInBrowser = ({ request: { method, headers } }: RequestContext): boolean =>
-  (method === 'GET' || method === 'HEAD') && prefersHtml(headers.accept) && isNavigation(headers);
+  (method === 'GET' || method === 'HEAD') && prefersHtml(headers['accept']) && isNavigation(headers);
 
 /** The endpoints that apps in browsers call. */
 const APP_ENDPOINTS: ReadonlySet<string> = new Set(['/oauth2/token', '/oauth2/par', '/oauth2/revoke']);
 
-/** Dispatches to the token API, the OAuth endpoints, the pages and forward-auth; everything else goes to the proxy. */
+const withFields = (reply: Reply, fields: Readonly<Record<string, string>>): Reply => ({
+  ...reply,
+  headers: { ...fields, ...reply.headers },
+});
+
+/** Serves the token API, the OAuth endpoints, the pages and forward-auth. */
 export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
   const { settings, service, oauth, pages, pagesOrigin, forwardAuth, proxy, keyring, now } = deps;
   const paths = new ServicePaths(settings);
   const openApi = serializeOpenApi(settings.publicUrl, service.path);
   const publicHost = normalizeHost(new URL(settings.publicUrl).host);
+  const isPagesHost = (host: string): boolean => pagesOrigin.host === undefined || host === pagesOrigin.host;
 
-  const handlePage = (context: RequestContext, path: string, host: string): Handled => {
+  const servePage = (context: RequestContext, path: string, host: string): PendingReply => {
     context.note({ rule: 'pages' });
     const pagePath = path.slice(PAGES_PATH.length);
-    return pagesOrigin.host === undefined || host === pagesOrigin.host
+    return isPagesHost(host)
       ? pages.handle(context, pagePath)
       : pages.handleOtherHost(context, pagePath, host === publicHost);
   };
@@ -72,64 +81,74 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
     path === AUTHORIZATION_PATH && (hasCode || isOpenedInBrowser(context));
   const isPage = (path: string | undefined, context: RequestContext): boolean =>
     path !== undefined && (isBelow(PAGES_PATH, path) || isAuthorization(path, context));
-  const handleAuthorization = (context: RequestContext, path: string, host: string): Handled => {
+  const serveAuthorization = (context: RequestContext, path: string, host: string): PendingReply => {
     context.note({ rule: 'oauth2:authorize' });
-    return pagesOrigin.host === undefined || host === pagesOrigin.host
+    return isPagesHost(host)
       ? pages.handleAuthorization(context)
       : pages.redirectAuthorization(context, service.path + path, host === publicHost);
   };
 
-  const isPreflight = createCorsCheck(oauth.grantDeps.integrations);
-  const handleOAuthEndpoint = (context: RequestContext, path: string): Handled =>
-    APP_ENDPOINTS.has(path) && isPreflight(context, 'POST') ? undefined : handleOAuth(oauth, context, path);
+  const checkCors = createCorsPolicy(oauth.grantDeps.integrations);
+  /** `methods`: those that apps may use. */
+  const serveToApps = (
+    context: RequestContext,
+    methods: string,
+    createReply: () => PendingReply,
+  ): PendingReply => {
+    const cors = checkCors(context, methods);
+    if ('preflight' in cors) return cors.preflight;
+    const reply = createReply();
+    return reply instanceof Promise
+      ? reply.then((settled) => withFields(settled, cors.fields))
+      : withFields(reply, cors.fields);
+  };
 
   const endpointPaths = new Set([...TOKEN_API_PATHS, ...listOAuthPaths(oauth), JWKS_PATH, OPENAPI_PATH]);
 
-  /** Paths below a service path; the first match wins. */
-  const routes: readonly {
-    readonly matches: (path: string, context: RequestContext) => boolean;
-    readonly handle: (context: RequestContext, path: string, host: string) => Handled;
-  }[] = [
-    { matches: (path) => isBelow(PAGES_PATH, path), handle: handlePage },
-    {
-      matches: (path) => path === JWKS_PATH,
-      handle: (context) => (isPreflight(context, 'GET') ? undefined : handleJwks(keyring, context, now())),
-    },
-    { matches: (path) => path === OPENAPI_PATH, handle: (context) => handleOpenApi(openApi, context) },
-    { matches: isAuthorization, handle: handleAuthorization },
-    {
-      matches: (path) => isBelow(OAUTH_PATH, path),
-      handle: handleOAuthEndpoint,
-    },
-    { matches: () => true, handle: (context, path) => handleTokenApi(service, context, path) },
-  ];
+  /** `path`: below a service path. */
+  const serveServicePath = (context: RequestContext, path: string, host: string): PendingReply => {
+    if (isBelow(PAGES_PATH, path)) return servePage(context, path, host);
+    if (path === JWKS_PATH) return serveToApps(context, 'GET', () => handleJwks(keyring, context, now()));
+    if (path === OPENAPI_PATH) return handleOpenApi(openApi, context);
+    if (isAuthorization(path, context)) return serveAuthorization(context, path, host);
+    if (APP_ENDPOINTS.has(path)) return serveToApps(context, 'POST', () => handleOAuth(oauth, context, path));
+    return isBelow(OAUTH_PATH, path)
+      ? handleOAuth(oauth, context, path)
+      : handleTokenApi(service, context, path);
+  };
+
+  /** RFC 8414 and RFC 9728. Undefined: another path. */
+  const serveMetadata = (context: RequestContext, path: string, host: string): PendingReply | undefined => {
+    const issuer = paths.matchMetadata(path);
+    if (issuer !== undefined)
+      return serveToApps(context, 'GET', () => handleMetadata(oauth, context, issuer));
+    const resourcePath = paths.matchResourceMetadata(path);
+    if (resourcePath === undefined) return undefined;
+    return serveToApps(context, 'GET', () =>
+      handleResourceMetadata(context, proxy.resourceMetadata?.find(host, resourcePath)),
+    );
+  };
 
   return {
-    handle(context) {
-      const { url = '' } = context.request;
-      if (!paths.mayInclude(url)) return proxy.handle(context);
+    serve(context) {
+      const { url } = context.request;
+      if (!paths.mayInclude(url)) return undefined;
       const forwardAuthPath = paths.matchForwardAuth(url);
       if (forwardAuthPath !== undefined) return forwardAuth.handle(context, forwardAuthPath);
       const target = readServiceTarget(proxy, context);
-      if (target === undefined) return proxy.handle(context);
+      if (target === undefined) return undefined;
       const { path, host } = target;
       const servicePath = paths.parse(path);
       const isPageRequest = isPage(servicePath, context);
       const isUnknown = servicePath !== undefined && !isPageRequest && !endpointPaths.has(servicePath);
       if (isUnknown && isOpenedInBrowser(context)) return pages.handleUnknownPath(context);
       // A separate host of the pages serves nothing else; the proxy rejects other requests to it.
-      if (host === pagesOrigin.host && !isPageRequest) return proxy.handle(context);
-      if (servicePath === undefined) {
-        const issuer = paths.matchMetadata(path);
-        const resourcePath = issuer === undefined ? paths.matchResourceMetadata(path) : undefined;
-        if (issuer === undefined && resourcePath === undefined) return proxy.handle(context);
-        if (isPreflight(context, 'GET')) return undefined;
-        return issuer === undefined
-          ? handleResourceMetadata(context, proxy.resourceMetadata?.find(host, resourcePath ?? ''))
-          : handleMetadata(oauth, context, issuer);
-      }
-      return routes.find(({ matches }) => matches(servicePath, context))?.handle(context, servicePath, host);
+      if (host === pagesOrigin.host && !isPageRequest) return undefined;
+      return servicePath === undefined
+        ? serveMetadata(context, path, host)
+        : serveServicePath(context, servicePath, host);
     },
+    isForwardAuth: (url) => paths.matchForwardAuth(url) !== undefined,
     isServiceTarget(url) {
       if (!paths.mayInclude(url)) return false;
       if (paths.matchForwardAuth(url) !== undefined) return true;
@@ -140,19 +159,15 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
   };
 }
 
-/** Path and host of a request; undefined for an ambiguous head or target, or a host that is not served: the proxy rejects it. */
+/** Path and host of a request; undefined for an ambiguous target, or a host that is not served: the proxy rejects it. */
 function readServiceTarget(
-  { policy, acceptsHost }: ReverseProxy,
-  { request, peer }: RequestContext,
+  { policy, acceptsHost }: ServiceRouterDeps['proxy'],
+  { request, peer, local }: RequestContext,
 ): { readonly path: string; readonly host: string } | undefined {
-  const parsed = parseTarget(request.url ?? '', {
-    method: request.method ?? '',
-    isServedAuthority: policy.isOwnAuthority,
-    encodedSlash: true,
-  });
-  const head = readRequestHead(request);
-  if (parsed.kind !== 'target' || !head.ok) return undefined;
+  const { method, url, head } = request;
+  const parsed = parseTarget(url, { method, isServedAuthority: policy.isOwnAuthority, encodedSlash: true });
+  if (parsed.kind !== 'target') return undefined;
   const { path, authority } = parsed.target;
-  if (authority === undefined && !acceptsHost(head.head.host, peer, request.socket)) return undefined;
-  return { path, host: normalizeHost(authority ?? head.head.host) };
+  if (authority === undefined && !acceptsHost(head.host, peer, local)) return undefined;
+  return { path, host: normalizeHost(authority ?? head.host) };
 }

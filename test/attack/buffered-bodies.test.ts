@@ -26,8 +26,8 @@ afterEach(async () => {
   while (cleanups.length > 0) await cleanups.pop()?.();
 });
 
-type Kind = 'fast path' | 'full path' | 'TLS upstream';
-const KINDS = chooseVariants<Kind>(['fast path', 'full path', 'TLS upstream'], ['fast path']);
+type Kind = 'plain upstream' | 'TLS upstream';
+const KINDS = chooseVariants<Kind>(['plain upstream', 'TLS upstream'], ['plain upstream']);
 
 interface ProxySetup {
   readonly harness: ProxyHarness;
@@ -71,7 +71,6 @@ async function startProxySetup(kind: Kind, settings: Partial<UpstreamSettings> =
     rules: [rule('/public/**', 'public'), rule('/files/**', 'files:read')],
     revocations: { isRevoked: () => isRevoked },
     maxBodyBytes: 16 * 1_048_576,
-    proxyPath: kind === 'full path' ? 'full' : 'fast',
   });
   cleanups.push(() => harness.close());
   return {

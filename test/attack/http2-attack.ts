@@ -31,7 +31,7 @@ export interface Http2Attack {
 }
 
 /**
- * X07: what the tests of the bounds on HTTP/2 clients need (docs/decisions/0012-http2-listener.md). Each attack exceeds one
+ * X07: what the tests of the bounds on HTTP/2 clients need (docs/decisions/0038-http2-server.md). Each attack exceeds one
  * bound so far that its refill over some seconds does not matter, and stays below all others. Next to it is a legitimate
  * client that stays just below the bound.
  */

@@ -11,7 +11,7 @@ import {
 import { until } from '../support/until.ts';
 import { useAttackGateway } from './attack-gateway.ts';
 
-/** X07 valid but unproductive frames that are cheap to send. docs/decisions/0012-http2-listener.md */
+/** X07 valid but unproductive frames that are cheap to send. docs/decisions/0038-http2-server.md */
 
 // The gateway checks its connections at intervals; fake timers let the tests trigger the checks.
 beforeAll(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));

@@ -1,18 +1,18 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest';
-import {
-  createDataPathClients,
-  DATA_PATHS,
-  type DataPathClients,
-  type DataPathReply,
-  type DataPathRequest,
-} from '../support/data-paths.ts';
 import { FORM } from '../support/device-client.ts';
 import { createForeignKey, type ForeignKey, signForeign } from '../support/foreign-issuer.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { parseJson } from '../support/https-client.ts';
 import { createOAuthClient, getAccessToken } from '../support/oauth-client.ts';
+import {
+  createProtocolClients,
+  PROTOCOLS,
+  type ProtocolClients,
+  type ProtocolReply,
+  type ProtocolRequest,
+} from '../support/protocols.ts';
 import type { TestGateway, TestRequest } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
 import { chooseVariants } from '../support/variants.ts';
@@ -24,7 +24,7 @@ export const LOGOUT_EVENT = 'http://schemas.openid.net/event/backchannel-logout'
 
 export type Claims = Readonly<Record<string, unknown>>;
 export type Fields = Readonly<Record<string, string>>;
-export type CreateRequest = () => DataPathRequest | Promise<DataPathRequest>;
+export type CreateRequest = () => ProtocolRequest | Promise<ProtocolRequest>;
 
 export interface Expected {
   readonly status: number;
@@ -50,32 +50,32 @@ export const choose = <T>(cases: readonly T[]): readonly T[] => chooseVariants(c
 export const call = (
   token: string,
   path = '/files/1',
-  more: Partial<DataPathRequest> = {},
-): DataPathRequest => ({
+  more: Partial<ProtocolRequest> = {},
+): ProtocolRequest => ({
   path,
   ...more,
   headers: { authorization: `Bearer ${token}`, ...more.headers },
 });
-export const post = (path: string, fields: Fields, more: Partial<DataPathRequest> = {}): DataPathRequest => ({
+export const post = (path: string, fields: Fields, more: Partial<ProtocolRequest> = {}): ProtocolRequest => ({
   method: 'POST',
   path,
   body: new URLSearchParams(fields).toString(),
   ...more,
   headers: { 'content-type': FORM, ...more.headers },
 });
-export const requestToken = (fields: Fields, more?: Partial<DataPathRequest>): DataPathRequest =>
+export const requestToken = (fields: Fields, more?: Partial<ProtocolRequest>): ProtocolRequest =>
   post(TOKEN_PATH, fields, more);
-export const authenticate = (fields: Fields, headers: Fields = {}): DataPathRequest =>
+export const authenticate = (fields: Fields, headers: Fields = {}): ProtocolRequest =>
   requestToken({ grant_type: 'client_credentials', ...fields }, { headers });
 /** The fields with which the client `billing` authenticates. */
 export const BILLING = { client_id: 'billing', client_secret: CLIENT_SECRET };
 
 /**
- * Sends refused requests over HTTP/1.1 and HTTP/2, on the fast path and on the full path: the responses and log lines must be
- * equal, and the upstream must not receive the request. It is usable only inside hooks and tests.
+ * Sends refused requests over HTTP/1.1 and HTTP/2: the responses and log lines must be equal, and the upstream must not
+ * receive the request. It is usable only inside hooks and tests.
  */
 export interface IdentityRefusals extends Omit<IdentityGateway, 'close'> {
-  readonly clients: DataPathClients;
+  readonly clients: ProtocolClients;
   /** A key with the id of a trusted one, which no issuer publishes. */
   readonly attacker: ForeignKey;
   /** An access token of gatehouse for its own API. */
@@ -98,12 +98,12 @@ export interface IdentityRefusals extends Omit<IdentityGateway, 'close'> {
 export function useIdentityRefusals(): IdentityRefusals {
   freezeClock();
   let identity: IdentityGateway;
-  let clients: DataPathClients;
+  let clients: ProtocolClients;
   let attacker: ForeignKey;
   let own: string;
   beforeAll(async () => {
     identity = await startIdentityGateway();
-    clients = createDataPathClients(identity.gateway);
+    clients = createProtocolClients(identity.gateway);
     attacker = await createForeignKey('ES256', 'k1');
     own = (await identity.gateway.grant()).access_token;
   });
@@ -161,9 +161,9 @@ export function useIdentityRefusals(): IdentityRefusals {
       ),
     expectRefused: (create, expected) => expectRefused(identity.gateway, clients, create, expected),
     async expectAccepted(create) {
-      for (const path of DATA_PATHS) {
-        const reply = await clients.send(path, await create());
-        expect([path, reply.status, reply.text]).toEqual([path, 200, expect.any(String)]);
+      for (const protocol of PROTOCOLS) {
+        const reply = await clients.send(protocol, await create());
+        expect([protocol, reply.status, reply.text]).toEqual([protocol, 200, expect.any(String)]);
       }
     },
   };
@@ -191,7 +191,7 @@ const OWN_FIELDS = new Set([
 /** The time until keys are fetched again passes while the test runs. */
 const VARYING_FIELDS = new Set(['retry-after']);
 
-const summarize = ({ status, headers, text }: DataPathReply) => {
+const summarize = ({ status, headers, text }: ProtocolReply) => {
   const { request_id: _, ...body } = parseJson(text);
   const fields = Object.entries(headers).filter(([name]) => !OWN_FIELDS.has(name));
   return {
@@ -206,49 +206,31 @@ const summarize = ({ status, headers, text }: DataPathReply) => {
   };
 };
 
-const findLogLine = async (gateway: TestGateway, { headers }: DataPathReply) => {
+const findLogLine = async (gateway: TestGateway, { headers }: ProtocolReply) => {
   const { decision, reason, status } = await until('the request is logged', () =>
     gateway.log.find((line) => line.event === 'request' && line['request_id'] === headers['x-request-id']),
   );
   return { decision, reason, status };
 };
 
-/** The fast path serves frequent refusals itself. The others, and the token service, are served on the full path. */
-const getFastPathService = ({ path, headers }: DataPathRequest, status: number): string => {
-  // Each proof is accepted once, so a request with one must not be authorized twice.
-  if (headers?.['dpop'] !== undefined) return 'framing';
-  if (path.startsWith('/authsvc')) return 'service';
-  return headers?.['authorization']?.toString().startsWith('DPoP') || status === 503 ? 'refused' : 'fast';
-};
-
 async function expectRefused(
   gateway: TestGateway,
-  clients: DataPathClients,
+  clients: ProtocolClients,
   create: CreateRequest,
   { status, error, reason }: Expected,
 ): Promise<void> {
   const all = [];
-  for (const path of DATA_PATHS) {
-    const request = await create();
-    const reply = await clients.send(path, request);
-    const summary = summarize(reply);
-    expect([path, reply.status, reply.text]).toEqual([path, status, expect.stringContaining(`"${error}"`)]);
-    expect([path, reply.servedBy]).toEqual([
-      path,
-      {
-        'HTTP/1.1, fast path': getFastPathService(request, status),
-        'HTTP/1.1, full path': 'service',
-        'HTTP/2, fast path': getFastPathService(request, status),
-        'HTTP/2, full path': 'framing',
-      }[path],
-    ]);
-    all.push({ ...summary, log: await findLogLine(gateway, reply) });
+  for (const protocol of PROTOCOLS) {
+    const reply = await clients.send(protocol, await create());
+    const refusalText = expect.stringContaining(`"${error}"`);
+    expect([protocol, reply.status, reply.text]).toEqual([protocol, status, refusalText]);
+    all.push({ ...summarize(reply), log: await findLogLine(gateway, reply) });
   }
-  const [fast, ...others] = all;
-  for (const other of others) expect(other).toEqual(fast);
+  const [first, ...others] = all;
+  for (const other of others) expect(other).toEqual(first);
   if (status === 401 && error !== 'invalid_client')
-    expect(String(fast?.fields['www-authenticate'])).toContain(`error="${error}"`);
-  if (status === 429 || status === 503) expect(fast?.fields['retry-after']).toBe(true);
-  if (reason !== undefined) expect(fast?.log.reason).toContain(reason);
+    expect(String(first?.fields['www-authenticate'])).toContain(`error="${error}"`);
+  if (status === 429 || status === 503) expect(first?.fields['retry-after']).toBe(true);
+  if (reason !== undefined) expect(first?.log.reason).toContain(reason);
   expect(gateway.upstream.requests).toEqual([]);
 }

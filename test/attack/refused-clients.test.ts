@@ -1,7 +1,7 @@
 import { beforeAll, describe, test } from 'vitest';
-import type { DataPathRequest } from '../support/data-paths.ts';
 import { signForeign } from '../support/foreign-issuer.ts';
 import { exchangeFields, JWT_BEARER } from '../support/oauth-client.ts';
+import type { ProtocolRequest } from '../support/protocols.ts';
 import { withSettings } from '../support/reconfigure.ts';
 import type { SettingsChange } from '../support/test-gateway.ts';
 import { CLIENT_SECRET, PARTNER } from './identity-gateway.ts';
@@ -36,9 +36,9 @@ beforeAll(async () => {
   await setUp.revoke({ issuer: 'corp', jti: 'revoked-jti' });
 });
 
-const exchange = (token: string, more: Fields = {}): DataPathRequest =>
+const exchange = (token: string, more: Fields = {}): ProtocolRequest =>
   requestToken({ ...exchangeFields(token), client_id: 'jobs', ...more });
-const requestByJwtBearer = (token: string, more: Fields = {}): DataPathRequest =>
+const requestByJwtBearer = (token: string, more: Fields = {}): ProtocolRequest =>
   requestToken({ grant_type: JWT_BEARER, client_id: 'jobs', assertion: token, ...more });
 const basic = (id: string, secret: string): Fields => ({
   authorization: `Basic ${Buffer.from(`${id}:${secret}`).toString('base64')}`,
@@ -61,7 +61,7 @@ const signAssertion = (claims: Claims = {}, header: Claims = {}, key = setUp.cli
     },
     header,
   );
-const logOut = (logoutToken: string): DataPathRequest =>
+const logOut = (logoutToken: string): ProtocolRequest =>
   post('/authsvc/oauth2/backchannel_logout', { logout_token: logoutToken });
 
 describe('token exchange and JWT bearer', () => {
@@ -159,7 +159,7 @@ describe('client authentication', () => {
   test('after too many guesses', () =>
     withSettings(setUp.gateway, withRate('clientGuesses'), async () => {
       const guess = authenticate({ client_id: 'billing', client_secret: 'wrong' });
-      await setUp.clients.send('HTTP/2, fast path', guess);
+      await setUp.clients.send('HTTP/2', guess);
       await expectRefused(() => guess, refusal('temporarily_unavailable', 429));
     }));
 });
@@ -186,7 +186,7 @@ describe('back-channel logout', () => {
     ));
   test('after too many tokens', () =>
     withSettings(setUp.gateway, withRate('introspect'), async () => {
-      await setUp.clients.send('HTTP/2, fast path', logOut('junk'));
+      await setUp.clients.send('HTTP/2', logOut('junk'));
       await expectRefused(
         async () => logOut(await signLogout({ sub: 'x' })),
         refusal('temporarily_unavailable', 429),

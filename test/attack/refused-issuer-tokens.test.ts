@@ -1,8 +1,8 @@
 import { createHmac } from 'node:crypto';
 import { beforeAll, describe, expect, test } from 'vitest';
-import type { DataPathRequest } from '../support/data-paths.ts';
 import { signForeign } from '../support/foreign-issuer.ts';
 import { createOAuthClient } from '../support/oauth-client.ts';
+import type { ProtocolRequest } from '../support/protocols.ts';
 import { FILES_API, PARTNER } from './identity-gateway.ts';
 import {
   authenticate,
@@ -137,7 +137,7 @@ describe('tokens of trusted issuers', () => {
   );
 
   test('without a signature, and with the public key as an HMAC secret', async () => {
-    const write = async (alg: string, sign: (input: string) => string): Promise<DataPathRequest> => {
+    const write = async (alg: string, sign: (input: string) => string): Promise<ProtocolRequest> => {
       const [, payload] = (await setUp.corp.sign()).split('.');
       const input = `${encode({ alg, kid: 'k1', typ: 'JWT' })}.${payload}`;
       return call(`${input}.${sign(input)}`);

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { DATA_PATHS, type DataPathRequest } from '../support/data-paths.ts';
 import { createDpopKey, type DpopKey, type ProofInput, signProof } from '../support/dpop-client.ts';
+import { PROTOCOLS, type ProtocolRequest } from '../support/protocols.ts';
 import { withSettings } from '../support/reconfigure.ts';
 import type { CertificateName } from './identity-gateway.ts';
 import {
@@ -41,7 +41,7 @@ beforeAll(async () => {
 
 const prove = (input: Partial<ProofInput> = {}, key = proofKey): Promise<string> =>
   signProof(key, { url: `${ORIGIN}/files/1`, token: bound, now: now(), ...input });
-const callWithProof = (dpop: string | string[] | undefined, token = bound): DataPathRequest => ({
+const callWithProof = (dpop: string | string[] | undefined, token = bound): ProtocolRequest => ({
   path: '/files/1',
   headers: { authorization: `DPoP ${token}`, ...(dpop !== undefined && { dpop }) },
 });
@@ -49,14 +49,14 @@ const callWithProof = (dpop: string | string[] | undefined, token = bound): Data
 const callAs = async (
   name: CertificateName,
   as: CertificateName | undefined = name,
-): Promise<DataPathRequest> => {
+): Promise<ProtocolRequest> => {
   const { certificates, corp } = setUp;
   const cnf = { 'x5t#S256': hash('sha256', certificates[name].der, 'base64url') };
   return call(await corp.sign({ cnf }), '/files/1', { as: as && certificates[as] });
 };
-const grantAs = (name: CertificateName): DataPathRequest =>
+const grantAs = (name: CertificateName): ProtocolRequest =>
   requestToken({ grant_type: 'client_credentials', client_id: 'machines' }, { as: setUp.certificates[name] });
-const grantOfTokenApiAs = (name: CertificateName): DataPathRequest => ({
+const grantOfTokenApiAs = (name: CertificateName): ProtocolRequest => ({
   method: 'POST',
   path: '/authsvc/Authorize/Certificate',
   headers: { 'content-type': 'application/json' },
@@ -87,7 +87,7 @@ describe('DPoP', () => {
   test('a proof with another key, two proofs, no proof, and a used one', async () => {
     const other = await createDpopKey();
     const used = await prove();
-    await setUp.clients.send('HTTP/2, fast path', callWithProof(used));
+    await setUp.clients.send('HTTP/2', callWithProof(used));
     setUp.gateway.upstream.requests.length = 0;
     await expectRefused(async () => callWithProof(await prove({}, other)), INVALID_PROOF);
     await expectRefused(async () => callWithProof([await prove(), await prove()]), INVALID_PROOF);
@@ -120,7 +120,7 @@ describe('DPoP', () => {
       () => expectRefused(async () => callWithProof(await prove()), refusal('use_dpop_nonce', 401)),
     ));
   test('at the token endpoint: an invalid proof, and none where the client must have one', async () => {
-    const request = (dpop?: string): DataPathRequest =>
+    const request = (dpop?: string): ProtocolRequest =>
       requestToken(
         { grant_type: 'client_credentials', client_id: 'proving' },
         { as: setUp.certificates.good, headers: { ...(dpop !== undefined && { dpop }) } },
@@ -143,16 +143,16 @@ describe('quotas', () => {
     ]),
   )('of %s', async (_, path, policy) => {
     await expectRefused(() => call(setUp.own, path), refusal('too_many_requests', 429));
-    for (const dataPath of DATA_PATHS) {
-      const { headers } = await setUp.clients.send(dataPath, call(setUp.own, path));
-      expect([dataPath, headers['ratelimit-policy']]).toEqual([dataPath, policy]);
+    for (const protocol of PROTOCOLS) {
+      const { headers } = await setUp.clients.send(protocol, call(setUp.own, path));
+      expect([protocol, headers['ratelimit-policy']]).toEqual([protocol, policy]);
       expect(headers['ratelimit']).toMatch(/^"[a-z]+";r=0;t=\d+/);
     }
   });
   test('a refused token does not get 429, and takes nothing', async () => {
     await expectRefused(callCorp({ exp: 1_000, sub: 'unlimited' }, '/limited/1'), EXPIRED);
     expect(
-      await setUp.clients.send('HTTP/2, fast path', await callCorp({ sub: 'unlimited' }, '/limited/1')()),
+      await setUp.clients.send('HTTP/2', await callCorp({ sub: 'unlimited' }, '/limited/1')()),
     ).toMatchObject({
       status: 200,
     });

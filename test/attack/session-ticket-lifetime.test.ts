@@ -21,8 +21,11 @@ const listen = (
 ): Promise<PublicListener> =>
   startTestListener({
     tls: { ...tlsOptions, askCertificate },
-    onRequest: (context) =>
-      context.response.end(JSON.stringify({ shown: context.certificate() !== undefined })),
+    onRequest: (context) => ({
+      status: 200,
+      headers: {},
+      body: JSON.stringify({ shown: context.certificate() !== undefined }),
+    }),
   });
 
 /** The lifetime hint of a ticket in seconds: `[9]` of a session as OpenSSL serialises it. */

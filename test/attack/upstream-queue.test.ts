@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
 import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
-import { type HarnessOptions, type ProxyHarness, startProxyHarness } from '../support/proxy-harness.ts';
+import { type ProxyHarness, startProxyHarness } from '../support/proxy-harness.ts';
 import { connectRaw, type RawClient } from '../support/raw-client.ts';
 import { until } from '../support/serve-process.ts';
 
@@ -14,7 +14,6 @@ const HELD = 'GET /public/held HTTP/1.1\r\nHost: a\r\n\r\n';
 async function startExhaustedProxy(
   upstreamSettings: Pick<UpstreamSettings, 'connections' | 'timeouts'>,
   request: string,
-  more: Partial<HarnessOptions> = {},
 ): Promise<ProxyHarness> {
   let requests = 0;
   const upstream = createServer(({ url: path }, response) => {
@@ -33,7 +32,7 @@ async function startExhaustedProxy(
   });
   await once(upstream, 'listening');
   const url = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`;
-  const proxy = await startProxyHarness({ upstream: url, upstreamSettings, ...more });
+  const proxy = await startProxyHarness({ upstream: url, upstreamSettings });
   onTestFinished(() => proxy.close());
   for (let count = 0; count < upstreamSettings.connections; count += 1) {
     const socket = connect(proxy.port, '127.0.0.1');
@@ -75,22 +74,19 @@ test('a client that leaves the connection queue frees its slot, and one client t
   const proxy = await startExhaustedProxy(
     { connections: 1, timeouts: { connect: 1, headers: 60, idle: 60 } },
     HELD,
-    // The fast path processes a request only after the previous response on the connection.
-    { proxyPath: 'full' },
   );
   let sent = 1;
-  /** As many as are forwarded at the same time. */
-  const sendEight = async (): Promise<RawClient> => {
-    const client = await openClient(proxy);
-    client.send(REQUEST.repeat(8));
+  const sendEight = async (): Promise<readonly RawClient[]> => {
+    const clients = await Promise.all(Array.from({ length: 8 }, () => openClient(proxy)));
+    for (const client of clients) client.send(REQUEST);
     sent += 8;
     await until('the requests have arrived', () => proxy.notes.length >= sent);
-    return client;
+    return clients;
   };
   const countOverloaded = (): number => proxy.notes.filter(({ reason }) => reason === 'overloaded').length;
   // More clients disconnect than the queue has slots.
   for (let round = 0; round < 70; round += 1) {
-    (await sendEight()).destroy();
+    for (const client of await sendEight()) client.destroy();
     await until('the disconnected clients have left the queue', () =>
       proxy.notes.slice(1).every(({ reason }) => reason === 'client_disconnected'),
     );

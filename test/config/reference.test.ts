@@ -75,7 +75,7 @@ test('every reason that can be logged is documented in docs/errors.md', () => {
     );
   });
   expect(noted).toEqual(
-    expect.arrayContaining(['not_a_navigation', 'target_too_long', 'openid_refused', 'internal_error']),
+    expect.arrayContaining(['not_a_navigation', 'no_such_endpoint', 'openid_refused', 'internal_error']),
   );
   const unwritten = new Set(noted.filter((reason) => !page.includes(`\`${reason}\``)));
   expect([...unwritten]).toEqual([]);

@@ -111,7 +111,7 @@ test('a rejected configuration is shown on the overview and on the page of the c
     for (const path of PAGES) {
       const { text } = await browser.get(path);
       expect(text).toContain(REJECTED);
-      expect(text).toMatch(/Since <time datetime="2/);
+      expect(text).toMatch(/since <time datetime="2/);
       expect(text).toMatch(/<li><bdi>[^<]*\(line \d+\)<\/bdi><\/li>/);
       // Viewers see where the problems are, without the values that they quote.
       expect(text.includes('&lt;img src=x onerror=alert(1)&gt;')).toBe(browser === operator);

@@ -70,11 +70,10 @@ async function startApplication(): Promise<Application> {
 /** The pre-stop time of both containers, as in the chart, but shorter. */
 const PRE_STOP_SECONDS = 3;
 
-async function startPod({ http2, isNative }: Scenario): Promise<Pod> {
+async function startPod(isNative: boolean): Promise<Pod> {
   const application = await startApplication();
   const folder = await createServeFolder((settings) => ({
     ...settings,
-    listen: { ...settings.listen, http2 },
     upstreams: { default: { url: `http://127.0.0.1:${application.port}` } },
     routes: [{ path: '/**', public: true }],
     shutdown: { preStop: `${PRE_STOP_SECONDS}s`, drain: '20s' },
@@ -98,7 +97,7 @@ type Send = () => Promise<{ readonly status: number; readonly text: string }>;
  * Clients that keep their connections, and never retry: every failure is counted. They send a request when they have received
  * the response to the last one. A request that `node:http2` has not written when it reads GOAWAY would fail in the client.
  */
-function startLoad(endpoints: Endpoints, http2: true | 'node'): Load {
+function startLoad(endpoints: Endpoints): Load {
   const failures: string[] = [];
   let completed = 0;
   const stopped = new AbortController();
@@ -107,8 +106,10 @@ function startLoad(endpoints: Endpoints, http2: true | 'node'): Load {
     ...Array.from({ length: 6 }, () => httpsClient(endpoints)),
     ...Array.from({ length: 4 }, () => undiciClient(endpoints)),
     ...Array.from({ length: 2 }, () => http2Client(endpoints)),
-    // Several requests at a time on one connection: Node's server can only send a single GOAWAY.
-    ...(http2 === 'node' ? [] : [shared, shared, shared]),
+    // Several requests at a time on one connection.
+    shared,
+    shared,
+    shared,
   ];
   const running = clients.map(async ({ name, send, close }) => {
     while (!stopped.signal.aborted) {
@@ -204,18 +205,14 @@ function http2Client(endpoints: Endpoints): LoadClient {
   return { name: 'node:http2', send, close: () => session?.close() };
 }
 
-export interface Scenario {
-  /** Native sidecars get SIGTERM after the application has ended; others together with it. */
-  readonly isNative: boolean;
-  readonly http2: true | 'node';
-}
-
-/** Terminates one of two pods as Kubernetes does, while clients send requests. Returns the requests that failed. */
-export async function terminatePod(scenario: Scenario): Promise<readonly string[]> {
-  const { isNative, http2 } = scenario;
-  const [pod, other] = await Promise.all([startPod(scenario), startPod(scenario)]);
+/**
+ * Terminates one of two pods as Kubernetes does, while clients send requests. Returns the requests that failed. Native sidecars
+ * get SIGTERM after the application has ended; others together with it.
+ */
+export async function terminatePod(isNative: boolean): Promise<readonly string[]> {
+  const [pod, other] = await Promise.all([startPod(isNative), startPod(isNative)]);
   const endpoints = new Endpoints([pod, other]);
-  const load = startLoad(endpoints, http2);
+  const load = startLoad(endpoints);
   await load.waitForMore(200);
 
   // The hooks of all containers start at once.

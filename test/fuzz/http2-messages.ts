@@ -1,16 +1,20 @@
 import { METHODS as METHODS_OF_NODE } from 'node:http';
+import { createSecureServer, type ServerHttp2Stream } from 'node:http2';
 import { connect, type TLSSocket } from 'node:tls';
 import { CODE, dataFrame, type Field, type FrameClient, frameClient } from '../support/http2-frames.ts';
+import { createCa, type IssuedCertificate, issueServer } from '../support/pki.ts';
 import { type ProxyHarness, RULES, rule, startProxyHarness } from '../support/proxy-harness.ts';
 import { isCompleteResponse, parseRawResponse } from '../support/raw-client.ts';
 import { type RecordingUpstream, startRecordingUpstream } from '../support/recording-upstream.ts';
+import { listenTcp } from '../support/tcp-server.ts';
 import { createEventWaiter } from '../support/until.ts';
 import { randomBelow } from './mutations.ts';
-import { normalize } from './path-side.ts';
+import { normalizeForwarded } from './parsed-request.ts';
 
 /**
- * The same message over gatehouse's HTTP/2 server, over Node's, and over HTTP/1.1: the decision and the bytes that reach the
- * upstream are the same. A message that RFC 9113 calls malformed is rejected by gatehouse's server, whatever Node's does.
+ * The same message over HTTP/2 and over HTTP/1.1: the decision and the bytes that reach the upstream are the same. A message
+ * that is forwarded has the same method, path and body for Node's HTTP/2 server. A message that RFC 9113 calls malformed is
+ * rejected, whatever Node's server does.
  */
 export interface MessagesResult {
   messages: number;
@@ -313,7 +317,7 @@ interface Side {
   close(): Promise<void>;
 }
 
-async function openSide(http2: true | 'node'): Promise<Side> {
+async function openSide(): Promise<Side> {
   const upstream: RecordingUpstream = await startRecordingUpstream();
   const proxy = await startProxyHarness({
     upstream: upstream.url,
@@ -322,7 +326,7 @@ async function openSide(http2: true | 'node'): Promise<Side> {
     // Long timeouts, so that a busy machine does not look like an upstream failure.
     upstreamSettings: { timeouts: { connect: 60, headers: 60, idle: 60 } },
     tls: true,
-    http2,
+    http2: true,
   });
   return {
     proxy,
@@ -332,12 +336,12 @@ async function openSide(http2: true | 'node'): Promise<Side> {
         const request = upstream.requests[at];
         if (request?.headers.some(([name, value]) => name === 'x-nonce' && value === String(nonce)) !== true)
           continue;
-        seen.push(normalize(request));
+        seen.push(normalizeForwarded(request));
         upstream.requests.splice(at, 1);
       }
       return seen;
     },
-    unexpected: () => upstream.requests.map(normalize),
+    unexpected: () => upstream.requests.map(normalizeForwarded),
     async close() {
       await proxy.close();
       await upstream.close();
@@ -345,15 +349,59 @@ async function openSide(http2: true | 'node'): Promise<Side> {
   };
 }
 
+/** Node's HTTP/2 server: the messages that it has read completely. */
+interface NodeServer {
+  readonly port: number;
+  readonly ca: IssuedCertificate;
+  /** Method, path and body of the message with this nonce; it is removed. */
+  takeRead(nonce: number): string | undefined;
+  close(): Promise<void>;
+}
+
+async function openNodeServer(): Promise<NodeServer> {
+  const ca = await createCa();
+  const { pem: cert, keyPem: key } = await issueServer(ca);
+  const read = new Map<string, string>();
+  // Its limits must not be lower than gatehouse's.
+  const server = createSecureServer({
+    cert,
+    key,
+    maxHeaderListPairs: 1_000,
+    settings: { maxHeaderListSize: 65_536 },
+  });
+  server.on('stream', (stream: ServerHttp2Stream, fields) => {
+    let body = '';
+    stream.setEncoding('latin1').on('error', () => {});
+    stream.on('data', (part: string) => {
+      body += part;
+    });
+    stream.on('end', () => {
+      read.set(String(fields['x-nonce']), JSON.stringify([fields[':method'], fields[':path'], body]));
+      if (!stream.destroyed) stream.respond({ ':status': 200 }, { endStream: true });
+    });
+  });
+  const { port, close } = await listenTcp(server);
+  return {
+    port,
+    ca,
+    takeRead(nonce) {
+      const found = read.get(String(nonce));
+      read.delete(String(nonce));
+      return found;
+    },
+    close,
+  };
+}
+
 /** Sends messages on one HTTP/2 connection, and opens another when it was closed. */
-function http2Lane(side: Side) {
+function createHttp2Sender(port: number, ca: IssuedCertificate) {
   let client: FrameClient | undefined;
   let sent = 0;
   return {
-    async send({ seed, fields, body }: Message): Promise<Outcome> {
+    async send({ fields, body }: Message): Promise<Omit<Outcome, 'seen'>> {
       if (client === undefined || client.isOver() || sent > 60) {
         client?.destroy();
-        client = await frameClient(side.proxy.port, { ca: side.proxy.ca.pem });
+        client = await frameClient(port, { ca: ca.pem });
         sent = 0;
       }
       sent += 1;
@@ -365,13 +413,13 @@ function http2Lane(side: Side) {
         client.send(dataFrame(stream, body.slice(half), { end: true }));
       }
       const { status, reset } = (await client.waitForEnd(stream)) ?? {};
-      return { status, reset, seen: side.takeSeen(seed) };
+      return { status, reset };
     },
     close: () => client?.destroy(),
   };
 }
 
-function http1Lane(side: Side) {
+function createHttp1Sender(side: Side) {
   let socket: TLSSocket | undefined;
   let received = '';
   const { wake, until } = createEventWaiter(() => `received ${JSON.stringify(received.slice(0, 400))}`);
@@ -412,6 +460,13 @@ function http1Lane(side: Side) {
 const format = ({ status, reset, seen }: Outcome): string =>
   `${status ?? (reset === undefined ? 'closed' : `reset ${reset}`)} and forwarded ${seen.join(' + ') || 'nothing'}`;
 
+/** What Node must have read if gatehouse forwards the message. */
+const formatMessage = ({ fields, body = '' }: Message): string =>
+  JSON.stringify([
+    ...[':method', ':path'].map((name) => fields.find(([given]) => given === name)?.[1]),
+    body,
+  ]);
+
 /** Both are rejected, or both are forwarded alike. */
 const isSame = (one: Outcome, other: Outcome): boolean =>
   one.seen.join() === other.seen.join() &&
@@ -435,40 +490,46 @@ export async function fuzzMessages({
   seed,
   log = () => {},
 }: MessagesOptions): Promise<MessagesResult> {
-  const [own, node, http1] = await Promise.all([openSide(true), openSide('node'), openSide(true)]);
+  const [own, node, http1] = await Promise.all([openSide(), openNodeServer(), openSide()]);
   const result: MessagesResult = { messages: 0, forwarded: 0, rejected: 0, malformed: 0, overHttp1: 0 };
   const problems: string[] = [];
   let next = seed * 1_000_003;
   const end = next + count;
-  const runLane = async (): Promise<void> => {
-    const [ownLane, nodeLane, http1Client] = [http2Lane(own), http2Lane(node), http1Lane(http1)];
+  const runClients = async (): Promise<void> => {
+    const ownSender = createHttp2Sender(own.proxy.port, own.proxy.ca);
+    const nodeSender = createHttp2Sender(node.port, node.ca);
+    const http1Sender = createHttp1Sender(http1);
     while (next < end && problems.length < 10) {
       const message = createMessage(next++);
       const text = toHttp1(message);
       const malformed = isMalformed(message);
       const isComparable = text !== undefined && !malformed;
-      const [ours, nodes, http1s] = await Promise.all([
-        ownLane.send(message),
-        nodeLane.send(message),
-        isComparable ? http1Client.send(message.seed, text) : undefined,
+      const [sent, , http1s] = await Promise.all([
+        ownSender.send(message),
+        nodeSender.send(message),
+        isComparable ? http1Sender.send(message.seed, text) : undefined,
       ]);
+      const ours: Outcome = { ...sent, seen: own.takeSeen(message.seed) };
+      const readByNode = node.takeRead(message.seed);
       result.messages += 1;
       result.overHttp1 += isComparable ? 1 : 0;
       result.malformed += malformed ? 1 : 0;
       if (ours.seen.length > 0) result.forwarded += 1;
       else result.rejected += 1;
-      const isDifferent = !isSame(ours, nodes) || (http1s !== undefined && !isSame(ours, http1s));
+      const isDifferent =
+        (ours.seen.length > 0 && readByNode !== formatMessage(message)) ||
+        (http1s !== undefined && !isSame(ours, http1s));
       const isWrong = malformed || hasTwoHosts(message) ? !isRejected(ours) : isDifferent;
-      if (isWrong) problems.push(describeProblem(message, malformed, ours, nodes, http1s));
+      if (isWrong) problems.push(describeProblem(message, malformed, ours, readByNode, http1s));
       if (result.messages % 5_000 === 0) log(JSON.stringify(result));
     }
-    ownLane.close();
-    nodeLane.close();
-    http1Client.close();
+    ownSender.close();
+    nodeSender.close();
+    http1Sender.close();
   };
   try {
-    await Promise.all(Array.from({ length: PARALLEL }, runLane));
-    for (const side of [own, node, http1]) {
+    await Promise.all(Array.from({ length: PARALLEL }, runClients));
+    for (const side of [own, http1]) {
       problems.push(...side.unexpected().map((request) => `no message is ${request}`));
       problems.push(...side.proxy.log.filter((line) => line.includes('"level":"error"')));
     }
@@ -483,13 +544,13 @@ const describeProblem = (
   { seed, fields, body }: Message,
   malformed: boolean,
   ours: Outcome,
-  nodes: Outcome,
+  readByNode: string | undefined,
   http1s: Outcome | undefined,
 ): string =>
   [
     `message ${seed}${malformed ? ' (malformed)' : ''}: ${JSON.stringify(fields)} ${body === undefined ? '' : `and ${body.length} bytes`}`,
-    `  gatehouse's server: ${format(ours)}`,
-    `  Node's server: ${format(nodes)}`,
+    `  over HTTP/2: ${format(ours)}`,
+    `  Node's server reads ${readByNode ?? 'nothing'}`,
     ...(http1s === undefined ? [] : [`  over HTTP/1.1: ${format(http1s)}`]),
   ]
     .join('\n')

@@ -229,7 +229,6 @@ async function fuzzPeers({ count, seed, only, log = () => {} }: FuzzOptions) {
       (settings) => ({
         ...settings,
         publicUrl: PUBLIC_URL,
-        listen: { ...settings.listen, fastPath: seed % 2 === 0 },
         certificates: {
           directory: 'staff',
           issuers: [

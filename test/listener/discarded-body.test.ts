@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { matrixSettings } from '../attack/matrix-settings.ts';
 import { eventLoopTurns } from '../support/event-loop-turns.ts';
-import { bearer, rule, startProxyHarness } from '../support/proxy-harness.ts';
+import { rule, startProxyHarness } from '../support/proxy-harness.ts';
 import { connectRaw, connectRawTls, type RawClient } from '../support/raw-client.ts';
 import { type RecordingUpstream, startRecordingUpstream } from '../support/recording-upstream.ts';
 import { startGateway } from '../support/test-gateway.ts';
@@ -38,7 +38,7 @@ async function read(client: RawClient): Promise<string> {
   return client.until((text) => /\r\n\r\n./s.test(text));
 }
 
-describe.each(['fast', 'full'] as const)('a refused upload, %s path', (proxyPath) => {
+describe('a refused upload', () => {
   beforeEach(
     () =>
       void vi.useFakeTimers({
@@ -55,7 +55,6 @@ describe.each(['fast', 'full'] as const)('a refused upload, %s path', (proxyPath
       upstream: upstream.url,
       rules: [rule('/public/**', 'public'), rule('/files/**', 'files:read')],
       maxBodyBytes: 16 * MAX_DISCARDED_BYTES,
-      proxyPath,
       tls: usesTls,
     });
     const client = await (usesTls ? connectRawTls(proxy.port, proxy.ca.pem) : connectRaw(proxy.port));
@@ -117,13 +116,13 @@ describe.each(['fast', 'full'] as const)('a refused upload, %s path', (proxyPath
     expect(performance.now()).toBeLessThan(DISCARD_MS);
   });
 
-  test('a body that is a little too large does not end a later request on its connection', async () => {
+  test('the largest body that is discarded does not end a later request on its connection', async () => {
     const client = await openClient();
     let respond = (): void => {};
     upstream.respondWith((socket) => {
       respond = () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone');
     });
-    await sendAll(client, '/files/1', MAX_DISCARDED_BYTES + 20_000);
+    await sendAll(client, '/files/1', MAX_DISCARDED_BYTES);
     expect(await read(client)).toMatch(/^HTTP\/1\.1 401 /);
     client.send('GET /public/1 HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await until('the upstream has the next request', () => upstream.requests.length === 1);
@@ -176,6 +175,8 @@ test.each([
     });
     const client = await (tls ? connectRawTls(proxy.port, proxy.ca.pem) : connectRaw(proxy.port));
     const { socket } = client;
+    // It goes on sending after the gateway has ended its side.
+    socket.allowHalfOpen = true;
     onTestFinished(async () => {
       client.destroy();
       await proxy.close();
@@ -202,21 +203,10 @@ test('nothing of a pipelined request is discarded and the rest of it forwarded',
   upstream.respondWith((socket) => {
     respond = () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone');
   });
-  let verify = (): void => {};
-  const verified = new Promise<void>((resolve) => {
-    verify = resolve;
-  });
-  const isRead = vi.fn();
   const proxy = await startProxyHarness({
     upstream: upstream.url,
     rules: [rule('/public/**', 'public'), rule('/files/**', 'files:read')],
-    proxyPath: 'full',
     tls: true,
-    readAccessToken: async () => {
-      isRead();
-      await verified;
-      return bearer();
-    },
   });
   const client = await connectRawTls(proxy.port, proxy.ca.pem);
   client.socket.allowHalfOpen = true;
@@ -227,17 +217,15 @@ test('nothing of a pipelined request is discarded and the rest of it forwarded',
   });
   client.send('GET /public/1 HTTP/1.1\r\nHost: localhost\r\n\r\n');
   await until('the upstream has the first request', () => upstream.requests.length === 1);
-  client.send('POST /files/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a\r\n');
+  client.send('POST /files/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer A\r\n');
   client.send('Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n');
-  await until('the token of the second one is being verified', () => isRead.mock.calls.length > 0);
+  await eventLoopTurns(50);
   const drained = proxy.drain(2);
   await eventLoopTurns(50);
   respond();
   expect(await client.until((text) => text.endsWith('done'))).toMatch(/^connection: close\r$/im);
   await eventLoopTurns(50);
   client.send('a\r\nFIRST-PART\r\n');
-  await eventLoopTurns(50);
-  verify();
   await eventLoopTurns(50);
   client.send('b\r\nSECOND-PART\r\n0\r\n\r\n');
   await drained;

@@ -1,8 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { readBody } from '../../src/http/read-body.ts';
-import type { RequestContext } from '../../src/http/request-context.ts';
-import type { RequestOutcome } from '../../src/listener/listener.ts';
+import type { Reply } from '../../src/http/reply.ts';
+import type { RequestOutcome } from '../../src/http/request-context.ts';
 import { until } from '../support/serve-process.ts';
 import { createPeerList, GET, readUntil, useListeners } from './open-listeners.ts';
 
@@ -66,42 +65,24 @@ describe('limits', () => {
     },
   );
 
-  test('an upgrade other than WebSocket is an ordinary request; a WebSocket request has its socket', async () => {
-    const { port } = await listen({
-      plain: true,
-      onRequest: ({ upgrade, response, peer }) => {
-        if (upgrade === undefined) response.end('{}');
-        else upgrade.socket.end(`HTTP/1.1 101 Switching Protocols\r\n\r\n${peer}`);
-      },
-    });
-    const upgradeRequest = (protocol: string) =>
-      `GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, close\r\nUpgrade: ${protocol}\r\n\r\n`;
-    const [h2c, ws] = [await connectPlain(port), await connectPlain(port)];
-    h2c.write(upgradeRequest('h2c'));
-    ws.write(upgradeRequest('websocket'));
-    expect(await readUntil(h2c, /\}$/)).toContain('200 OK');
-    expect(await readUntil(ws)).toMatch(/^HTTP\/1\.1 101 .*127\.0\.0\.1$/s);
-  });
-
-  test('a WebSocket requested after a request still in progress closes the connection', async () => {
-    const paths: (string | undefined)[] = [];
-    const { port } = await listen({ plain: true, onRequest: ({ request }) => void paths.push(request.url) });
-    const socket = await connectPlain(port);
-    socket.write('GET /slow HTTP/1.1\r\nHost: a\r\n\r\n');
-    socket.write('GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n');
-    expect(await readUntil(socket)).toBe('');
-    expect(paths).toEqual(['/slow']);
-  });
+  test.each(['h2c', 'websocket'])(
+    'an upgrade to %s is an ordinary request for a handler',
+    async (protocol) => {
+      const { port } = await listen({ plain: true });
+      const socket = await connectPlain(port);
+      socket.write(`GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, close\r\nUpgrade: ${protocol}\r\n\r\n`);
+      expect(await readUntil(socket)).toContain('200 OK');
+    },
+  );
 
   test('100 Continue is sent when the body is read, and not if the response does not read it', async () => {
     let readsBody = true;
     const { port } = await listen({
       plain: true,
-      onRequest: ({ request, response }) => {
-        if (!readsBody) return void response.writeHead(401, { connection: 'close' }).end();
-        request
-          .on('data', () => {})
-          .on('end', () => response.writeHead(200, { connection: 'close' }).end('done'));
+      async onRequest(context) {
+        if (!readsBody) return { status: 401, headers: {} };
+        await context.readBody(100, 30);
+        return { status: 200, headers: {}, body: 'done', close: true };
       },
     });
     const request = 'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n';
@@ -127,12 +108,14 @@ describe('stopping', () => {
   test.each(variants)(
     '%s: a drain lets requests in progress end with `Connection: close`, and closes idle connections',
     async (_name, variant) => {
-      const running: RequestContext[] = [];
+      const running: ((reply: Reply) => void)[] = [];
       const outcomes: RequestOutcome[] = [];
       const listener = await listen({
         ...variant,
         onRequest: (context) =>
-          context.request.url === '/slow' ? void running.push(context) : describeRequest(context),
+          context.request.url === '/slow'
+            ? new Promise<Reply>((resolve) => running.push(resolve))
+            : describeRequest(context),
         onRequestEnd: (_call, end) => outcomes.push(end),
       });
       const connectTo = (): Promise<Socket> =>
@@ -149,7 +132,7 @@ describe('stopping', () => {
       const drained = listener.drain(60);
       await idleEnded;
       const response = readUntil(busy);
-      running[0]?.response.end('at last');
+      running[0]?.({ status: 200, headers: {}, body: 'at last' });
       expect(await response).toMatch(/connection: close.*at last/is);
       expect(await drained).toBe(true);
       expect(listener.countConnections()).toBe(0);
@@ -162,11 +145,17 @@ describe('stopping', () => {
   test.each(variants)(
     '%s: a request that does not end in time is cut off, and the drain reports it',
     async (_name, variant) => {
-      const running: RequestContext[] = [];
-      const listener = await listen({ ...variant, onRequest: (context) => void running.push(context) });
+      let running = 0;
+      const listener = await listen({
+        ...variant,
+        onRequest() {
+          running += 1;
+          return new Promise(() => {});
+        },
+      });
       const socket = 'plain' in variant ? await connectPlain(listener.port) : await connectTls(listener.port);
       socket.write(GET);
-      await until('the request has arrived', () => running.length === 1);
+      await until('the request has arrived', () => running === 1);
       const closed = readUntil(socket);
       expect(await listener.drain(0.2)).toBe(false);
       await closed;
@@ -194,10 +183,11 @@ describe('a request without a length and without chunks', () => {
   test('has an empty body, and the connection stays open', async () => {
     const listener = await listen({
       plain: true,
-      onRequest: ({ request, response }) =>
-        void readBody(request, 100, 30).then((body) =>
-          response.end(`<${body.kind === 'complete' ? body.bytes.toString() : body.kind}>`),
-        ),
+      async onRequest(context) {
+        const body = await context.readBody(100, 30);
+        const text = body.kind === 'complete' ? body.bytes.toString() : body.kind;
+        return { status: 200, headers: {}, body: `<${text}>` };
+      },
     });
     const head = 'POST / HTTP/1.1\r\nHost: a\r\n';
     const text = await sendRaw(

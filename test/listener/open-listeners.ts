@@ -4,11 +4,12 @@ import type { IncomingMessage } from 'node:http';
 import { BlockList, connect, type Socket } from 'node:net';
 import { type ConnectionOptions, type TLSSocket, connect as tlsConnect } from 'node:tls';
 import { afterEach, beforeAll } from 'vitest';
+import type { Reply } from '../../src/http/reply.ts';
 import type { RequestContext } from '../../src/http/request-context.ts';
 import type { PeerList } from '../../src/listener/client-address.ts';
-import type { PublicListener, PublicListenerOptions } from '../../src/listener/listener.ts';
+import type { PublicListener } from '../../src/listener/listener.ts';
 import { type RequestParams, sendRequest } from '../support/https-client.ts';
-import { startTestListener } from '../support/listener.ts';
+import { startTestListener, type TestListenerOptions } from '../support/listener.ts';
 import { createCa, type IssuedCertificate, issue, issueServer } from '../support/pki.ts';
 
 export const GET = 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n';
@@ -42,7 +43,7 @@ export async function readUntil(socket: Socket, until?: RegExp): Promise<string>
 
 const TICKET_SECRET = randomBytes(32);
 
-export interface ListenOptions extends Omit<Partial<PublicListenerOptions>, 'tls'> {
+export interface ListenOptions extends Omit<Partial<TestListenerOptions>, 'tls'> {
   readonly ask?: 'always' | 'never' | readonly string[];
   readonly plain?: boolean;
 }
@@ -70,7 +71,7 @@ export interface TestListeners {
   readonly sockets: Socket[];
   readonly createTlsMaterial: (identity?: IssuedCertificate) => ReturnType<typeof createTlsMaterial>;
   /** Responds with the properties of the request context. */
-  readonly describeRequest: (context: RequestContext) => void;
+  readonly describeRequest: (context: RequestContext) => Reply;
   readonly listen: (options?: ListenOptions) => Promise<PublicListener>;
   /** Sends one request on a new connection. */
   readonly call: (port: number, options?: Partial<RequestParams>) => Promise<ListenerReply>;
@@ -97,17 +98,17 @@ export function useListeners(): TestListeners {
     for (const socket of sockets.splice(0)) socket.destroy();
     await Promise.all(openListeners.splice(0).map((listener) => listener.close()));
   });
-  const describeRequest = (context: RequestContext): void => {
-    context.response.end(
-      JSON.stringify({
-        certificate:
-          context.certificate()?.equals(alice.der) === true ? 'alice' : context.certificate() && 'other',
-        peer: context.peer,
-        client: context.clientAddress,
-        id: context.id,
-      }),
-    );
-  };
+  const describeRequest = (context: RequestContext): Reply => ({
+    status: 200,
+    headers: {},
+    body: JSON.stringify({
+      certificate:
+        context.certificate()?.equals(alice.der) === true ? 'alice' : context.certificate() && 'other',
+      peer: context.peer,
+      client: context.clientAddress,
+      id: context.id,
+    }),
+  });
   return {
     get ca() {
       return ca;

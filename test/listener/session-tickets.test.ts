@@ -52,7 +52,7 @@ async function openListener(
           : certificate.equals(alice.der)
             ? 'alice'
             : 'another client';
-      context.response.end(JSON.stringify({ whose }));
+      return { status: 200, headers: {}, body: JSON.stringify({ whose }) };
     },
     onHandshake: (isResumed) => resumed.push(isResumed),
   });

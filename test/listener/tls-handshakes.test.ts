@@ -197,7 +197,10 @@ describe.each([
     const { port } = await listen({
       ...options,
       onRejected: (kind) => void rejected.push(kind),
-      onRequest: ({ request }) => void requests.push(request.url ?? ''),
+      onRequest({ request }) {
+        requests.push(request.url);
+        return { status: 200, headers: {} };
+      },
     });
     for (const line of ['GET / HTTP/1.1', 'POST /authsvc/Authorize/Token HTTP/1.1', 'HEAD /x HTTP/1.1']) {
       const socket = await connectPlain(port);

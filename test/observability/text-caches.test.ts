@@ -4,7 +4,6 @@ import { flattenString } from '../../src/lib/flat-string.ts';
 import { TwoGenerationCache } from '../../src/lib/two-generation-cache.ts';
 import { resolveRequestId } from '../../src/listener/client-address.ts';
 import { isTraceparent, newTraceparent } from '../../src/observability/trace-context.ts';
-import { parseRequestLine } from '../../src/proxy/downstream/request-parser.ts';
 import { expectEqualLines } from './access-log-cache.ts';
 
 /** Cached results must be equal to newly computed ones. */
@@ -36,28 +35,4 @@ test('the header cache is bounded and never returns another entry', () => {
   expect(recent.get('t999')).toBe(999);
   recent.set('longer than ten', 1);
   expect(recent.get('longer than ten')).toBeUndefined();
-});
-
-test('the request line parser agrees with the grammar of decision 15', () => {
-  const written = /^(GET|HEAD|POST|PUT|PATCH|DELETE) (\/[\x21\x22\x24-\x7e]*) HTTP\/1\.1$/;
-  const line = fc
-    .tuple(
-      fc.constantFrom('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'GE', 'GETS', 'get', 'OPTIONS', ''),
-      fc.constantFrom(' ', '  ', '\t', ''),
-      fc.oneof(
-        fc.constantFrom('/', '/a b', '/#', 'http://a/', '*', '/a HTTP/1.1', '/\r\n', '/\x7f'),
-        fc.string(),
-      ),
-      fc.constantFrom(' HTTP/1.1', ' HTTP/1.0', ' HTTP/1.1 ', '', ' HTTP/1.1\n', ' HTTP/1.1 HTTP/1.1'),
-    )
-    .map((parts) => parts.join(''));
-  fc.assert(
-    fc.property(line, (text) => {
-      const parts = written.exec(text);
-      expect(parseRequestLine(text)).toEqual(
-        parts === null ? undefined : { method: parts[1], target: parts[2] },
-      );
-    }),
-    { numRuns: 5_000 },
-  );
 });

@@ -8,17 +8,13 @@ import { type Reply, startGateway, type TestGateway } from '../support/test-gate
 const API = 'api.example.test';
 const PAGES = 'login.example.test';
 
-describe.each([
-  ['fast path', true],
-  ['full path', false],
-])('pages with a host of their own, %s', (_, fastPath) => {
+describe('pages with a host of their own', () => {
   let gateway: TestGateway;
   beforeAll(async () => {
     gateway = await startGateway((settings) => ({
       ...withCodeClients(settings),
       publicUrl: `https://${API}`,
       pages: { url: `https://${PAGES}` },
-      listen: { ...settings.listen, fastPath },
       trustedProxies: ['127.0.0.1'],
       routes: [
         { path: '/open/**', public: true, cors: { origins: ['https://elsewhere.example'] } },
@@ -154,15 +150,11 @@ describe.each([
   });
 });
 
-describe.each([
-  ['fast path', true],
-  ['full path', false],
-])('pages on the origin of the API, %s', (_, fastPath) => {
+describe('pages on the origin of the API', () => {
   let gateway: TestGateway;
   beforeAll(async () => {
     gateway = await startGateway((settings) => ({
       ...settings,
-      listen: { ...settings.listen, fastPath },
       trustedProxies: ['127.0.0.1'],
     }));
   });

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { createDataPathClients, DATA_PATHS, type DataPathClients } from '../support/data-paths.ts';
+import { createProtocolClients, PROTOCOLS, type ProtocolClients } from '../support/protocols.ts';
 import { withSettings } from '../support/reconfigure.ts';
 import { type SettingsChange, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
@@ -10,10 +10,10 @@ const BROWSER = {
 };
 
 let gateway: TestGateway;
-let clients: DataPathClients;
+let clients: ProtocolClients;
 beforeAll(async () => {
   gateway = await startGateway();
-  clients = createDataPathClients(gateway);
+  clients = createProtocolClients(gateway);
 });
 afterAll(async () => {
   clients?.close();
@@ -22,9 +22,9 @@ afterAll(async () => {
 
 const reconfigure = (change: Parameters<TestGateway['reload']>[0]): Promise<void> => gateway.reload(change);
 
-describe.each(DATA_PATHS)('%s', (path) => {
+describe.each(PROTOCOLS)('%s', (protocol) => {
   const get = (headers: Readonly<Record<string, string>> = BROWSER, target = '/') =>
-    clients.send(path, { path: target, headers });
+    clients.send(protocol, { path: target, headers });
   /** What differs from request to request. */
   const comparable = ({ status, headers, text }: Awaited<ReturnType<typeof get>>) => {
     const { date: _date, 'x-request-id': id, ...rest } = headers;
@@ -34,7 +34,6 @@ describe.each(DATA_PATHS)('%s', (path) => {
   test('a browser without a token gets a page that leads to the pages for people', async () => {
     const page = await get();
     expect(page.status).toBe(401);
-    expect(page.servedBy === 'fast').toBe(path.endsWith('fast path'));
     expect(page.headers['content-type']).toBe('text/html; charset=utf-8');
     expect(page.headers['content-length']).toBe(String(Buffer.byteLength(page.text)));
     expect(page.headers['vary']).toBe('Accept, Accept-Language');
@@ -81,7 +80,7 @@ describe.each(DATA_PATHS)('%s', (path) => {
     ['GET', '/', { ...BROWSER, authorization: 'Bearer wrong' }, 401],
     ['GET', '/?access_token=x', BROWSER, 400],
   ] as const)('other requests get JSON: %s %s', async (method, target, headers, status) => {
-    const reply = await clients.send(path, { method, path: target, headers });
+    const reply = await clients.send(protocol, { method, path: target, headers });
     expect([reply.status, reply.headers['content-type']]).toEqual([
       status,
       'application/json; charset=utf-8',
@@ -136,7 +135,7 @@ describe.each(DATA_PATHS)('%s', (path) => {
 
 test('pages that are disabled are not linked', async () => {
   const fetchRoot = async (): Promise<string> =>
-    (await clients.send('HTTP/1.1, fast path', { path: '/', headers: BROWSER })).text;
+    (await clients.send('HTTP/1.1', { path: '/', headers: BROWSER })).text;
   await reconfigure((settings) => ({
     ...settings,
     pages: { myGrants: false },

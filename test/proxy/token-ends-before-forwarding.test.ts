@@ -1,7 +1,7 @@
 import { connect, createServer, type Socket } from 'node:net';
-import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { VerifiedToken } from '../../src/domain/verified-token.ts';
-import { RequestReader } from '../../src/proxy/downstream/request-reader.ts';
+import { RequestBody } from '../../src/proxy/request-body.ts';
 import { eventLoopTurns } from '../support/event-loop-turns.ts';
 import { bearer, type HarnessOptions, NOW, rule, startProxyHarness } from '../support/proxy-harness.ts';
 import { connectRaw, parseRawResponse, type RawClient } from '../support/raw-client.ts';
@@ -79,81 +79,74 @@ async function startHeldUpstream(upstream: RecordingUpstream) {
   };
 }
 
-describe.each(['fast', 'full'] as const)('%s path', (proxyPath) => {
-  test.each(['revoked', 'expired'] as const)(
-    'a token that is %s while the upstream connection is established is not forwarded',
-    async (how) => {
-      const upstream = await startRecordingUpstream();
-      const { options, held, release } = await startHeldUpstream(upstream);
-      const setup = await setUp(upstream, { ...options, proxyPath });
-      setup.client.send(`GET /files/1 HTTP/1.1\r\n${AUTH}\r\n`);
-      await until('the connection is being established', () => held.length === 1);
-      setup.end(how);
-      release();
-      await expectRefused(setup, how);
-    },
-  );
+test.each(['revoked', 'expired'] as const)(
+  'a token that is %s while the upstream connection is established is not forwarded',
+  async (how) => {
+    const upstream = await startRecordingUpstream();
+    const { options, held, release } = await startHeldUpstream(upstream);
+    const setup = await setUp(upstream, options);
+    setup.client.send(`GET /files/1 HTTP/1.1\r\n${AUTH}\r\n`);
+    await until('the connection is being established', () => held.length === 1);
+    setup.end(how);
+    release();
+    await expectRefused(setup, how);
+  },
+);
 
-  test.each(['revoked', 'expired'] as const)(
-    'a token that is %s while the assertion about its caller is signed is not forwarded',
-    async (how) => {
-      const assertion = Promise.withResolvers<string>();
-      let signed = 0;
-      const setup = await setUp(await startRecordingUpstream(), {
-        proxyPath,
-        upstreamSettings: { assertion: { header: 'X-Assertion' } },
-        signAssertion: () => (signed++ === 0 ? 'first' : assertion.promise),
-      });
-      const request = `GET /files/1 HTTP/1.1\r\n${AUTH}\r\n`;
-      setup.client.send(request);
-      await setup.client.until((text) => text.endsWith('GET /files/1'));
-      // The connection is kept: the next request would be sent at once.
-      await eventLoopTurns(10);
-      setup.client.send(request);
-      await until('the assertion is being signed', () => signed === 2);
-      setup.end(how);
-      setup.upstream.reset();
-      assertion.resolve('signed');
-      await expectRefused(setup, how);
-    },
-  );
-});
+test.each(['revoked', 'expired'] as const)(
+  'a token that is %s while the assertion about its caller is signed is not forwarded',
+  async (how) => {
+    const assertion = Promise.withResolvers<string>();
+    let signed = 0;
+    const setup = await setUp(await startRecordingUpstream(), {
+      upstreamSettings: { assertion: { header: 'X-Assertion' } },
+      signAssertion: () => (signed++ === 0 ? 'first' : assertion.promise),
+    });
+    const request = `GET /files/1 HTTP/1.1\r\n${AUTH}\r\n`;
+    setup.client.send(request);
+    await setup.client.until((text) => text.endsWith('GET /files/1'));
+    // The connection is kept: the next request would be sent at once.
+    await eventLoopTurns(10);
+    setup.client.send(request);
+    await until('the assertion is being signed', () => signed === 2);
+    setup.end(how);
+    setup.upstream.reset();
+    assertion.resolve('signed');
+    await expectRefused(setup, how);
+  },
+);
 
-describe('a chunked body that arrives in parts on the fast path', () => {
-  // Deadlines are not checked, so a slow machine does not make it fall back to the full path.
-  beforeEach(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));
-  afterEach(() => void vi.useRealTimers());
-
+describe('a body that arrives in parts', () => {
   /** Sends each part when the one before it has been read. */
   async function sendParts(client: RawClient, parts: readonly string[]): Promise<void> {
-    const add = vi.spyOn(RequestReader.prototype, 'add');
-    onTestFinished(() => add.mockRestore());
+    const push = vi.spyOn(RequestBody.prototype, 'push');
+    onTestFinished(() => push.mockRestore());
+    client.send(HEAD);
+    await eventLoopTurns(10);
     for (const [index, part] of parts.entries()) {
       client.send(part);
-      await until('it was read', () => add.mock.calls.length === index + 1);
+      await until('it was read', () => push.mock.calls.length === index + 1);
     }
   }
 
-  const HEAD = `POST /files/1 HTTP/1.1\r\n${AUTH}Transfer-Encoding: chunked\r\n\r\n`;
-  const CHUNKS = ['1\r\na\r\n', '1\r\nb\r\n', '1\r\nc\r\n', '1\r\nd\r\n'];
+  const HEAD = `POST /files/1 HTTP/1.1\r\n${AUTH}Content-Length: 4\r\n\r\n`;
 
-  test('is authorized when it begins and before it is forwarded, not with each part', async () => {
+  test('is authorized when it begins, not with each part', async () => {
     const readAccessToken = vi.fn(() => bearer());
     const { client, upstream } = await setUp(await startRecordingUpstream(), {
-      proxyPath: 'fast',
       readAccessToken,
     });
-    await sendParts(client, [HEAD, ...CHUNKS, '0\r\n\r\n']);
+    await sendParts(client, ['a', 'b', 'c', 'd']);
     await client.until((text) => text.endsWith('POST /files/1'));
     expect(upstream.requests.map(({ body }) => body)).toEqual(['abcd']);
-    expect(readAccessToken).toHaveBeenCalledTimes(2);
+    expect(readAccessToken).toHaveBeenCalledTimes(1);
   });
 
   test.each(['revoked', 'expired'] as const)('is not forwarded if its token is %s meanwhile', async (how) => {
-    const setup = await setUp(await startRecordingUpstream(), { proxyPath: 'fast' });
-    await sendParts(setup.client, [HEAD, ...CHUNKS]);
+    const setup = await setUp(await startRecordingUpstream(), {});
+    await sendParts(setup.client, ['a', 'b', 'c']);
     setup.end(how);
-    setup.client.send('0\r\n\r\n');
+    setup.client.send('d');
     await expectRefused(setup, how);
   });
 });

@@ -84,7 +84,6 @@ describe('graceful shutdown', () => {
     const requests: readonly ClientRequestInit[] = [
       { path: '/health' },
       { path: '/files/1', headers: authorization },
-      // The full path: a body that arrives in parts.
       { path: '/reports/1', method: 'POST', headers: { 'transfer-encoding': 'chunked' }, body: 'a' },
       { path: '/files/1' },
       { path: '/unknown' },

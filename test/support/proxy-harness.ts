@@ -4,13 +4,12 @@ import type { Integration } from '../../src/domain/integration.ts';
 import { parseScope, type Scope } from '../../src/domain/scope.ts';
 import type { VerifiedToken } from '../../src/domain/verified-token.ts';
 import type { RequestNotes } from '../../src/http/request-context.ts';
+import { openPublicListener } from '../../src/listener/listener.ts';
 import { createLogger } from '../../src/observability/logger.ts';
-import { createFastPath, type FastPath } from '../../src/proxy/downstream/fast-path.ts';
+import { ClientRequest, type RequestEnvironment } from '../../src/proxy/client-request.ts';
 import { type ProxyDeps, ReverseProxy } from '../../src/proxy/proxy.ts';
 import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
-import { startTestListener } from './listener.ts';
 import { createCa, type IssuedCertificate, issueServer } from './pki.ts';
-import { FULL_PATH } from './test-gateway.ts';
 
 export function scope(text: string): Scope {
   const parsed = parseScope(text);
@@ -75,13 +74,11 @@ export interface ProxyHarness {
   /** The notes for the access log of each request. */
   readonly notes: RequestNotes[];
   readonly log: string[];
-  /** Undefined if all requests take the full path. */
-  readonly fastPath: FastPath | undefined;
   /** Issuer of the server certificate and of client certificates; unused without `tls`. */
   readonly ca: IssuedCertificate;
-  /** The server side of HTTP/2 connections; on the full path, of those that have sent a request. */
+  /** The server side of HTTP/2 connections. */
   readonly http2Sockets: ReadonlySet<Socket>;
-  /** Requests on the fast path that have not ended. */
+  /** Requests that have not ended. */
   activeRequests(): number;
   /** Shuts the listener down. Returns whether all connections ended in time. */
   drain(seconds: number): Promise<boolean>;
@@ -95,12 +92,10 @@ export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
   readonly extraUpstreams?: Readonly<Record<string, UpstreamSettings>>;
   /** Access tokens and their contents. */
   readonly tokens?: Readonly<Record<string, VerifiedToken>>;
-  /** Default: `GATEHOUSE_TEST_PATH`. */
-  readonly proxyPath?: 'fast' | 'full';
   /** Serve TLS with a certificate issued by `ca`, and request client certificates. */
   readonly tls?: boolean;
-  /** Offer HTTP/2 in addition to HTTP/1.1; needs `tls`. `node`: with Node's HTTP/2 server. */
-  readonly http2?: boolean | 'node';
+  /** Offer HTTP/2 in addition to HTTP/1.1; needs `tls`. */
+  readonly http2?: boolean;
 }
 
 export const RULES: readonly AccessRule[] = [
@@ -112,7 +107,7 @@ export const RULES: readonly AccessRule[] = [
 /** The proxy behind the gateway's real listener, with tokens and revocations from a table. */
 export async function startProxyHarness(options: HarnessOptions): Promise<ProxyHarness> {
   const { upstream, upstreamSettings, extraUpstreams, tokens = { A: bearer() }, ...rest } = options;
-  const { proxyPath = FULL_PATH ? 'full' : 'fast', tls = false, http2 = false, ...deps } = rest;
+  const { tls = false, http2 = false, ...deps } = rest;
   const { now = () => NOW, isTrustedPeer = () => false } = deps;
   const notes: RequestNotes[] = [];
   const http2Sockets = new Set<Socket>();
@@ -123,7 +118,25 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
   const limits = { headers: 16_384, headerTimeout: 60, connections: 10_000 };
   const ca = await createCa();
   const server = await issueServer(ca);
-  const listener = await startTestListener({
+  const environment: RequestEnvironment = {
+    maxTargetLength: 8_192,
+    getConfig: () => ({
+      ...proxy.config,
+      trustedProxies,
+      isServiceTarget: () => false,
+      isForwardAuth: () => false,
+      serve: () => undefined,
+      retain: () => void (activeRequests += 1),
+      release: () => void (activeRequests -= 1),
+    }),
+    onRequestStart: (request) => void notes.push(request.notes),
+    onRequestEnd() {},
+    log: logger,
+    now,
+  };
+  const listener = await openPublicListener({
+    host: '127.0.0.1',
+    port: 0,
     limits,
     ...(tls && {
       tls: {
@@ -135,21 +148,11 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
         http2,
       },
     }),
-    trustedProxies,
-    onRequest(context) {
-      notes.push(context.notes);
-      if (context.request.httpVersion === '2') http2Sockets.add(context.request.socket);
-      void proxy.handle(context);
+    proxyProtocol: { hasEntries: false, includes: () => false },
+    createHandler(connection, downstream) {
+      if (downstream.maxStatus === 599) http2Sockets.add(connection.socket);
+      return new ClientRequest(environment, connection, downstream);
     },
-    ...(proxyPath === 'fast' && {
-      interceptor: {
-        intercept: (connection) => fastPath.intercept(connection),
-        interceptHttp2(connection) {
-          http2Sockets.add(connection.socket);
-          return fastPath.interceptHttp2(connection);
-        },
-      },
-    }),
     log: logger,
     now,
   });
@@ -184,25 +187,10 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
     getIntegration: (clientId) => integrations.get(clientId),
     ...deps,
   });
-  const fastPath = createFastPath({
-    limits,
-    getConfig: () => ({
-      ...proxy.fastPath,
-      trustedProxies,
-      isServicePath: () => false,
-      retain: () => void (activeRequests += 1),
-      release: () => void (activeRequests -= 1),
-    }),
-    onRequestStart: (context) => void notes.push(context.notes),
-    onRequestEnd() {},
-    log: logger,
-    now,
-  });
   return {
     port: listener.port,
     notes,
     log,
-    fastPath: proxyPath === 'fast' ? fastPath : undefined,
     ca,
     http2Sockets,
     activeRequests: () => activeRequests,

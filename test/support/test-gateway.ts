@@ -174,11 +174,6 @@ export function baseSettings(upstreamPort: number): SettingsInput {
   };
 }
 
-/** `GATEHOUSE_TEST_PATH=full`: requests take the full path unless a test chooses one. */
-export const FULL_PATH = process.env['GATEHOUSE_TEST_PATH'] === 'full';
-const withTestPath = (settings: SettingsInput): SettingsInput =>
-  FULL_PATH ? { ...settings, listen: { fastPath: false, ...settings.listen } } : settings;
-
 export type SettingsChange = (settings: SettingsInput) => SettingsInput;
 
 export async function startGateway(
@@ -207,7 +202,7 @@ export async function startGateway(
   tempDir.write('server-key.pem', server.keyPem);
   prepare(folder);
   const upstream = await startUpstream();
-  let input = withTestPath(change(baseSettings(upstream.port)));
+  let input = change(baseSettings(upstream.port));
   let offset = 0;
   const now = (): number => Date.now() / 1_000 + offset;
   const log: LogLine[] = [];

@@ -346,62 +346,56 @@ describe('a gateway with a revocation list at a URL', () => {
     );
   });
 
-  test.each([true, false])(
-    'a bound token stops with the next list, and its 503 is temporary (fast path: %s)',
-    async (fastPath) => {
-      const server = await startCrlServer(never);
-      const gateway = await setUp(server.url);
-      const { alice } = gateway.users;
-      server.respond(sendList(await createCrl(gateway.ca)));
-      await gateway.reload((settings) => ({
-        ...setRefresh(server.url, '2h')(settings),
-        listen: { ...settings.listen, fastPath },
-      }));
-      await until(
-        'the list is used for new grants',
-        async () => (await gateway.post('/Authorize/Certificate', body, { as: alice })).status === 200,
-      );
-      const granted = await gateway.post(
-        '/Authorize/Certificate',
-        { client_id: 'bound-app', scope: 'files:read' },
-        { as: alice },
-      );
-      const token = String(granted.json['access_token']);
-      const refreshToken = String(granted.json['refresh_token']);
-      expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
+  test('a bound token stops with the next list, and its 503 is temporary', async () => {
+    const server = await startCrlServer(never);
+    const gateway = await setUp(server.url);
+    const { alice } = gateway.users;
+    server.respond(sendList(await createCrl(gateway.ca)));
+    await gateway.reload(setRefresh(server.url, '2h'));
+    await until(
+      'the list is used for new grants',
+      async () => (await gateway.post('/Authorize/Certificate', body, { as: alice })).status === 200,
+    );
+    const granted = await gateway.post(
+      '/Authorize/Certificate',
+      { client_id: 'bound-app', scope: 'files:read' },
+      { as: alice },
+    );
+    const token = String(granted.json['access_token']);
+    const refreshToken = String(granted.json['refresh_token']);
+    expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
 
-      // Past its nextUpdate: not the client's fault.
-      server.respond((_request, response) => response.writeHead(500).end());
-      gateway.clock.advance(8 * 86_400);
-      const fresh = await gateway.post('/Authorize/Certificate', body, { as: alice });
-      expect(fresh.status).not.toBe(200);
-      expect(gateway.auditEvents('grant_denied')).toEqual([]);
-      expect(
-        gateway.log.some(
-          ({ event, code }) => event === 'dependency_failed' && code === 'certificate_status_unavailable',
-        ),
-      ).toBe(true);
-      const refreshed = await gateway.post(
-        '/Authorize/Token',
-        { client_id: 'bound-app', refresh_token: refreshToken },
-        { as: alice },
-      );
-      expect(refreshed.json['Error']).not.toBe('invalid_grant');
-      expect(refreshed.headers['retry-after']).toBeDefined();
-      gateway.clock.advance(-8 * 86_400);
-      expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
+    // Past its nextUpdate: not the client's fault.
+    server.respond((_request, response) => response.writeHead(500).end());
+    gateway.clock.advance(8 * 86_400);
+    const fresh = await gateway.post('/Authorize/Certificate', body, { as: alice });
+    expect(fresh.status).not.toBe(200);
+    expect(gateway.auditEvents('grant_denied')).toEqual([]);
+    expect(
+      gateway.log.some(
+        ({ event, code }) => event === 'dependency_failed' && code === 'certificate_status_unavailable',
+      ),
+    ).toBe(true);
+    const refreshed = await gateway.post(
+      '/Authorize/Token',
+      { client_id: 'bound-app', refresh_token: refreshToken },
+      { as: alice },
+    );
+    expect(refreshed.json['Error']).not.toBe('invalid_grant');
+    expect(refreshed.headers['retry-after']).toBeDefined();
+    gateway.clock.advance(-8 * 86_400);
+    expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
 
-      server.respond(
-        sendList(await createCrl(gateway.ca, { revoked: [alice], thisUpdate: daysFromNow(-0.01) })),
-      );
-      await gateway.reload(setRefresh(server.url, '3h'));
-      await until(
-        'the list is used for bound tokens',
-        async () => (await gateway.api('/files/a', token, { as: alice })).status === 401,
-      );
-      expect((await gateway.post('/Authorize/Certificate', body, { as: alice })).status).toBe(401);
-    },
-  );
+    server.respond(
+      sendList(await createCrl(gateway.ca, { revoked: [alice], thisUpdate: daysFromNow(-0.01) })),
+    );
+    await gateway.reload(setRefresh(server.url, '3h'));
+    await until(
+      'the list is used for bound tokens',
+      async () => (await gateway.api('/files/a', token, { as: alice })).status === 401,
+    );
+    expect((await gateway.post('/Authorize/Certificate', body, { as: alice })).status).toBe(401);
+  });
 
   test('a reload keeps the list in use, and metrics and log show a failing fetch', async () => {
     const server = await startCrlServer(never);

@@ -198,10 +198,9 @@ async function captureRequest(check: () => Promise<unknown>, requests: readonly 
 const GRANT = { client_id: 'report-runner', scope: 'files:read' };
 const BOUND_GRANT = { client_id: 'bound-app', scope: 'files:read' };
 
-async function setUpGateway(ocsp: Record<string, unknown>, fastPath = true): Promise<TestGateway> {
+async function setUpGateway(ocsp: Record<string, unknown>): Promise<TestGateway> {
   const gateway = await startGateway((settings) => ({
     ...settings,
-    listen: { ...settings.listen, fastPath },
     certificates: {
       ...settings.certificates,
       issuers: [{ file: 'ca.pem', ocsp: { url: 'http://127.0.0.1:1/', ...ocsp } }],
@@ -228,52 +227,49 @@ const setOcsp = (
   }));
 
 describe('a gateway with the responder of OpenSSL', () => {
-  test.each([true, false])(
-    'grants, bound tokens and refreshes follow the status (fast path: %s)',
-    async (fastPath) => {
-      const gateway = await setUpGateway({}, fastPath);
-      const { alice, bob } = gateway.users;
-      const authority = await setUpAuthority(gateway.ca);
-      authority.setIndex([
-        [alice, 'good'],
-        [bob, 'revoked'],
-      ]);
-      const server = await startOcspServer(authority);
-      cleanups.push(() => server.stop());
-      await setOcsp(gateway, { url: server.url });
+  test('grants, bound tokens and refreshes follow the status', async () => {
+    const gateway = await setUpGateway({});
+    const { alice, bob } = gateway.users;
+    const authority = await setUpAuthority(gateway.ca);
+    authority.setIndex([
+      [alice, 'good'],
+      [bob, 'revoked'],
+    ]);
+    const server = await startOcspServer(authority);
+    cleanups.push(() => server.stop());
+    await setOcsp(gateway, { url: server.url });
 
-      const granted = await gateway.post('/Authorize/Certificate', BOUND_GRANT, { as: alice });
-      expect(granted.status).toBe(200);
-      const revoked = await gateway.post('/Authorize/Certificate', BOUND_GRANT, { as: bob });
-      expect(revoked).toMatchObject({ status: 401, json: { Error: 'invalid_client' } });
-      expect(gateway.auditEvents('grant_denied').at(-1)).toMatchObject({ reason: 'certificate_revoked' });
-      const unknown = await issue(gateway.ca, { commonName: 'alice' });
-      expect((await gateway.post('/Authorize/Certificate', BOUND_GRANT, { as: unknown })).status).toBe(401);
-      expect(gateway.auditEvents('grant_denied').at(-1)).toMatchObject({
-        reason: 'certificate_status_unknown',
-      });
+    const granted = await gateway.post('/Authorize/Certificate', BOUND_GRANT, { as: alice });
+    expect(granted.status).toBe(200);
+    const revoked = await gateway.post('/Authorize/Certificate', BOUND_GRANT, { as: bob });
+    expect(revoked).toMatchObject({ status: 401, json: { Error: 'invalid_client' } });
+    expect(gateway.auditEvents('grant_denied').at(-1)).toMatchObject({ reason: 'certificate_revoked' });
+    const unknown = await issue(gateway.ca, { commonName: 'alice' });
+    expect((await gateway.post('/Authorize/Certificate', BOUND_GRANT, { as: unknown })).status).toBe(401);
+    expect(gateway.auditEvents('grant_denied').at(-1)).toMatchObject({
+      reason: 'certificate_status_unknown',
+    });
 
-      const token = String(granted.json['access_token']);
-      expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
+    const token = String(granted.json['access_token']);
+    expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
 
-      // A status that is not cached: the request with the bound token waits for it.
-      await setOcsp(gateway, { url: server.url, refresh: '2h' });
-      expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
+    // A status that is not cached: the request with the bound token waits for it.
+    await setOcsp(gateway, { url: server.url, refresh: '2h' });
+    expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
 
-      authority.setIndex([[alice, 'revoked']]);
-      // OpenSSL reads a changed index only after the next request.
-      const restarted = await startOcspServer(authority);
-      cleanups.push(() => restarted.stop());
-      await setOcsp(gateway, { url: restarted.url });
-      expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(401);
-      const refreshed = await gateway.post(
-        '/Authorize/Token',
-        { client_id: 'bound-app', refresh_token: granted.json['refresh_token'] },
-        { as: alice },
-      );
-      expect(refreshed).toMatchObject({ status: 400, json: { Error: 'invalid_grant' } });
-    },
-  );
+    authority.setIndex([[alice, 'revoked']]);
+    // OpenSSL reads a changed index only after the next request.
+    const restarted = await startOcspServer(authority);
+    cleanups.push(() => restarted.stop());
+    await setOcsp(gateway, { url: restarted.url });
+    expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(401);
+    const refreshed = await gateway.post(
+      '/Authorize/Token',
+      { client_id: 'bound-app', refresh_token: granted.json['refresh_token'] },
+      { as: alice },
+    );
+    expect(refreshed).toMatchObject({ status: 400, json: { Error: 'invalid_grant' } });
+  });
 
   test('an unreachable responder is a temporary error; a cached status and, with softFail, everything goes on', async () => {
     const gateway = await setUpGateway({});

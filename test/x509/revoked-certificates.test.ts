@@ -52,41 +52,34 @@ const forwardedHeader = (certificate: IssuedCertificate) => ({
 });
 
 describe('a certificate-bound token', () => {
-  test.each([
-    ['fast', true],
-    ['full', false],
-  ] as const)(
-    'stops working on the API once its certificate is revoked: %s path',
-    async (_name, fastPath) => {
-      const gateway = await setUp((settings) => ({ ...settings, listen: { ...settings.listen, fastPath } }));
-      const formerUser = await issue(gateway.ca, { commonName: 'alice' });
-      const [token, other] = [
-        await getBoundToken(gateway, formerUser),
-        await getBoundToken(gateway, gateway.users.alice),
-      ];
-      const unbound = (await gateway.grant()).access_token;
-      const call = (bearer = token, as = formerUser): Promise<Reply> =>
-        gateway.api('/files/a', bearer, { as });
-      const verify = async (): Promise<number> =>
-        (await gateway.api('/authsvc/Authorize/Verify', token, { as: formerUser })).status;
-      expect([(await call()).status, await verify()]).toEqual([200, 200]);
+  test('stops working on the API once its certificate is revoked', async () => {
+    const gateway = await setUp();
+    const formerUser = await issue(gateway.ca, { commonName: 'alice' });
+    const [token, other] = [
+      await getBoundToken(gateway, formerUser),
+      await getBoundToken(gateway, gateway.users.alice),
+    ];
+    const unbound = (await gateway.grant()).access_token;
+    const call = (bearer = token, as = formerUser): Promise<Reply> => gateway.api('/files/a', bearer, { as });
+    const verify = async (): Promise<number> =>
+      (await gateway.api('/authsvc/Authorize/Verify', token, { as: formerUser })).status;
+    expect([(await call()).status, await verify()]).toEqual([200, 200]);
 
-      await writeCrl(gateway, 'ca.crl', formerUser);
-      await gateway.reload(withCrls('ca.crl'));
-      // On the open connection, whose handshake preceded the revocation.
-      const refused = await call();
-      expect(refused).toMatchObject({ status: 401, json: { error: 'invalid_token' } });
-      expect(refused.headers['www-authenticate']).toContain('no longer accepted');
-      expect(await verify()).toBe(401);
-      expect((await call(other, gateway.users.alice)).status).toBe(200);
-      // A token that is not bound does not depend on the certificate of the connection.
-      expect((await call(unbound)).status).toBe(200);
-      const line = await until('the request is logged', () =>
-        gateway.log.find(({ reason }) => reason === 'token_certificate_rejected'),
-      );
-      expect(line).toMatchObject({ status: 401, decision: 'refused' });
-    },
-  );
+    await writeCrl(gateway, 'ca.crl', formerUser);
+    await gateway.reload(withCrls('ca.crl'));
+    // On the open connection, whose handshake preceded the revocation.
+    const refused = await call();
+    expect(refused).toMatchObject({ status: 401, json: { error: 'invalid_token' } });
+    expect(refused.headers['www-authenticate']).toContain('no longer accepted');
+    expect(await verify()).toBe(401);
+    expect((await call(other, gateway.users.alice)).status).toBe(200);
+    // A token that is not bound does not depend on the certificate of the connection.
+    expect((await call(unbound)).status).toBe(200);
+    const line = await until('the request is logged', () =>
+      gateway.log.find(({ reason }) => reason === 'token_certificate_rejected'),
+    );
+    expect(line).toMatchObject({ status: 401, decision: 'refused' });
+  });
 
   test('stops working over HTTP/2, with a forwarded certificate and in forward-auth', async () => {
     const gateway = await setUp((settings) =>
@@ -160,54 +153,42 @@ describe('a certificate-bound token', () => {
     expect(await call()).toBe(200);
   });
 
-  test.each([
-    ['fast', true],
-    ['full', false],
-  ] as const)(
-    'closes its WebSockets and event streams when its certificate is revoked: %s path',
-    async (_name, fastPath) => {
-      const sockets = await startWebSocketUpstream();
-      cleanups.push(() => sockets.close());
-      const events = await startEventUpstream();
-      const gateway = await setUp((settings) => withStreams(settings, sockets.port, events, fastPath));
-      const formerUser = await issue(gateway.ca, { commonName: 'alice' });
-      const { alice } = gateway.users;
-      const open = async (certificate: IssuedCertificate) => {
-        const token = await getBoundToken(gateway, certificate, forwardedHeader(certificate));
-        const headers = [`Client-Cert: ${forwardedHeader(certificate)['client-cert']}`];
-        const socket = await openWebSocket({ port: gateway.port, token, ca: gateway.ca.pem, headers });
-        cleanups.push(() => socket.destroy());
-        expect(socket.status).toBe(101);
-        return { socket, stream: await openEventStream(gateway, token, certificate) };
-      };
-      const [revokedStreams, validStreams] = [await open(formerUser), await open(alice)];
-      await writeCrl(gateway, 'ca.crl', formerUser);
-      await gateway.reload(withCrls('ca.crl'));
-      await until(
-        'both streams have ended',
-        () => revokedStreams.socket.isClosed() && revokedStreams.stream.ending !== undefined,
-      );
-      expect(revokedStreams.socket.closed()).toMatchObject({
-        code: 1008,
-        reason: 'access token certificate rejected',
-      });
-      expect(revokedStreams.stream.ending).toBe('truncated');
-      validStreams.socket.send('still here');
-      await until('the echo arrives', () => validStreams.socket.messages.includes('echo still here'));
-      expect(validStreams.stream.ending).toBeUndefined();
-    },
-  );
+  test('closes its WebSockets and event streams when its certificate is revoked', async () => {
+    const sockets = await startWebSocketUpstream();
+    cleanups.push(() => sockets.close());
+    const events = await startEventUpstream();
+    const gateway = await setUp((settings) => withStreams(settings, sockets.port, events));
+    const formerUser = await issue(gateway.ca, { commonName: 'alice' });
+    const { alice } = gateway.users;
+    const open = async (certificate: IssuedCertificate) => {
+      const token = await getBoundToken(gateway, certificate, forwardedHeader(certificate));
+      const headers = [`Client-Cert: ${forwardedHeader(certificate)['client-cert']}`];
+      const socket = await openWebSocket({ port: gateway.port, token, ca: gateway.ca.pem, headers });
+      cleanups.push(() => socket.destroy());
+      expect(socket.status).toBe(101);
+      return { socket, stream: await openEventStream(gateway, token, certificate) };
+    };
+    const [revokedStreams, validStreams] = [await open(formerUser), await open(alice)];
+    await writeCrl(gateway, 'ca.crl', formerUser);
+    await gateway.reload(withCrls('ca.crl'));
+    await until(
+      'both streams have ended',
+      () => revokedStreams.socket.isClosed() && revokedStreams.stream.ending !== undefined,
+    );
+    expect(revokedStreams.socket.closed()).toMatchObject({
+      code: 1008,
+      reason: 'access token certificate rejected',
+    });
+    expect(revokedStreams.stream.ending).toBe('truncated');
+    validStreams.socket.send('still here');
+    await until('the echo arrives', () => validStreams.socket.messages.includes('echo still here'));
+    expect(validStreams.stream.ending).toBeUndefined();
+  });
 });
 
-const withStreams = (
-  settings: SettingsInput,
-  sockets: number,
-  events: number,
-  fastPath: boolean,
-): SettingsInput =>
+const withStreams = (settings: SettingsInput, sockets: number, events: number): SettingsInput =>
   withForwardedCertificates()({
     ...settings,
-    listen: { ...settings.listen, fastPath },
     upstreams: {
       ...settings.upstreams,
       sockets: { url: `http://127.0.0.1:${sockets}` },

@@ -26,8 +26,8 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
   },
   {
     id: 'paths',
-    promise: 'The fast path and the full path make the same decisions and forward the same bytes',
-    test: '1,000,000 messages sent through both; third-party servers parse what the fast path forwarded',
+    promise: 'A request that is forwarded is the one that other parsers read from the same bytes',
+    test: '1,000,000 messages, also parsed by Node; third-party servers parse what was forwarded',
     command: ['npm', 'run', 'fuzz:paths', '--', '--count', '1000000'],
     quickArgs: ['npm', 'run', 'fuzz:paths', '--', '--count', '20000'],
   },
@@ -211,7 +211,7 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
   {
     id: 'slow-clients',
     promise: 'Slow clients do not slow others down',
-    test: '2,000 clients of each of four kinds on four paths, beside ordinary requests',
+    test: '2,000 clients of each of four kinds over HTTP/1.1, over HTTP/2 and with a TLS upstream, beside ordinary requests',
     command: ['npm', 'run', 'bench:slow', '--', '--clients', '2000'],
     quickArgs: ['npm', 'run', 'bench:slow', '--', '--clients', '100'],
   },

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { readBody } from '../../http/read-body.ts';
+import { readMessageBody } from '../../admin/node-request.ts';
 
 /** A small REST API behind the demo gateway. It does no authorization itself, and returns the caller. */
 export interface DemoApi {
@@ -49,7 +49,7 @@ async function handleRequest(request: IncomingMessage, reports: string[]): Promi
   const [, resource = '', name = ''] = new URL(url, 'http://demo').pathname
     .split('/')
     .map(decodeURIComponent);
-  const body = await readBody(request, 10_000, 10);
+  const body = await readMessageBody(request, 10_000, 10);
   if (body.kind !== 'complete')
     return { status: 400, body: { problem: 'the body is too large or incomplete' } };
   switch (`${method === 'HEAD' ? 'GET' : method} ${resource}`) {

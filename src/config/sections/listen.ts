@@ -49,16 +49,9 @@ export function listenSection(path: PathSchema) {
         appliesAfter: 'restart',
       }),
     http2: z
-      .union([z.boolean(), z.literal('node')])
+      .boolean()
       .default(true)
-      .meta({
-        description:
-          "Offer HTTP/2 in addition to HTTP/1.1 over TLS. `node` uses Node's HTTP/2 server instead of gatehouse's own: slower, and with fewer limits. Choose it only if the default server causes problems, and report them: this value will be removed.",
-        appliesAfter: 'workerRestart',
-      }),
-    fastPath: z.boolean().default(true).meta({
-      description: 'Forward ordinary requests on the fast path; all others take the full path.',
-    }),
+      .meta({ description: 'Offer HTTP/2 in addition to HTTP/1.1 over TLS.', appliesAfter: 'workerRestart' }),
     proxyProtocol: peers.prefault([]).meta({
       description: 'Peers (address or CIDR) that send the PROXY protocol, v1 or v2.',
       appliesAfter: 'workerRestart',

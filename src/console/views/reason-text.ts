@@ -12,6 +12,10 @@ const REASON_TEXTS = {
   no_rule: 'No rule matches the request.',
   malformed: 'The request is malformed or ambiguous.',
   misdirected: 'The request names a host that is not served.',
+  misdirected_connection:
+    'The request names a host with other rules for client certificates than the host of its TLS connection.',
+  target_too_long: 'The request target is longer than limits.url.',
+  head_too_large: 'The header section is larger than limits.headers.',
   method_not_allowed: 'The method is not served.',
   transfer_coding_unsupported: 'The request has a transfer coding other than chunked.',
   expectation_failed: 'The request has an Expect header other than 100-continue.',
@@ -27,6 +31,7 @@ const REASON_TEXTS = {
   upstream_failed: 'The upstream could not be reached, or the connection broke.',
   upstream_too_slow: 'The upstream did not respond in time.',
   overloaded: 'Too many requests were waiting.',
+  too_many_requests_open: 'Too many requests from the network of the client were open.',
   too_many_event_streams: 'Too many event streams were open.',
   unavailable: 'The request could not be decided: a dependency is unreachable.',
   peer_not_trusted: 'Forward-auth requests are accepted from trusted proxies only.',
@@ -101,8 +106,6 @@ const TEXTS: Readonly<Record<string, string>> = {
   no_such_endpoint: 'The token service has no such endpoint.',
   upstream_aborted: 'The upstream ended the response early.',
   store_unavailable: 'The store is unreachable.',
-  head_too_large: 'The header section is larger than limits.headers.',
-  target_too_long: 'The request target is longer than limits.headers.',
   internal_error: 'Internal error; the log has the details under this request id.',
 };
 

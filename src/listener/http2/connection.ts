@@ -1,8 +1,7 @@
 import type { Socket } from 'node:net';
+import { MAX_FIELDS } from '../../http/request-head.ts';
 import type { DeadlineEntry, Deadlines } from '../../lib/deadlines.ts';
 import type { ConnectionAccount } from '../client-accounts.ts';
-import { destroyAfter } from '../client-error.ts';
-import { MAX_FIELDS } from '../listener-options.ts';
 import { getWaitingBytes, turnQueue } from '../turn-queue.ts';
 import { DiscardedStreams } from './discarded-streams.ts';
 import { type FrameHandler, FrameReader, readUInt31 } from './frame-reader.ts';
@@ -327,7 +326,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.#discarded.clear();
     this.writer.end();
     this.#resume();
-    destroyAfter(lingerMs, this.socket, this.socket);
+    destroyAfter(lingerMs, this.socket);
   }
 
   onTimeout(): void {
@@ -892,4 +891,10 @@ function getPadding(flags: number, bytes: Buffer, start: number, end: number): n
   if (end === start) return undefined;
   const padding = bytes[start] as number;
   return padding < end - start ? padding : undefined;
+}
+
+/** Destroys the socket unless it closes first. */
+function destroyAfter(ms: number, socket: Socket): void {
+  const timer = setTimeout(() => socket.destroy(), ms);
+  socket.once('close', () => clearTimeout(timer));
 }

@@ -219,7 +219,7 @@ function continueOnPages(
   issuer: string,
 ): PageResponse {
   const { browserCookie, messages } = deps;
-  const { id: browser, cookie } = browserCookie.renew(context.request.headers.cookie);
+  const { id: browser, cookie } = browserCookie.renew(context.request.headers['cookie']);
   const urlFor = createTransactionUrls(deps.grantDeps.sealer, deps.urlFor, { request, browser, issuer });
   context.note({ clientId: request.clientId });
   return {

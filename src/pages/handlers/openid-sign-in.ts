@@ -102,7 +102,7 @@ async function completeOpenIdSignIn(
   name: string,
 ): Promise<PageResponse> {
   const { messages, grantDeps } = pageDeps;
-  const pending = pageDeps.pendingSignInCookie.read(parseCookies(context.request.headers.cookie));
+  const pending = pageDeps.pendingSignInCookie.read(parseCookies(context.request.headers['cookie']));
   const deps = pageDeps.withTransaction(pending?.transaction);
   if (pending === undefined || grantDeps.now() >= pending.expires)
     return { page: noticePage(deps, 'expired') };

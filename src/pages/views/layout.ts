@@ -1,6 +1,6 @@
 import { LANGUAGE_NAMES, LANGUAGES, localize } from '../../domain/language.ts';
 import { DOCUMENT_HEADERS } from '../../http/document-headers.ts';
-import type { RequestContext } from '../../http/request-context.ts';
+import type { Reply } from '../../http/reply.ts';
 import { html, type Markup, sanitizeText } from './html.ts';
 import type { Messages } from './messages/english.ts';
 import type { Theme } from './theme.ts';
@@ -78,40 +78,30 @@ ${links.map(({ text, url }) => html`<a href="${url}" rel="noreferrer">${sanitize
 
 export const DEFAULT_LOGO = html`<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d="M4 21V10a8 8 0 0 1 16 0v11M2 21h20M9 21v-9.5M15 21v-9.5M9 15h6"/></svg>`;
 
-type ResponseHeaders = Record<string, string | string[]>;
-
-export function createPageSender(theme: Theme) {
+/** Responses with the headers of the pages. */
+export function createPageReplies(theme: Theme) {
   const pageHeaders = createPageHeaders(theme);
-  const send = (context: RequestContext, status: number, headers: ResponseHeaders, text: string): void => {
-    const { request, response } = context;
-    if (response.headersSent || response.destroyed) return;
-    // The rest of an unread body must not be parsed as the next request.
-    if (request.method === 'POST' && !request.complete && request.httpVersionMajor === 1)
-      headers['connection'] = 'close';
-    response.writeHead(status, {
-      ...pageHeaders,
-      'content-length': String(Buffer.byteLength(text)),
-      ...headers,
-    });
-    response.end(request.method === 'HEAD' ? undefined : text);
-  };
-  const cookieHeaders = (cookies: readonly string[] = []): ResponseHeaders =>
-    cookies.length === 0 ? {} : { 'set-cookie': [...cookies] };
+  const cookieHeaders = (cookies: readonly string[]): Reply['headers'] =>
+    cookies.length === 0 ? {} : { 'set-cookie': cookies };
   return {
-    sendPage(context: RequestContext, page: Page, layout: LayoutOptions, cookies?: readonly string[]): void {
-      const { status, retryAfter, allow } = page;
-      const headers: ResponseHeaders = {
+    page(page: Page, layout: LayoutOptions, cookies: readonly string[] = []): Reply {
+      const { status, retryAfter, allow, formAction } = page;
+      const headers = {
+        ...pageHeaders,
         'content-type': 'text/html; charset=utf-8',
         ...cookieHeaders(cookies),
+        ...(formAction !== undefined && {
+          'content-security-policy': createContentPolicy(theme, formAction),
+        }),
+        ...(retryAfter !== undefined && { 'retry-after': String(Math.max(1, Math.ceil(retryAfter))) }),
+        ...(allow !== undefined && { allow }),
       };
-      if (page.formAction !== undefined)
-        headers['content-security-policy'] = createContentPolicy(theme, page.formAction);
-      if (retryAfter !== undefined) headers['retry-after'] = String(Math.max(1, Math.ceil(retryAfter)));
-      if (allow !== undefined) headers['allow'] = allow;
-      send(context, status, headers, renderLayout(layout, theme, page).markup);
+      return { status, headers, body: renderLayout(layout, theme, page).markup };
     },
     /** 303: a reload of the next page does not submit the form again. */
-    redirect: (context: RequestContext, location: string, cookies?: readonly string[]): void =>
-      send(context, 303, { location, ...cookieHeaders(cookies) }, ''),
+    redirect: (location: string, cookies: readonly string[] = []): Reply => ({
+      status: 303,
+      headers: { ...pageHeaders, location, ...cookieHeaders(cookies) },
+    }),
   };
 }

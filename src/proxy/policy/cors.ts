@@ -4,8 +4,8 @@ import { isForwardableMethod } from '../../domain/method.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
 import { getSingleHeader } from '../../http/raw-headers.ts';
+import { isServedMethod, type RequestHead } from '../../http/request-head.ts';
 import { hasAccessTokenInQuery, type PolicyContext } from './authorize.ts';
-import { isServedMethod, type RequestHead } from './request-head.ts';
 
 export interface Preflight {
   readonly rule: AccessRule;

@@ -12,8 +12,8 @@ import { parseTarget, type RequestTarget } from '../../domain/request-target.ts'
 import { formatRouteLimit } from '../../domain/route-limit.ts';
 import { type Mismatch, normalizeHost, type TraceEntry } from '../../domain/rule-matcher.ts';
 import { findExcess, formatScope, intersectScopes, type Scope } from '../../domain/scope.ts';
+import { isServedMethod } from '../../http/request-head.ts';
 import { hasAccessTokenInQuery, type PolicyContext } from './authorize.ts';
-import { isServedMethod } from './request-head.ts';
 import { findUnmetRequirement } from './requirement.ts';
 
 /** What the decision depends on, apart from tokens. */

@@ -1,6 +1,7 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import type { PresentedCertificate } from '../../domain/verified-token.ts';
 import { getHeaderValues } from '../../http/raw-headers.ts';
+import type { Reply } from '../../http/reply.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import type { Logger } from '../../observability/logger.ts';
 import { createFailureReporter } from '../../observability/report-limiter.ts';
@@ -19,15 +20,13 @@ import { type OriginalRequest, readOriginalRequest } from './original-request.ts
 import type { Quotas } from './quotas.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
+  createRefusalReply,
   getErrorResponse,
   getLogDecision,
   getLogReason,
   type ProxyRefusal,
   refuseUndecided,
-  sendEarlyResponse,
-  sendRefusal,
 } from './refusals.ts';
-import { readRequestHead } from './request-head.ts';
 import type { ResourceMetadata } from './resource-metadata.ts';
 
 interface ForwardAuthDeps {
@@ -70,7 +69,7 @@ export class ForwardAuth {
   }
 
   /** `pathSuffix`: what follows `/check` in the request target, unchanged. */
-  async handle(context: RequestContext, pathSuffix: string): Promise<void> {
+  async handle(context: RequestContext, pathSuffix: string): Promise<Reply> {
     const { policy, log } = this.#deps;
     const { request, peer } = context;
     if (context.sourceUnknown === true || !this.#deps.isTrustedPeer(peer)) {
@@ -83,13 +82,10 @@ export class ForwardAuth {
       });
       return this.#reject(context, { reason: 'peer_not_trusted' });
     }
-    const parsed = readRequestHead(request);
-    // The gateway's own request is malformed: where the next one begins is unknown.
-    if (!parsed.ok) return this.#reject(context, parsed.refusal, undefined, true);
-    const { host, authorization, isServiceWorkerScript } = parsed.head;
+    const { method, rawHeaders, head } = request;
+    const { host, authorization, isServiceWorkerScript } = head;
     if (this.#deps.isCertificateAmbiguous(context))
       return this.#rejectAmbiguous(context, AMBIGUOUS_CERTIFICATE.detail);
-    const { method = '', rawHeaders } = request;
     const result = readOriginalRequest({ method, host, pathSuffix, rawHeaders });
     if (!result.ok) return this.#rejectAmbiguous(context, result.detail);
     const { original } = result;
@@ -101,14 +97,14 @@ export class ForwardAuth {
       );
     if (isServiceWorkerScript && policy.pagesHost === undefined)
       return this.#reject(context, { reason: 'service_worker_script' });
-    await this.#authorize(context, original, authorization);
+    return this.#authorize(context, original, authorization);
   }
 
   async #authorize(
     context: RequestContext,
     original: OriginalRequest,
     authorization: readonly string[],
-  ): Promise<void> {
+  ): Promise<Reply> {
     const { policy, now } = this.#deps;
     const { method, url, host = '' } = original;
     const { rawHeaders } = context.request;
@@ -126,18 +122,17 @@ export class ForwardAuth {
         clientAddress: () => context.clientAddress,
         now: now(),
       });
-      this.#respond(context, original, decision);
+      return this.#respond(context, original, decision);
     } catch (error) {
       this.#reportFailure(context.id, error);
       noteDecision(context.notes, findRule(policy, { method, url, host }));
       // The other gateway chooses the upstream.
       delete context.notes.upstream;
-      this.#reject(context, refuseUndecided(error));
+      return this.#reject(context, refuseUndecided(error));
     }
   }
 
-  #respond(context: RequestContext, original: OriginalRequest, decision: AccessDecision): void {
-    if (context.response.destroyed) return;
+  #respond(context: RequestContext, original: OriginalRequest, decision: AccessDecision): Reply {
     if (decision.kind === 'asterisk') return this.#rejectAmbiguous(context, 'it is OPTIONS *');
     const { rule, caller } = decision;
     noteDecision(context.notes, decision);
@@ -147,16 +142,17 @@ export class ForwardAuth {
       const { refusal, target, nearMisses } = decision;
       const metadata =
         target && this.#deps.resourceMetadata?.getUrl(target.authority ?? original.host ?? '', target.path);
-      return this.#reject(context, refusal, nearMisses && `no_rule (${nearMisses})`, false, metadata);
+      return this.#reject(context, refusal, nearMisses && `no_rule (${nearMisses})`, metadata);
     }
-    if (!this.#isForwardableUnchanged(context, original, decision.target.path)) return;
+    const rejection = this.#rejectUnlessUnchanged(context, original, decision.target.path);
+    if (rejection !== undefined) return rejection;
     const quota = rule && this.#deps.quotas?.get(rule);
     const exceeded = quota?.take(caller, context.clientAddress, this.#deps.now());
     if (exceeded !== undefined && rule?.reportOnly !== true) return this.#reject(context, exceeded);
     const wouldRefuse = decision.wouldRefuse ?? exceeded;
     if (wouldRefuse === undefined) context.note({ decision: 'allowed' });
     else context.note({ decision: 'would_refuse', reason: getLogReason(wouldRefuse) });
-    this.#allow(context, caller, quota && toRecord(quota.getFields(this.#deps.now())));
+    return this.#allow(context, caller, quota && toRecord(quota.getFields(this.#deps.now())));
   }
 
   /**
@@ -167,61 +163,67 @@ export class ForwardAuth {
     context: RequestContext,
     original: OriginalRequest,
     { rule, target, fields }: Preflight,
-  ): void {
+  ): Reply {
     context.note({ rule: rule.name });
     if (fields === undefined) return this.#reject(context, { reason: 'origin_not_allowed' });
-    if (!this.#isForwardableUnchanged(context, original, target.path)) return;
+    const rejection = this.#rejectUnlessUnchanged(context, original, target.path);
+    if (rejection !== undefined) return rejection;
     context.note({ decision: 'allowed', reason: 'preflight' });
-    this.#allow(context, undefined, fields);
+    return this.#allow(context, undefined, fields);
   }
 
   /** The gateway forwards the path as it received it, and the rule matched the decoded path. */
-  #isForwardableUnchanged(context: RequestContext, original: OriginalRequest, path: string): boolean {
+  #rejectUnlessUnchanged(
+    context: RequestContext,
+    original: OriginalRequest,
+    path: string,
+  ): Reply | undefined {
     if (getSentPath(original.url) !== path)
-      this.#reject(context, { reason: 'malformed', detail: 'unnecessary percent-encoding in the path' });
-    else if (this.#deps.isServicePath(path)) this.#reject(context, { reason: 'no_rule' }, 'service_path');
-    else return true;
-    return false;
+      return this.#reject(context, {
+        reason: 'malformed',
+        detail: 'unnecessary percent-encoding in the path',
+      });
+    return this.#deps.isServicePath(path)
+      ? this.#reject(context, { reason: 'no_rule' }, 'service_path')
+      : undefined;
   }
 
   #allow(
     context: RequestContext,
     caller: Caller | undefined,
     extraFields?: Readonly<Record<string, string>>,
-  ): void {
+  ): Reply {
     const headers = {
+      'cache-control': 'no-store',
       ...toRecord(createIdentityHeaders(this.#deps.headers, caller)),
       ...extraFields,
       'X-Request-Id': context.id,
     };
-    sendEarlyResponse(context.response, { status: 200, text: '', close: false, headers });
+    return { status: 200, headers };
   }
 
   #reject(
     context: RequestContext,
     refusal: ProxyRefusal,
     reason = getLogReason(refusal),
-    close = false,
     resourceMetadata?: string,
-  ): void {
+  ): Reply {
     context.note({ decision: getLogDecision(refusal), reason });
-    const override = { status: getForwardAuthStatus(refusal), close };
-    const { realm } = this.#deps;
-    const proofAlgorithms = this.#deps.policy.proofs?.verifier.algorithms;
-    sendRefusal(context.response, refusal, {
+    const { realm, policy } = this.#deps;
+    return createRefusalReply(refusal, {
       realm,
       resourceMetadata,
-      proofAlgorithms,
+      proofAlgorithms: policy.proofs?.verifier.algorithms,
       requestId: context.id,
-      override,
+      override: { status: getForwardAuthStatus(refusal), close: false },
     });
   }
 
   /** Clients cannot cause this through a gateway that is configured correctly, so it is logged for its operator. */
-  #rejectAmbiguous(context: RequestContext, detail: string): void {
+  #rejectAmbiguous(context: RequestContext, detail: string): Reply {
     const { id, peer } = context;
     this.#deps.log.warn('forward_auth_ambiguous', { request_id: id, peer, detail });
-    this.#reject(context, { reason: 'original_request_ambiguous', detail });
+    return this.#reject(context, { reason: 'original_request_ambiguous', detail });
   }
 }
 

@@ -1,7 +1,7 @@
 import { isForwardableMethod } from '../../domain/method.ts';
 import { HOST_PATTERN } from '../../domain/request-target.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
-import { isServedMethod } from './request-head.ts';
+import { isServedMethod } from '../../http/request-head.ts';
 
 /**
  * The request that a gateway asks about. Gateways send it in `X-Forwarded-*` (Traefik, Caddy), in `X-Original-*` (nginx), or

@@ -8,7 +8,9 @@ export function readPresentedProof(
     request: { rawHeaders },
     peer,
     sourceUnknown,
-  }: Pick<RequestContext, 'request' | 'peer' | 'sourceUnknown'>,
+  }: Pick<RequestContext, 'peer' | 'sourceUnknown'> & {
+    readonly request: { readonly rawHeaders: readonly string[] };
+  },
   isTrustedPeer: (peer: string) => boolean,
 ): PresentedProof {
   const values = getHeaderValues(rawHeaders, 'dpop');

@@ -1,17 +1,15 @@
-import type { ServerResponse } from 'node:http';
 import type { TokenFault } from '../../domain/refusal.ts';
 import { formatOAuthScope, formatScope, type Scope } from '../../domain/scope.ts';
-import { discardBody } from '../../http/discarded-body.ts';
+import type { Reply } from '../../http/reply.ts';
+import type { HeadRefusal } from '../../http/request-head.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { RootPage } from './root-page.ts';
 
 /** Every reason to refuse a proxied request. The table below has the responses. */
 export type ProxyRefusal =
-  | { readonly reason: 'malformed'; readonly detail: string }
+  | HeadRefusal
   | { readonly reason: 'misdirected' }
-  | { readonly reason: 'method_not_allowed' }
-  | { readonly reason: 'transfer_coding_unsupported' }
-  | { readonly reason: 'expectation_failed' }
+  | { readonly reason: 'misdirected_connection' }
   | { readonly reason: 'token_missing' }
   /** `scheme`: with which it was sent; omitted: Bearer. `detail`: for the log only. */
   | {
@@ -36,6 +34,8 @@ export type ProxyRefusal =
   | { readonly reason: 'peer_not_trusted' }
   | { readonly reason: 'original_request_ambiguous'; readonly detail: string }
   | { readonly reason: 'overloaded'; readonly retryAfter: number }
+  /** The client's network has as many open requests as it may. */
+  | { readonly reason: 'too_many_requests_open'; readonly retryAfter: number }
   | { readonly reason: 'too_many_event_streams'; readonly retryAfter: number }
   | {
       readonly reason: 'rate_limited';
@@ -112,6 +112,13 @@ const ERROR_RESPONSES: ErrorResponses = {
     description: 'This host is not served here.',
     close: true,
   },
+  // RFC 9110 §15.5.20: the certificate policy of this host differs from that of the server name in the handshake.
+  misdirected_connection: {
+    status: 421,
+    error: 'misdirected_request',
+    description: 'use a separate connection for this host',
+    close: true,
+  },
   method_not_allowed: {
     status: 405,
     error: 'method_not_allowed',
@@ -128,6 +135,19 @@ const ERROR_RESPONSES: ErrorResponses = {
     status: 417,
     error: 'expectation_failed',
     description: 'The only supported expectation is 100-continue.',
+    close: true,
+  },
+  target_too_long: {
+    status: 414,
+    error: 'invalid_request',
+    description: 'the request target is too long',
+    close: true,
+  },
+  // RFC 6585 §5.
+  head_too_large: {
+    status: 431,
+    error: 'invalid_request',
+    description: 'too many or too large header fields',
     close: true,
   },
   token_missing: { status: 401, error: 'unauthorized', description: 'A bearer token is required.' },
@@ -216,6 +236,12 @@ const ERROR_RESPONSES: ErrorResponses = {
     error: 'temporarily_unavailable',
     description: 'Too many requests are waiting; retry.',
   },
+  too_many_requests_open: {
+    status: 503,
+    error: 'temporarily_unavailable',
+    description: 'too many requests of your network are open; retry later',
+    close: true,
+  },
   too_many_event_streams: {
     status: 503,
     error: 'temporarily_unavailable',
@@ -236,9 +262,14 @@ export function getErrorResponse<R extends ProxyRefusal['reason']>(
   return typeof entry === 'function' ? entry(refusal) : entry;
 }
 
-/** For the log and the metrics. Failures of gatehouse or the upstream are not refusals, but 501 is: it is about the request. */
+/**
+ * For the log and the metrics. Failures of gatehouse or the upstream are not refusals, but 501 and the limit of a network are: they are
+ * about the request and its client.
+ */
 export const getLogDecision = (refusal: ProxyRefusal): 'refused' | 'failed' =>
-  getErrorResponse(refusal).status > 501 ? 'failed' : 'refused';
+  getErrorResponse(refusal).status > 501 && refusal.reason !== 'too_many_requests_open'
+    ? 'failed'
+    : 'refused';
 
 /** For the log. */
 export function getLogReason(refusal: ProxyRefusal): string {
@@ -248,6 +279,7 @@ export function getLogReason(refusal: ProxyRefusal): string {
   if (refusal.reason === 'rate_limited') return `rate_limited: ${refusal.limit}`;
   if (refusal.reason === 'unavailable' && refusal.detail !== undefined)
     return `unavailable: ${refusal.detail}`;
+  if (refusal.reason === 'too_many_requests_open') return 'overloaded';
   if (refusal.reason === 'proof_invalid') return `proof_invalid: ${refusal.detail}`;
   return refusal.reason === 'malformed' ? `malformed: ${refusal.detail}` : refusal.reason;
 }
@@ -318,7 +350,7 @@ export interface RefusalOptions {
 }
 
 /** The response to a refused request. */
-export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOptions): EarlyResponse {
+export function createRefusalReply(refusal: ProxyRefusal, options: RefusalOptions): Reply {
   const errorResponse = getErrorResponse(refusal);
   const { status, close = false } = options.override ?? errorResponse;
   const { error, description } = errorResponse;
@@ -334,9 +366,10 @@ export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOpt
   );
   return {
     status,
-    text,
+    body: text,
     close,
     headers: {
+      'cache-control': 'no-store',
       ...headers,
       'x-content-type-options': 'nosniff',
       'x-request-id': options.requestId,
@@ -354,42 +387,4 @@ export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOpt
       ...(options.page === undefined && options.cors),
     },
   };
-}
-
-/** Sends a refusal, and leaves the connection ready for the next request, or closed. */
-export const sendRefusal = (response: ServerResponse, refusal: ProxyRefusal, options: RefusalOptions): void =>
-  sendEarlyResponse(response, createRefusalResponse(refusal, options));
-
-export interface EarlyResponse {
-  readonly status: number;
-  readonly text: string;
-  readonly close: boolean;
-  readonly headers: Readonly<Record<string, string>>;
-}
-
-/** Sends a response that must not be stored, before the request body was read. */
-export function sendEarlyResponse(
-  response: ServerResponse,
-  { status, text, close, headers }: EarlyResponse,
-): void {
-  if (response.headersSent || response.destroyed) return;
-  const { req: request } = response;
-  // Without `100 Continue` the client may or may not send its body: where the next request begins is unknown.
-  const isBodyAmbiguous = request.headers.expect !== undefined && !request.complete;
-  // The listener checks it for pipelined requests.
-  if (close || isBodyAmbiguous) response.shouldKeepAlive = false;
-  response.writeHead(status, {
-    // RFC 9110 §8.6: no Content-Length in a 204.
-    ...(status !== 204 && { 'content-length': Buffer.byteLength(text) }),
-    'cache-control': 'no-store',
-    ...headers,
-    ...((close || isBodyAmbiguous) && { connection: 'close' }),
-  });
-  const body = request.method === 'HEAD' ? '' : text;
-  response.end(body);
-  // The listener discards the rest: before it closes the connection, or of an HTTP/2 stream.
-  if (request.complete || close || isBodyAmbiguous || request.httpVersion === '2') return;
-  discardBody(request, (arrived) => {
-    if (!arrived) request.destroy();
-  });
 }

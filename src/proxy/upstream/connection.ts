@@ -1,7 +1,7 @@
 import { connect as connectTcp, type OnReadOpts, type Socket } from 'node:net';
 import { type ConnectionOptions, connect as connectTls, type SecureContext } from 'node:tls';
+import { ChunkedBodyReader } from '../../http/chunk-reader.ts';
 import { enableTcpKeepAlive } from '../../lib/tcp-keep-alive.ts';
-import { ChunkedBodyReader } from './chunk-reader.ts';
 import { explainConnectionError, recognizeProtocol } from './explain-failure.ts';
 import { parseResponseHead, type ResponseHead } from './response-head.ts';
 

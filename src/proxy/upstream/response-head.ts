@@ -1,36 +1,27 @@
+import type { ForwardedHead, ResponseFields } from '../../http/downstream.ts';
 import { sliceTrimmed } from '../../http/fold-field-name.ts';
 import { isEventStream } from '../policy/upstream-rewriter.ts';
 
 /** What of a response's header fields is forwarded, kept with the head: upstreams often send the same head again. */
-export interface ClientFields {
+export interface ClientFields extends ResponseFields {
   /** The header rules that made it. */
   readonly by: object;
-  readonly list: readonly string[];
-  /** The same, as sent in HTTP/1.1; empty until it is needed. */
-  text: string;
-  /** The same with the status, as a header block of HTTP/2; undefined until it is needed. */
-  block: Buffer | undefined;
 }
 
-/** The head of an upstream's response, parsed strictly (docs/decisions/0015-fast-path.md): ambiguous framing is an error. */
-export interface ResponseHead {
-  readonly status: number;
+/** The head of an upstream's response, parsed strictly (docs/decisions/0048-one-pipeline.md): ambiguous framing is an error. */
+export interface ResponseHead extends ForwardedHead {
   /** Names and values in their order. */
   readonly rawHeaders: readonly string[];
-  readonly framing: 'none' | 'length' | 'chunked' | 'close';
   /**
    * Only the close of a TLS connection ends it. Node does not report whether a close_notify was received, so that a
    * truncated response cannot be distinguished from a complete one (RFC 9112 §9.8).
    */
   readonly isEndUncertain: boolean;
-  /** With framing `length`. */
-  readonly length: number;
   /** The connection may be used again afterwards. */
   readonly isReusable: boolean;
   /** Seconds that the upstream keeps an idle connection open, where it says so. */
   readonly keepAlive: number | undefined;
   readonly isEventStream: boolean;
-  readonly hasDate: boolean;
   readonly hasLocation: boolean;
   clientFields: ClientFields | undefined;
 }
@@ -40,7 +31,6 @@ const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*
 /** RFC 9110 §5.5: no control character but the tab; no line folding (RFC 9112 §5.2). */
 const FIELD_LINES = /^(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/;
 const CONTENT_LENGTH = /^[0-9]{1,15}$/;
-export const TRAILER_FIELD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*$/;
 
 /** `text`: the head without the empty line that ends it. Returns what is wrong with it where it cannot be accepted. */
 export function parseResponseHead(text: string, isHead: boolean, isTls = false): ResponseHead | string {

@@ -52,7 +52,7 @@ interface Result {
 const MAX_RESPONSE_BYTES = 64 * 1_024;
 const MAX_INACTIVE = 10_000;
 const MAX_FAILED = 10_000;
-/** For how long a failure applies to a token: the fast path falls back, and the full path must not ask again. */
+/** For how long a failure applies to a token. */
 const FAILURE_MS = 1_000;
 /** Concurrent requests: of tokens that were never active here, and of all tokens. Unknown ones cannot displace known ones. */
 const MAX_REQUESTS = { unknown: 64, all: 128 };

@@ -60,7 +60,6 @@ beforeAll(async () => {
       rule('/impatient/**', 'public', { upstream: 'impatient' }),
       rule('/files/**', 'files:read'),
     ],
-    proxyPath: 'fast',
     tls: true,
     http2: true,
   });

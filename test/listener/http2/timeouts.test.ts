@@ -41,7 +41,6 @@ beforeAll(async () => {
       },
     },
     rules: [rule('/public/**', 'public'), rule('/impatient/**', 'public', { upstream: 'impatient' })],
-    proxyPath: 'fast',
     tls: true,
     http2: true,
   });

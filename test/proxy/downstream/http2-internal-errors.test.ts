@@ -15,7 +15,7 @@ import { bearer, NOW, type ProxyHarness, rule, startProxyHarness } from '../../s
 import { type RecordingUpstream, startRecordingUpstream } from '../../support/recording-upstream.ts';
 import { until } from '../../support/until.ts';
 
-/** Exceptions between the authorization of a request and its response, on the fast path. */
+/** Exceptions between the authorization of a request and its response. */
 const STREAMS = 100;
 
 const limitedRules = [
@@ -54,7 +54,6 @@ beforeAll(async () => {
       });
       return token === 'A' ? bearer() : undefined;
     },
-    proxyPath: 'fast',
     tls: true,
     http2: true,
   });

@@ -17,11 +17,8 @@ afterEach(async () => {
   while (cleanups.length > 0) await cleanups.pop()?.();
 });
 
-type Kind = 'fast path' | 'full path' | 'HTTP/2' | 'TLS upstream';
-const KINDS = chooseVariants<Kind>(
-  ['fast path', 'full path', 'HTTP/2', 'TLS upstream'],
-  ['fast path', 'HTTP/2'],
-);
+type Kind = 'HTTP/1.1' | 'HTTP/2' | 'TLS upstream';
+const KINDS = chooseVariants<Kind>(['HTTP/1.1', 'HTTP/2', 'TLS upstream'], ['HTTP/1.1', 'HTTP/2']);
 
 interface ProxySetup {
   readonly kind: Kind;
@@ -56,7 +53,6 @@ async function startProxySetup(kind: Kind, settings: Partial<UpstreamSettings> =
     upstreamSettings: { connections: 4, ...settings, ...upstream.settings },
     rules: [rule('/public/**', 'public'), rule('/files/**', 'files:read')],
     tokens: { A: bearer(), B: bearer({ identity: 'local:b', grantId: 'grant-b' }) },
-    proxyPath: kind === 'full path' ? 'full' : 'fast',
     tls: isSecure,
     http2: isSecure,
   });
@@ -260,7 +256,7 @@ test('an upload keeps its slot while its connection is being opened', async () =
 });
 
 test('a stream of unknown length is forwarded as it arrives', async () => {
-  const proxy = await startProxySetup('full path');
+  const proxy = await startProxySetup('HTTP/1.1');
   const socket = connect(proxy.harness.port, '127.0.0.1').on('error', () => {});
   cleanups.push(() => socket.destroy());
   socket.write(

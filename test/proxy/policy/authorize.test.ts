@@ -183,24 +183,21 @@ describe('over HTTP', () => {
     }
   });
 
-  test.each(['fast', 'full'] as const)(
-    '%s path: the log distinguishes refused from failed requests',
-    async (proxyPath) => {
-      const proxy = await startProxyHarness({ upstream: 'http://127.0.0.1:1', proxyPath });
-      const get = (path: string) =>
-        rawRequest(proxy.port, `GET ${path} HTTP/1.1\r\nHost: a.test\r\nAuthorization: Bearer A\r\n\r\n`);
-      try {
-        expect((await get('/files/1')).status).toBe(502);
-        expect((await get('/admin/1')).status).toBe(403);
-        expect(proxy.notes).toMatchObject([
-          { decision: 'failed', reason: 'upstream_failed' },
-          { decision: 'refused', reason: 'insufficient_scope: admin:manage' },
-        ]);
-      } finally {
-        await proxy.close();
-      }
-    },
-  );
+  test('the log distinguishes refused from failed requests', async () => {
+    const proxy = await startProxyHarness({ upstream: 'http://127.0.0.1:1' });
+    const get = (path: string) =>
+      rawRequest(proxy.port, `GET ${path} HTTP/1.1\r\nHost: a.test\r\nAuthorization: Bearer A\r\n\r\n`);
+    try {
+      expect((await get('/files/1')).status).toBe(502);
+      expect((await get('/admin/1')).status).toBe(403);
+      expect(proxy.notes).toMatchObject([
+        { decision: 'failed', reason: 'upstream_failed' },
+        { decision: 'refused', reason: 'insufficient_scope: admin:manage' },
+      ]);
+    } finally {
+      await proxy.close();
+    }
+  });
 
   test('when the revocation state of a token is unknown, the response is 503 and nothing is forwarded', async () => {
     const upstream = await startRecordingUpstream();

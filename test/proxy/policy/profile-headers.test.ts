@@ -26,14 +26,13 @@ const PROFILES = {
   none: undefined,
 } satisfies Readonly<Record<string, Profile | undefined>>;
 
-describe.each(['fast', 'full'] as const)('the %s path', (proxyPath) => {
+describe('the profile of a caller', () => {
   let upstream: RecordingUpstream;
   let proxy: ProxyHarness;
   beforeAll(async () => {
     upstream = await startRecordingUpstream();
     proxy = await startProxyHarness({
       upstream: upstream.url,
-      proxyPath,
       headers: HEADERS,
       rules: RULES,
       tokens: Object.fromEntries(

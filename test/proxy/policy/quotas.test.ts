@@ -34,10 +34,7 @@ async function start(change: SettingsChange): Promise<TestGateway> {
   return gateway;
 }
 
-describe.each([
-  ['fast path', true],
-  ['full path', false],
-] as const)('on the %s', (_, fastPath) => {
+describe('quotas of routes', () => {
   let gateway: TestGateway;
   let alice: string;
   let bob: string;
@@ -56,10 +53,7 @@ describe.each([
       ],
       { rateLimitHeaders: true },
     );
-    gateway = await startGateway((settings) => {
-      const changed = routes(settings);
-      return { ...changed, listen: { ...changed.listen, fastPath } };
-    });
+    gateway = await startGateway(routes);
     alice = (await gateway.grant({ scope: 'files:read;reports:write' })).access_token;
     bob = (await gateway.grant({ user: 'bob', scope: 'files:read' })).access_token;
   });

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createDataPathClients, DATA_PATHS, type DataPathClients } from '../../support/data-paths.ts';
 import { createForeignKey } from '../../support/foreign-issuer.ts';
 import { type ForeignIssuerServer, startForeignIssuer } from '../../support/foreign-issuer-server.ts';
 import { parseJson } from '../../support/https-client.ts';
+import { createProtocolClients, PROTOCOLS, type ProtocolClients } from '../../support/protocols.ts';
 import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
 import { until } from '../../support/until.ts';
 
@@ -13,7 +13,7 @@ const NOT_ISSUED_HERE = 'The access token was not issued by this service.';
 let issuer: ForeignIssuerServer;
 let unreachable: ForeignIssuerServer;
 let gateway: TestGateway;
-let clients: DataPathClients;
+let clients: ProtocolClients;
 beforeAll(async () => {
   issuer = await startForeignIssuer();
   unreachable = await startForeignIssuer();
@@ -33,7 +33,7 @@ beforeAll(async () => {
       { path: '/tree/**', requires: 'any-token', issuers: ['own', 'corp'] },
     ],
   }));
-  clients = createDataPathClients(gateway);
+  clients = createProtocolClients(gateway);
 });
 afterAll(async () => {
   clients?.close();
@@ -42,16 +42,16 @@ afterAll(async () => {
   unreachable?.close();
 });
 
-describe.each([...DATA_PATHS, 'forward-auth'] as const)('%s', (dataPath) => {
+describe.each([...PROTOCOLS, 'forward-auth'] as const)('%s', (protocol) => {
   async function send(path: string, token: string) {
     const headers = { authorization: `Bearer ${token}` };
     const { text, ...reply } =
-      dataPath === 'forward-auth'
+      protocol === 'forward-auth'
         ? await gateway.request({
             path: '/authsvc/check',
             headers: { ...headers, 'x-forwarded-method': 'GET', 'x-forwarded-uri': path },
           })
-        : await clients.send(dataPath, { path, headers });
+        : await clients.send(protocol, { path, headers });
     const line = await until('the log line', () =>
       gateway.log.find(
         ({ event, request_id: id }) => event === 'request' && id === reply.headers['x-request-id'],
@@ -114,7 +114,7 @@ describe.each([...DATA_PATHS, 'forward-auth'] as const)('%s', (dataPath) => {
     });
     const { access_token: own } = await gateway.grant();
     const { status, line } = await send('/tree/Admin', own);
-    expect([status, line['reason']]).toEqual([dataPath === 'forward-auth' ? 403 : 404, reason]);
+    expect([status, line['reason']]).toEqual([protocol === 'forward-auth' ? 403 : 404, reason]);
     // The route matches, and does not list the issuer.
     expect((await send('/tree/admin', token)).line).toMatchObject({
       rule: 'routes[3] /tree/admin',
@@ -132,7 +132,7 @@ describe.each([...DATA_PATHS, 'forward-auth'] as const)('%s', (dataPath) => {
           reason: 'unavailable: keys_unavailable (issuer down)',
         },
       });
-    const event = dataPath === 'forward-auth' ? 'forward_auth_failed' : 'authorization_failed';
+    const event = protocol === 'forward-auth' ? 'forward_auth_failed' : 'authorization_failed';
     const failures = gateway.log.filter((line) => line.event === event);
     // At most once a minute, over all data paths.
     expect(failures.length).toBeLessThan(3);

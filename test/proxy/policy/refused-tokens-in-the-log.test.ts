@@ -34,17 +34,14 @@ const byForwardAuth: Send = async (gateway, path, token) => {
 
 /** An operator looks up the grant of a refused token. */
 describe.each([
-  ['HTTP/1.1, fast path', true, overHttp1],
-  ['HTTP/1.1, full path', false, overHttp1],
-  ['HTTP/2, fast path', true, overHttp2],
-  ['HTTP/2, full path', false, overHttp2],
-  ['forward-auth', true, byForwardAuth],
-] as const)('%s', (_name, fastPath, send) => {
+  ['HTTP/1.1', overHttp1],
+  ['HTTP/2', overHttp2],
+  ['forward-auth', byForwardAuth],
+] as const)('%s', (_name, send) => {
   let gateway: TestGateway;
   beforeAll(async () => {
     gateway = await startGateway((settings) => ({
       ...settings,
-      listen: { ...settings.listen, fastPath },
       trustedProxies: ['127.0.0.1'],
       routes: [
         ...(settings.routes ?? []),

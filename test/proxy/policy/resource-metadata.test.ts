@@ -192,12 +192,7 @@ describe('the document', () => {
   });
 });
 
-describe.each([
-  ['fast path', true],
-  ['full path', false],
-] as const)('challenges on the %s', (_, fastPath) => {
-  beforeAll(() => gateway.reload((settings) => ({ ...settings, listen: { ...settings.listen, fastPath } })));
-
+describe('challenges', () => {
   test('RFC 9728 §5.1: every 401 names the document of its path', async () => {
     expect((await get('/files/a?b=c')).headers['www-authenticate']).toBe(
       `Bearer realm="gatehouse", resource_metadata="${ORIGIN}${METADATA}/files/a"`,

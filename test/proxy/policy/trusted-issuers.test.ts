@@ -11,14 +11,13 @@ import { scrape } from '../../support/scrape.ts';
 import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
 import { until } from '../../support/until.ts';
 
-describe.each([true, false])('tokens of a trusted issuer, fast path %s', (fastPath) => {
+describe('tokens of a trusted issuer', () => {
   let issuer: ForeignIssuerServer;
   let gateway: TestGateway;
   beforeAll(async () => {
     issuer = await startForeignIssuer();
     gateway = await startGateway((settings) => ({
       ...withTrustedIssuer(issuer, { cooldown: '1h' })(settings),
-      listen: { ...settings.listen, fastPath },
       routes: [
         { path: '/files/**', requires: 'files:read', issuers: ['own', 'corp'] },
         { path: '/own/**', requires: 'files:read' },

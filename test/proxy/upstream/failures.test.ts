@@ -36,7 +36,7 @@ const send = (path: string, method?: string, port = proxy.port): Promise<RawResp
   rawRequest(port, get(path, method));
 
 const TIMEOUT_MS = 1_000;
-/** Deadlines are checked every 200 ms: a timeout fires up to two ticks late (docs/decisions/0015-fast-path.md). */
+/** Deadlines are checked every 200 ms: a timeout fires up to two ticks late. */
 const TICKS_MS = 400;
 
 /** Starts a proxy with timeouts of one second each, whose timers advance only with the test. */

@@ -1,9 +1,6 @@
-import type { IncomingMessage } from 'node:http';
 import { createServer } from 'node:net';
-import { Readable } from 'node:stream';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { MessageBody } from '../../../src/proxy/downstream/node-request-body.ts';
-import type { BodyError } from '../../../src/proxy/request-body.ts';
+import { type BodyError, RequestBody } from '../../../src/proxy/request-body.ts';
 import { ConnectionPool } from '../../../src/proxy/upstream/connection-pool.ts';
 import { randomBelow } from '../../fuzz/mutations.ts';
 import { type HarnessOptions, type ProxyHarness, startProxyHarness } from '../../support/proxy-harness.ts';
@@ -29,7 +26,7 @@ async function setUp(
   options: Partial<HarnessOptions> = {},
 ): Promise<{ upstream: RecordingUpstream; proxy: ProxyHarness }> {
   const upstream = await startRecordingUpstream();
-  const proxy = await startProxyHarness({ upstream: upstream.url, proxyPath: 'full', ...options });
+  const proxy = await startProxyHarness({ upstream: upstream.url, ...options });
   cleanups.push(
     () => upstream.close(),
     () => proxy.close(),
@@ -47,7 +44,7 @@ describe('plain and TLS upstream connections behave the same', () => {
     front = await startTlsProxy(upstream.port);
     proxies = await Promise.all(
       [{ upstream: upstream.url }, { upstream: front.url, upstreamSettings: { ca: front.ca } }].map(
-        (options) => startProxyHarness({ ...options, proxyPath: 'full' }),
+        startProxyHarness,
       ),
     );
   });
@@ -203,82 +200,75 @@ describe('plain and TLS upstream connections behave the same', () => {
   });
 });
 
-describe('one connection pool for both paths', () => {
-  test('idle connections of the fast path are reused by the full path, and vice versa', async () => {
-    const { upstream, proxy } = await setUp({ proxyPath: 'fast', upstreamSettings: { connections: 1 } });
-    for (const more of ['', 'TE: trailers\r\n', '', 'TE: trailers\r\n'])
-      expect((await rawRequest(proxy.port, message('GET /files/1', `${more}\r\n`))).status).toBe(200);
-    expect(proxy.fastPath?.counts).toMatchObject({ served: 2 });
-    expect(upstream.requests.map(({ connection }) => connection)).toEqual([1, 1, 1, 1]);
-  });
+test('an idle connection is reused by other clients', async () => {
+  const { upstream, proxy } = await setUp({ upstreamSettings: { connections: 1 } });
+  for (let count = 0; count < 4; count += 1)
+    expect((await rawRequest(proxy.port, message('GET /files/1'))).status).toBe(200);
+  expect(upstream.requests.map(({ connection }) => connection)).toEqual([1, 1, 1, 1]);
+});
 
-  test('H33 with faults, requests of both paths on the same connections: no response reaches another client', {
-    timeout: 300_000,
-  }, async () => {
-    const COUNT = Number(process.env['NONCES'] ?? 1_500);
-    const randomInt = randomBelow(34);
-    const { upstream, proxy } = await setUp({
-      proxyPath: 'fast',
-      upstreamSettings: { connections: 5, maxPending: 10_000 },
-    });
-    let faults = 0;
-    upstream.respondWith((socket, { target, body }) => {
-      const text = `${target}|${body}|`;
-      const complete = `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
-      const injectedFaults: readonly (() => void)[] = [
-        () => void socket.end(),
-        () => void socket.resetAndDestroy(),
-        () => void socket.end(complete.slice(0, -3)),
-        () => void socket.write(`${complete}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil`),
-        () => void socket.write(`${complete}x`),
-        () => void socket.write(complete, () => socket.end()),
-      ];
-      const inject = injectedFaults[randomInt(24)];
-      if (inject === undefined) return void socket.write(complete);
-      faults += 1;
-      return inject();
-    });
-    let next = 0;
-    let good = 0;
-    const swapped: string[] = [];
-    const runClient = async (_: unknown, worker: number): Promise<void> => {
-      // Requests with TE fall back to the full path, as do chunked bodies.
-      const more = worker % 2 === 0 ? 'TE: trailers\r\n' : '';
-      let client = await connectRaw(proxy.port);
-      for (let nonce = next++; nonce < COUNT; nonce = next++) {
-        const seen = client.text().length;
-        const body = nonce % 3 === 0 ? `b${nonce}` : '';
-        const framed =
-          worker % 4 === 0
-            ? `Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
-            : `Content-Length: ${body.length}\r\n\r\n${body}`;
-        client.send(
-          body === ''
-            ? message(`GET /files/n${nonce}`, `${more}\r\n`)
-            : message(`POST /files/n${nonce}`, more + framed),
-        );
-        // Some clients disconnect before the response.
-        const disconnects = nonce % 17 === 0;
-        const text = disconnects
-          ? ''
-          : (await client.until((all) => isCompleteResponse(all.slice(seen)), 30_000)).slice(seen);
-        if (text.startsWith('HTTP/1.1 200') && isCompleteResponse(text)) {
-          if (text.includes(`/files/n${nonce}|${body}|`) && !text.endsWith('evil')) good += 1;
-          else swapped.push(`${nonce}: ${text.slice(-200)}`);
-        }
-        if (!disconnects && client.closeKind() === undefined) continue;
-        client.destroy();
-        client = await connectRaw(proxy.port);
-      }
-      client.destroy();
-    };
-    await Promise.all(Array.from({ length: 24 }, runClient));
-    expect(swapped).toEqual([]);
-    expect(good).toBeGreaterThan(COUNT / 2);
-    expect(faults).toBeGreaterThan(COUNT / 8);
-    expect(proxy.fastPath?.counts.served).toBeGreaterThan(COUNT / 5);
-    expect(proxy.fastPath?.counts.served).toBeLessThan(COUNT);
+test('H33 with faults, requests in different framings on the same connections: no response reaches another client', {
+  timeout: 300_000,
+}, async () => {
+  const COUNT = Number(process.env['NONCES'] ?? 1_500);
+  const randomInt = randomBelow(34);
+  const { upstream, proxy } = await setUp({
+    upstreamSettings: { connections: 5, maxPending: 10_000 },
   });
+  let faults = 0;
+  upstream.respondWith((socket, { target, body }) => {
+    const text = `${target}|${body}|`;
+    const complete = `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
+    const injectedFaults: readonly (() => void)[] = [
+      () => void socket.end(),
+      () => void socket.resetAndDestroy(),
+      () => void socket.end(complete.slice(0, -3)),
+      () => void socket.write(`${complete}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil`),
+      () => void socket.write(`${complete}x`),
+      () => void socket.write(complete, () => socket.end()),
+    ];
+    const inject = injectedFaults[randomInt(24)];
+    if (inject === undefined) return void socket.write(complete);
+    faults += 1;
+    return inject();
+  });
+  let next = 0;
+  let good = 0;
+  const swapped: string[] = [];
+  const runClient = async (_: unknown, worker: number): Promise<void> => {
+    const more = worker % 2 === 0 ? 'TE: trailers\r\n' : '';
+    let client = await connectRaw(proxy.port);
+    for (let nonce = next++; nonce < COUNT; nonce = next++) {
+      const seen = client.text().length;
+      const body = nonce % 3 === 0 ? `b${nonce}` : '';
+      const framed =
+        worker % 4 === 0
+          ? `Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
+          : `Content-Length: ${body.length}\r\n\r\n${body}`;
+      client.send(
+        body === ''
+          ? message(`GET /files/n${nonce}`, `${more}\r\n`)
+          : message(`POST /files/n${nonce}`, more + framed),
+      );
+      // Some clients disconnect before the response.
+      const disconnects = nonce % 17 === 0;
+      const text = disconnects
+        ? ''
+        : (await client.until((all) => isCompleteResponse(all.slice(seen)), 30_000)).slice(seen);
+      if (text.startsWith('HTTP/1.1 200') && isCompleteResponse(text)) {
+        if (text.includes(`/files/n${nonce}|${body}|`) && !text.endsWith('evil')) good += 1;
+        else swapped.push(`${nonce}: ${text.slice(-200)}`);
+      }
+      if (!disconnects && client.closeKind() === undefined) continue;
+      client.destroy();
+      client = await connectRaw(proxy.port);
+    }
+    client.destroy();
+  };
+  await Promise.all(Array.from({ length: 24 }, runClient));
+  expect(swapped).toEqual([]);
+  expect(good).toBeGreaterThan(COUNT / 2);
+  expect(faults).toBeGreaterThan(COUNT / 8);
 });
 
 describe('an incomplete body', () => {
@@ -324,7 +314,6 @@ describe('an incomplete body', () => {
     const { port } = stalledServer.address() as { port: number };
     const proxy = await startProxyHarness({
       upstream: `http://127.0.0.1:${port}`,
-      proxyPath: 'full',
       maxBodyBytes: 100_000_000,
       upstreamSettings: { timeouts: { connect: 1, headers: 5, idle: 1 } },
     });
@@ -337,7 +326,7 @@ describe('an incomplete body', () => {
     expect(await client.until((text) => text.includes('\r\n\r\n'), 10_000)).toMatch(/^HTTP\/1\.1 504/);
   });
 
-  /** Impossible over HTTP/1.1, and refused by Node over HTTP/2; this tests the second check. */
+  /** Impossible over HTTP/1.1, and refused earlier over HTTP/2; this tests the second check. */
   test.each([
     ['longer', ['hel', 'lo!'], 'hel'],
     ['longer at once', ['hello!'], ''],
@@ -351,9 +340,8 @@ describe('an incomplete body', () => {
       const pool = new ConnectionPool(upstream.url, tls, 1, () => {});
       cleanups.push(() => pool.destroy());
       const connection = pool.acquire(true);
-      const request = Object.assign(new Readable({ read() {} }), { complete: false });
       const errors: string[] = [];
-      const body = MessageBody.of(request as unknown as IncomingMessage, 5, 100);
+      const body = new RequestBody({ isComplete: false, pause() {}, resume() {} }, 5, 100);
       body.start(
         {
           onBodyBuffered() {},
@@ -384,8 +372,8 @@ describe('an incomplete body', () => {
       );
       connection.sendHead(`POST / HTTP/1.1\r\nhost: a\r\n${body.framing}\r\n`);
       body.begin(connection);
-      for (const part of parts) request.push(part);
-      request.push(null);
+      for (const part of parts) body.push(Buffer.from(part));
+      body.end();
       await until('the error is reported', () => errors.includes('client_disconnected'));
       await until('the upstream has the head', () => upstream.bytes().includes('\r\n\r\n'));
       expect(errors).not.toContain('complete');
@@ -394,66 +382,62 @@ describe('an incomplete body', () => {
   );
 });
 
-describe.each(['fast', 'full'] as const)(
-  'a desynchronized connection is not reused, %s path',
-  (proxyPath) => {
-    const getUsedConnections = async (first: string, more: string): Promise<readonly number[]> => {
-      const usedConnections: number[] = [];
-      let count = 0;
-      const server = createServer((socket) => {
-        count += 1;
-        const connection = count;
-        socket
-          .on('error', () => {})
-          .on('data', (part: Buffer) => {
-            if (part.includes(' HTTP/1.1\r\n')) {
-              usedConnections.push(connection);
-              socket.write(
-                `HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok${usedConnections.length === 1 ? more : ''}`,
-              );
-            }
-          });
-      });
-      await new Promise<void>((resolve) => {
-        server.listen(0, '127.0.0.1', resolve);
-      });
-      cleanups.push(() => void server.close());
-      const { port } = server.address() as { port: number };
-      const upstreamSettings = { connections: 1, bodyBuffer: 0 };
-      const proxy = await startProxyHarness({
-        upstream: `http://127.0.0.1:${port}`,
-        proxyPath,
-        upstreamSettings,
-      });
-      cleanups.push(() => proxy.close());
-      const client = await connectRaw(proxy.port);
-      cleanups.push(() => client.destroy());
-      client.send(first);
-      await client.until((text) => isCompleteResponse(text));
-      expect((await rawRequest(proxy.port, message('GET /files/2'))).status).toBe(200);
-      return usedConnections;
-    };
-
-    test('a connection is reused after a complete response', async () => {
-      expect(await getUsedConnections(message('GET /files/1'), '')).toEqual([1, 1]);
-      expect(await getUsedConnections(message('POST /files/1', 'Content-Length: 2\r\n\r\nab'), '')).toEqual([
-        1, 1,
-      ]);
+describe('a desynchronized connection is not reused', () => {
+  const getUsedConnections = async (first: string, more: string): Promise<readonly number[]> => {
+    const usedConnections: number[] = [];
+    let count = 0;
+    const server = createServer((socket) => {
+      count += 1;
+      const connection = count;
+      socket
+        .on('error', () => {})
+        .on('data', (part: Buffer) => {
+          if (part.includes(' HTTP/1.1\r\n')) {
+            usedConnections.push(connection);
+            socket.write(
+              `HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok${usedConnections.length === 1 ? more : ''}`,
+            );
+          }
+        });
     });
-
-    test('a connection is not reused after a response to an incomplete request', async () => {
-      expect(await getUsedConnections(message('POST /files/1', 'Content-Length: 9\r\n\r\nhalf'), '')).toEqual(
-        [1, 2],
-      );
-      const chunks = 'Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n';
-      expect(await getUsedConnections(message('POST /files/1', chunks), '')).toEqual([1, 2]);
+    await new Promise<void>((resolve) => {
+      server.listen(0, '127.0.0.1', resolve);
     });
-
-    test('a connection with bytes after the response is not reused', async () => {
-      expect(await getUsedConnections(message('GET /files/1'), 'x')).toEqual([1, 2]);
+    cleanups.push(() => void server.close());
+    const { port } = server.address() as { port: number };
+    const upstreamSettings = { connections: 1, bodyBuffer: 0 };
+    const proxy = await startProxyHarness({
+      upstream: `http://127.0.0.1:${port}`,
+      upstreamSettings,
     });
-  },
-);
+    cleanups.push(() => proxy.close());
+    const client = await connectRaw(proxy.port);
+    cleanups.push(() => client.destroy());
+    client.send(first);
+    await client.until((text) => isCompleteResponse(text));
+    expect((await rawRequest(proxy.port, message('GET /files/2'))).status).toBe(200);
+    return usedConnections;
+  };
+
+  test('a connection is reused after a complete response', async () => {
+    expect(await getUsedConnections(message('GET /files/1'), '')).toEqual([1, 1]);
+    expect(await getUsedConnections(message('POST /files/1', 'Content-Length: 2\r\n\r\nab'), '')).toEqual([
+      1, 1,
+    ]);
+  });
+
+  test('a connection is not reused after a response to an incomplete request', async () => {
+    expect(await getUsedConnections(message('POST /files/1', 'Content-Length: 9\r\n\r\nhalf'), '')).toEqual([
+      1, 2,
+    ]);
+    const chunks = 'Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n';
+    expect(await getUsedConnections(message('POST /files/1', chunks), '')).toEqual([1, 2]);
+  });
+
+  test('a connection with bytes after the response is not reused', async () => {
+    expect(await getUsedConnections(message('GET /files/1'), 'x')).toEqual([1, 2]);
+  });
+});
 
 test('a chunked body is forwarded as it arrives, without its trailers', async () => {
   const { upstream, proxy } = await setUp();

@@ -59,56 +59,54 @@ test.each(CLOSINGS)('Node reports %s as the end of the stream', async (_, close)
   expect(events).toEqual(['end', 'close']);
 });
 
-for (const proxyPath of ['fast', 'full'] as const)
-  for (const tls of [false, true])
-    describe(`${proxyPath} path, ${tls ? 'TLS' : 'plain'} client`, () => {
-      let proxy: ProxyHarness;
-      let client: RawClient;
-      beforeAll(async () => {
-        proxy = await startProxyHarness({
-          upstream: `https://127.0.0.1:${relay.port}`,
-          upstreamSettings: { ca: front.ca, timeouts: { connect: 60, headers: 60, idle: 60 } },
-          proxyPath,
-          tls,
-        });
-      });
-      afterAll(() => proxy.close());
-      beforeEach(async () => {
-        client = await (tls ? connectRawTls(proxy.port, proxy.ca.pem) : connectRaw(proxy.port));
-      });
-      afterEach(() => client.destroy());
-
-      const request = (method: string): Promise<string> => {
-        client.send(`${method} /public/1 HTTP/1.1\r\nHost: gate.test\r\n\r\n`);
-        return client.until(
-          (text) => text.includes('\r\n\r\n') && (method === 'HEAD' || text.includes('body')),
-        );
-      };
-
-      test.each(CLOSINGS)('after %s, the close ends the response for the client too', async (_, close) => {
-        await request('GET');
-        close();
-        const text = await client.closed();
-        expect(text).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
-        expect(text).toMatch(/\r\nConnection: close\r\n/);
-        expect(text).not.toMatch(/transfer-encoding|content-length/i);
-        expect(text.slice(text.indexOf('\r\n\r\n'))).toBe('\r\n\r\nbody');
-        expect(client.closeKind()).toBe('end');
-      });
-
-      test('a response that breaks off does not end cleanly', async () => {
-        await request('GET');
-        for (const socket of relay.sockets) socket.resetAndDestroy();
-        const text = await client.closed();
-        expect(text).toMatch(/\r\n\r\nbody$/);
-        // Over TLS the missing close_notify shows it.
-        if (!tls) expect(client.closeKind()).toBe('reset');
-        expect(proxy.log.join('')).toContain('upstream_aborted');
-      });
-
-      test('a response to HEAD leaves the connection of the client open', async () => {
-        await request('HEAD');
-        expect(await request('HEAD')).toMatch(/\r\nConnection: keep-alive\r\n/);
-        expect(client.closeKind()).toBeUndefined();
+for (const tls of [false, true])
+  describe(`${tls ? 'TLS' : 'plain'} client`, () => {
+    let proxy: ProxyHarness;
+    let client: RawClient;
+    beforeAll(async () => {
+      proxy = await startProxyHarness({
+        upstream: `https://127.0.0.1:${relay.port}`,
+        upstreamSettings: { ca: front.ca, timeouts: { connect: 60, headers: 60, idle: 60 } },
+        tls,
       });
     });
+    afterAll(() => proxy.close());
+    beforeEach(async () => {
+      client = await (tls ? connectRawTls(proxy.port, proxy.ca.pem) : connectRaw(proxy.port));
+    });
+    afterEach(() => client.destroy());
+
+    const request = (method: string): Promise<string> => {
+      client.send(`${method} /public/1 HTTP/1.1\r\nHost: gate.test\r\n\r\n`);
+      return client.until(
+        (text) => text.includes('\r\n\r\n') && (method === 'HEAD' || text.includes('body')),
+      );
+    };
+
+    test.each(CLOSINGS)('after %s, the close ends the response for the client too', async (_, close) => {
+      await request('GET');
+      close();
+      const text = await client.closed();
+      expect(text).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
+      expect(text).toMatch(/\r\nConnection: close\r\n/);
+      expect(text).not.toMatch(/transfer-encoding|content-length/i);
+      expect(text.slice(text.indexOf('\r\n\r\n'))).toBe('\r\n\r\nbody');
+      expect(client.closeKind()).toBe('end');
+    });
+
+    test('a response that breaks off does not end cleanly', async () => {
+      await request('GET');
+      for (const socket of relay.sockets) socket.resetAndDestroy();
+      const text = await client.closed();
+      expect(text).toMatch(/\r\n\r\nbody$/);
+      // Over TLS the missing close_notify shows it.
+      if (!tls) expect(client.closeKind()).toBe('reset');
+      expect(proxy.log.join('')).toContain('upstream_aborted');
+    });
+
+    test('a response to HEAD leaves the connection of the client open', async () => {
+      await request('HEAD');
+      expect(await request('HEAD')).toMatch(/\r\nConnection: keep-alive\r\n/);
+      expect(client.closeKind()).toBeUndefined();
+    });
+  });

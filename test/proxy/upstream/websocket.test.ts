@@ -407,6 +407,19 @@ describe('an upstream that does not accept the handshake', () => {
     expect([client.isClosed(), upstream.open()]).toEqual([false, 1]);
   });
 
+  test('the head of a response is forwarded before its body arrives', async () => {
+    const { open, upstream, proxy } = await setUp({
+      respond: (_request, socket) =>
+        void socket.write('HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n'),
+    });
+    const client = await open();
+    expect(client.status).toBe(200);
+    client.destroy();
+    await until('the upstream connection is closed', () => upstream.open() === 0);
+    // The client has closed it, not the upstream.
+    expect(proxy.log.filter((line) => line.includes('upstream_aborted'))).toEqual([]);
+  });
+
   test('an event stream that its client does not read ends after timeouts.idle', async () => {
     let isUpstreamClosed = false;
     const { proxy } = await setUp(

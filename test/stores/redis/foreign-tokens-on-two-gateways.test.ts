@@ -21,18 +21,17 @@ beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'gatehouse-foreign-'));
   writeKeyringFile(join(folder, 'keys.json'), createKeyringFile('EdDSA'), { replace: false });
   [redis, issuer] = await Promise.all([startRedis(), startForeignIssuer()]);
-  const open = (fastPath: boolean): Promise<TestGateway> =>
+  const open = (): Promise<TestGateway> =>
     startGateway(
       (settings) => ({
         ...withTrustedIssuer(issuer, { logout: { audience: 'gatehouse-client' } })(settings),
-        listen: { ...settings.listen, fastPath },
         store: { type: 'redis', url: `redis://127.0.0.1:${redis.port}` },
         keys: { file: join(folder, 'keys.json') },
       }),
       undefined,
       REDIS_TIMEOUT_MS,
     );
-  gateways = await Promise.all([open(true), open(false)]);
+  gateways = await Promise.all([open(), open()]);
   // Tokens that are older than the store are refused.
   await until('tokens are accepted', async () =>
     (await callAll(await issuer.sign())).every((status) => status === 200),

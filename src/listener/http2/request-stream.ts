@@ -1,0 +1,287 @@
+import type {
+  BodySink,
+  Downstream,
+  ForwardedHead,
+  RequestHandler,
+  ResponseFields,
+  UpgradedConnection,
+} from '../../http/downstream.ts';
+import type { Reply } from '../../http/reply.ts';
+import { RequestHead } from '../../http/request-head.ts';
+import type { HeadCache } from '../head-cache.ts';
+import { formatDate, listReplyFields } from '../http1/response-text.ts';
+import type { HeaderBlock } from './frame-writer.ts';
+import {
+  encodeFieldName,
+  encodeResponseFields,
+  getMaxFieldBytes,
+  writeField,
+  writeString,
+} from './hpack-encoder.ts';
+import { ErrorCode } from './protocol.ts';
+import type { RequestFields } from './request-fields.ts';
+import type { Http2Stream, StreamHandler } from './stream.ts';
+
+/**
+ * - `idle`: it can serve a stream.
+ * - `receiving`: the rest of what has arrived is processed first: it may contain the whole body.
+ * - `busy`: the request is being served.
+ */
+type State = 'idle' | 'receiving' | 'busy';
+
+const REQUEST_ID_NAME = encodeFieldName('x-request-id');
+const DATE_NAME = encodeFieldName('date');
+const CONTINUE = encodeResponseFields(100, []);
+const NO_FIELDS: readonly string[] = [];
+
+const toHeaderBlock = (block: Buffer): HeaderBlock => ({
+  maxSize: block.length,
+  writeTo: (out, at) => at + block.copy(out, at),
+});
+
+export interface RequestStreamOptions {
+  readonly headCache: HeadCache;
+  readonly createHandler: (downstream: Downstream) => RequestHandler;
+  /** It can serve another stream. */
+  readonly onIdle: (stream: RequestStream) => void;
+}
+
+/** The requests of HTTP/2 streams, one after another. */
+export class RequestStream implements StreamHandler, Downstream, HeaderBlock {
+  hasStarted = false;
+  readonly maxStatus = 599;
+  readonly #options: RequestStreamOptions;
+  readonly #handler: RequestHandler;
+  #stream!: Http2Stream;
+  #head!: RequestHead;
+  #state: State = 'idle';
+  #sink: BodySink | undefined = undefined;
+  /** The response head, until it is written together with what follows it. */
+  #response: ForwardedHead | undefined = undefined;
+  #fields!: ResponseFields;
+  #id = '';
+  #extra: readonly string[] = NO_FIELDS;
+  /** Bytes of the response body that are still to come; negative: unknown. */
+  #bodyLeft = 0;
+  #isSent = false;
+  #isEnded = false;
+
+  constructor(options: RequestStreamOptions) {
+    this.#options = options;
+    this.#handler = options.createHandler(this);
+  }
+
+  serve(stream: Http2Stream): void {
+    this.#stream = stream;
+    this.#head = this.#readHead(stream.fields);
+    this.hasStarted = false;
+    this.#isSent = false;
+    this.#isEnded = false;
+    this.#state = 'receiving';
+    stream.handler = this;
+    if (stream.isInputEnded) this.#handle();
+    else stream.awaitReadEnd();
+  }
+
+  #readHead(fields: RequestFields): RequestHead {
+    if (fields.isTooLarge) return new RequestHead(fields.toRawHeaders(), '2', { reason: 'head_too_large' });
+    return (
+      this.#options.headCache.read(fields.toText()) ??
+      new RequestHead([], '2', { reason: 'malformed', detail: 'an invalid header field' })
+    );
+  }
+
+  #handle(): void {
+    const { method, path } = this.#stream.fields;
+    this.#state = 'busy';
+    this.#handler.handle(method, path, '2', this.#head);
+  }
+
+  onReadEnd(): void {
+    if (this.#state === 'receiving') this.#handle();
+  }
+
+  onData(part: Buffer): void {
+    this.#sink?.push(part);
+  }
+
+  onInputEnd(): void {
+    this.#takeSink()?.end();
+  }
+
+  #takeSink(): BodySink | undefined {
+    const sink = this.#sink;
+    this.#sink = undefined;
+    return sink;
+  }
+
+  takeBody(sink: BodySink): Buffer | undefined {
+    const stream = this.#stream;
+    const received = stream.takeReceived();
+    if (stream.isInputEnded) return received;
+    this.#sink = sink;
+    if (this.#head.expectsContinue && received === undefined)
+      stream.writeHeaders(toHeaderBlock(CONTINUE), false);
+    return received;
+  }
+
+  hold(bytes: number): void {
+    this.#stream.hold(bytes);
+  }
+
+  markAuthorized(): void {
+    this.#stream.markAuthorized();
+  }
+
+  /** All of the request body was received and taken. */
+  get isComplete(): boolean {
+    return this.#stream.isInputTaken;
+  }
+
+  pause(): void {
+    this.#stream.pause();
+  }
+
+  resume(): void {
+    this.#stream.resume();
+  }
+
+  get isClosed(): boolean {
+    return this.#stream.isClosed;
+  }
+
+  get unread(): number {
+    return this.#stream.unsentBytes;
+  }
+
+  writeHead(head: ForwardedHead, fields: ResponseFields, id: string, extra: readonly string[]): void {
+    fields.block ??= encodeResponseFields(head.status, fields.list);
+    this.#fields = fields;
+    this.#id = id;
+    this.#extra = extra;
+    this.#bodyLeft = head.framing === 'length' ? head.length : -1;
+    this.#response = head;
+    this.hasStarted = true;
+  }
+
+  write(bytes: Buffer, start: number, end: number): boolean {
+    this.#sendHead(false);
+    this.#bodyLeft -= end - start;
+    return this.#stream.write(bytes, start, end, this.#bodyLeft === 0);
+  }
+
+  flush(): boolean {
+    this.#sendHead(false);
+    return this.#stream.unsentBytes === 0;
+  }
+
+  end(): void {
+    this.#isEnded = true;
+    if (this.#isSent) return this.#finish(false);
+    if (this.#response !== undefined) this.#sendHead(true);
+    else this.#stream.end();
+  }
+
+  #sendHead(isEnd: boolean): void {
+    if (this.#response === undefined) return;
+    this.#stream.writeHeaders(this, isEnd);
+    this.#response = undefined;
+  }
+
+  get maxSize(): number {
+    let size =
+      (this.#fields.block as Buffer).length +
+      getMaxFieldBytes('x-request-id', this.#id) +
+      getMaxFieldBytes('date', '') +
+      32;
+    for (let at = 0; at < this.#extra.length; at += 2)
+      size += getMaxFieldBytes(this.#extra[at] as string, this.#extra[at + 1] as string);
+    return size;
+  }
+
+  /** The header block of the response: the cached fields, and those that differ for each request. */
+  writeTo(out: Buffer, start: number): number {
+    let at = start + (this.#fields.block as Buffer).copy(out, start);
+    at += REQUEST_ID_NAME.copy(out, at);
+    at = writeString(out, at, this.#id);
+    if (this.#response?.hasDate === false) {
+      at += DATE_NAME.copy(out, at);
+      at = writeString(out, at, formatDate());
+    }
+    const extra = this.#extra;
+    for (let index = 0; index < extra.length; index += 2)
+      at = writeField(out, at, (extra[index] as string).toLowerCase(), extra[index + 1] as string);
+    return at;
+  }
+
+  respond(reply: Reply): void {
+    if (this.isClosed || this.hasStarted) return;
+    const { body = '' } = reply;
+    const bytes = typeof body === 'string' ? Buffer.from(body) : body;
+    const block = encodeResponseFields(reply.status, [
+      ...listReplyFields(reply, bytes.length),
+      'date',
+      formatDate(),
+    ]);
+    const length = this.#stream.fields.method === 'HEAD' ? 0 : bytes.length;
+    this.hasStarted = true;
+    this.#isEnded = true;
+    const stream = this.#stream;
+    stream.writeHeaders(toHeaderBlock(block), length === 0);
+    if (length === 0 || stream.write(bytes, 0, length, true, true)) return;
+    // Text was rendered for this response; a buffer is shared by all.
+    if (typeof body === 'string') stream.hold(length);
+  }
+
+  abort(isClientFault: boolean): void {
+    this.#stream.reset(isClientFault ? ErrorCode.cancel : ErrorCode.internalError);
+    this.#finish(true);
+  }
+
+  upgrade(): UpgradedConnection {
+    throw new Error('an HTTP/2 stream cannot be upgraded');
+  }
+
+  onDrain(): void {
+    this.#handler.onDrain();
+  }
+
+  onSent(): void {
+    this.#isSent = true;
+    if (this.#isEnded) this.#finish(false);
+  }
+
+  onClose(): void {
+    if (this.#state === 'receiving') this.#release();
+    else if (this.#state === 'busy') this.#finish(true);
+  }
+
+  #finish(isAborted: boolean): void {
+    if (this.#state !== 'busy') return;
+    const sink = this.#takeSink();
+    const pending = this.#handler.onEnd(isAborted);
+    sink?.abort();
+    if (pending === undefined) return this.#release();
+    // It occupies the process until what serves it is done.
+    const { connection } = this.#stream;
+    this.#state = 'idle';
+    connection.retain();
+    const release = (): void => {
+      connection.release();
+      this.#release();
+    };
+    void pending.then(release, release);
+  }
+
+  #release(): void {
+    this.#state = 'idle';
+    this.#response = undefined;
+    this.#options.onIdle(this);
+  }
+
+  onInternalError(error: unknown): void {
+    this.#handler.onInternalError(error);
+    this.#stream.reset(ErrorCode.internalError);
+    this.onClose();
+  }
+}
