@@ -2,11 +2,38 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { Downstream } from './downstream.ts';
 import { type BodyReadResult, readBody } from './read-body.ts';
 import type { HttpRequest, LocalEndpoint, RequestContext, RequestNotes } from './request-context.ts';
+import type { HeaderFields, HttpVersion, RequestHead } from './request-head.ts';
 
 type ServiceRequestInit = Pick<
   RequestContext,
   'request' | 'id' | 'arrivedAt' | 'peer' | 'local' | 'clientAddress' | 'certificate' | 'notes'
 > & { readonly sourceUnknown: boolean };
+
+/**
+ * A class, since one is created for each request: each object literal with a getter has a hidden class of its own, which
+ * lives until a full garbage collection together with all it refers to (docs/decisions/0040-performance-work.md).
+ */
+export class ReceivedRequest implements HttpRequest {
+  readonly method: string;
+  readonly url: string;
+  readonly httpVersion: HttpVersion;
+  readonly head: RequestHead;
+
+  constructor(method: string, url: string, httpVersion: HttpVersion, head: RequestHead) {
+    this.method = method;
+    this.url = url;
+    this.httpVersion = httpVersion;
+    this.head = head;
+  }
+
+  get rawHeaders(): readonly string[] {
+    return this.head.rawHeaders;
+  }
+
+  get headers(): HeaderFields {
+    return this.head.headers;
+  }
+}
 
 /** A request that gatehouse serves itself. */
 export class ServiceRequest implements RequestContext {

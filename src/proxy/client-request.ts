@@ -7,7 +7,7 @@ import { getHeaderValues, getSingleHeader } from '../http/raw-headers.ts';
 import type { Reply } from '../http/reply.ts';
 import type { CompletedRequest, RequestNotes, RequestOutcome } from '../http/request-context.ts';
 import { checkMethod, type HttpVersion, METHODS_WITH_BODY, type RequestHead } from '../http/request-head.ts';
-import { ServiceRequest } from '../http/service-request.ts';
+import { ReceivedRequest, ServiceRequest } from '../http/service-request.ts';
 import {
   EMPTY_PEER_LIST,
   type PeerList,
@@ -242,18 +242,8 @@ export class ClientRequest
   }
 
   #createServiceRequest(): ServiceRequest {
-    const head = this.#head;
-    const { method, url, rawHeaders } = this.request;
-    const request = {
-      method,
-      url,
-      httpVersion: this.#version,
-      head,
-      rawHeaders,
-      get headers() {
-        return head.headers;
-      },
-    };
+    const { method, url } = this.request;
+    const request = new ReceivedRequest(method, url, this.#version, this.#head);
     const { id, peer, sourceUnknown, clientAddress, certificate, notes } = this;
     return new ServiceRequest(
       {

@@ -2,9 +2,8 @@ import type { Socket } from 'node:net';
 
 /**
  * Sends the first bytes of a text one by one, ahead of the write that begins with it, and removes them from that write.
- * Replaces `write` and `end` of the socket until then: a socket has no hook for outgoing data. Relies on Node's
- * `ServerResponse` writing its header section through these methods, in one piece (`_send` in `lib/_http_outgoing.js`,
- * Node 26).
+ * Replaces `write` and `end` of the socket until then: a socket has no hook for outgoing data. Relies on responses that are
+ * written through these methods, with the whole status line in the first write.
  */
 export class EarlyBytes {
   readonly #socket: Socket;
