@@ -66,6 +66,8 @@ const PACED_PER_SECOND = 1_500;
 const FEW = ['gatehouse', 'nginx', 'HAProxy', 'http-proxy-3'];
 /** Candidates that are also measured with tokens that they see for the first time. */
 const UNCACHED = ['gatehouse', ES256_KEYS, TRUSTED_ISSUER];
+/** API calls on connections that have also requested a document of the token service. */
+const AFTER_SERVICE = 'gatehouse, after a request to the token service';
 const FEW_GROUPS = ['bodies', 'posts'];
 /** Candidates that are also measured over HTTP/2, which http-proxy-3 does not offer. */
 const HTTP2 = ['gatehouse', 'nginx', 'HAProxy'];
@@ -239,9 +241,13 @@ async function measureServers(): Promise<void> {
     const uncached = named
       .filter(({ name }) => UNCACHED.includes(name))
       .map((candidate) => createUncachedCase(candidate, cold.files));
+    // Clients get a token and call the API on the same connection.
+    const afterService = named
+      .filter(({ name }) => name === 'gatehouse')
+      .map((candidate) => createCase(candidate, { firstPath: '/authsvc/oauth2/jwks' }, AFTER_SERVICE));
     const samples = await measure(
       'fronts',
-      [...named.map((candidate) => createCase(candidate)), ...uncached],
+      [...named.map((candidate) => createCase(candidate)), ...uncached, ...afterService],
       ROUNDS,
     );
     compare(samples, ['gatehouse', 'http-proxy-3'], atMost(1 / 3.6));
@@ -250,6 +256,12 @@ async function measureServers(): Promise<void> {
     compare(samples, ['gatehouse', 'HAProxy, JWT ES256'], atMost(1 / 2.3));
     compare(samples, ['gatehouse', 'HAProxy, JWT HS256'], atMost(1 / 0.42));
     compare(samples, ['gatehouse, TLS upstream', 'nginx, TLS upstream'], atMost(1.6));
+    compare(samples, [AFTER_SERVICE, 'gatehouse'], atMost(1.05));
+    compare(
+      samples,
+      ['nginx + auth_request to gatehouse', 'nginx + auth_request to return 204'],
+      atMost(1.8),
+    );
     compare(samples, ['gatehouse', 'HAProxy']);
     compare(samples, ['gatehouse', 'nginx']);
     compare(samples, ['gatehouse', 'nginx + auth_request to return 204, a connection each']);

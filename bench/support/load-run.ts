@@ -9,6 +9,8 @@ export interface LoadRun {
   readonly cold?: string;
   readonly method?: 'GET' | 'POST';
   readonly path: string;
+  /** Each connection requests this path as well, before the measured window (wrk only). */
+  readonly firstPath?: string;
   readonly bodyBytes?: number;
   /** Default: wrk, which speaks HTTP/1.1 only. */
   readonly generator?: GeneratorName;

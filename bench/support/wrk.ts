@@ -22,6 +22,7 @@ export async function runWrk(environment: LoadEnvironment, run: LoadRun, seconds
     snapshots,
     method,
     path: run.path,
+    first: run.firstPath,
     host: `localhost:${run.port}`,
     body: run.bodyBytes,
     warm: warmSeconds,
