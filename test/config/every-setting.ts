@@ -136,6 +136,7 @@ export const EXAMPLES: Readonly<Record<string, Tree>> = {
   'admin.hostNames': ['metrics.example.test'],
   'admin.readOnlyTokenFile': 'data/viewer-token',
   'service.paths': ['/auth'],
+  'pages.permissions': { 'files:read': { en: 'see your files' } },
   'keys.file': 'data/copy-of-keys.json',
   'store.url': 'redis://127.0.0.1:6379',
   'certificates.crls.*.url': 'http://127.0.0.1:2/ca.crl',

@@ -96,7 +96,7 @@ describe('a production installation', () => {
     const folder = tempFolder('production');
     onTestFinished(folder.remove);
     cpSync(join(ROOT, 'src'), folder.file('src'), { recursive: true });
-    cpSync(join(ROOT, 'package.json'), folder.file('package.json'));
+    for (const file of ['package.json', 'docs/openapi.json']) cpSync(join(ROOT, file), folder.file(file));
     // Scoped packages are one level deeper; dependencies of a package are resolved from its real path.
     for (const path of inProduction) {
       if (path.slice('node_modules/'.length).includes('node_modules/')) continue;
