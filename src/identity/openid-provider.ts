@@ -9,13 +9,13 @@ import type { Claim } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
 
 /** What an app demands of the sign-in (OpenID Connect Core §3.1.2.1). */
-interface SignInDemands {
+export interface SignInDemands {
   readonly prompt?: string | undefined;
   /** Seconds. */
   readonly maxAge?: number | undefined;
 }
 
-interface AuthorizationChecks {
+export interface AuthorizationChecks {
   readonly state: string;
   readonly nonce: string;
   readonly verifier: string;
