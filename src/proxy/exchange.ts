@@ -300,7 +300,7 @@ export class Exchange
     const connection = pool.acquire(this.#isRetry);
     const isHead = method === 'HEAD';
     // RFC 9110 §9.3.1: a server may mistake an unexpected body for the next request. None follows on this connection.
-    if (this.#isRetry || isHead || (body !== undefined && !METHODS_WITH_BODY.has(method)))
+    if (this.#isRetry || isHead || (body?.isEmpty === false && !METHODS_WITH_BODY.has(method)))
       connection.closeAfterResponse();
     this.#connection = connection;
     connection.assign(this, isHead, this.#startedAt);
@@ -328,7 +328,11 @@ export class Exchange
     const opening = connection.isLastRequest ? address.closeHead : address.keepAliveHead;
     // RFC 9110 §8.6: these methods have a Content-Length even without a body.
     const framing =
-      body?.framing ?? (METHODS_WITH_BODY.has(method) ? `content-length: ${content?.length ?? 0}\r\n` : '');
+      body?.isEmpty === false
+        ? body.framing
+        : METHODS_WITH_BODY.has(method)
+          ? `content-length: ${content?.length ?? 0}\r\n`
+          : '';
     const head = `${method} ${path}${opening}${fields}${framing}\r\n`;
     if (body === undefined) connection.send(head, content);
     else {

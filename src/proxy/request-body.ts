@@ -74,6 +74,11 @@ export class RequestBody implements BodySink {
     return !this.#isPaused && !this.#source.isComplete;
   }
 
+  /** It has arrived, and there is nothing in it. */
+  get isEmpty(): boolean {
+    return this.#length === 0;
+  }
+
   /** The header field that frames it. */
   get framing(): string {
     return this.#length === undefined
