@@ -1,7 +1,7 @@
 import { describe } from 'vitest';
 import { testLongResponses, testStalledReaders } from './long-responses.ts';
 
-const REQUESTS = Number(process.env['ROW_COUNT'] ?? 10_000);
+const REQUESTS = Number(process.env['ROW_COUNT'] ?? 3_000);
 
 describe.each(['plain', 'TLS'] as const)('to clients over %s', (transport) => {
   testLongResponses(transport, REQUESTS);
