@@ -232,7 +232,7 @@ function createWalkthroughOptions(settings: Settings, demoFolder: DemoFolder, ap
   };
 }
 
-/** `npx gatehouse` works in folders below the installation; elsewhere the full path is needed. */
+/** `npx gatehouse` works in folders below the installation; elsewhere the absolute path of the program is needed. */
 function getProgramCommand(folder: string): string {
   const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
   const relativePath = relative(root, folder);

@@ -15,7 +15,7 @@ declare module 'zod' {
   interface GlobalMeta {
     /** Inherited by the settings of a section. */
     readonly appliesAfter?: AppliesAfter | undefined;
-    /** Of a setting that names a file. */
+    /** When the file that the setting names is read. */
     readonly readAt?: ReadAt | undefined;
   }
 }
@@ -37,7 +37,7 @@ export interface KnownSetting {
   /** As in the file. */
   readonly defaultValue: JsonSchema['default'];
   readonly appliesAfter: AppliesAfter | undefined;
-  /** Undefined: the setting does not name a file. */
+  /** It is undefined if the setting does not name a file. */
   readonly readAt: ReadAt | undefined;
 }
 

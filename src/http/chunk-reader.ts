@@ -7,7 +7,7 @@ const TRAILER_FIELD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*$/;
 const MAX_LINE_BYTES = 1_024;
 /** RFC 9110 §6.5.1: fields that must not be in trailers. */
 const FRAMING_FIELD = /^(?:content-length|transfer-encoding|host)[\t ]*:/i;
-/** Of all extensions, and of all trailers. */
+/** How long all extensions and all trailers together may be. */
 const MAX_IGNORED_BYTES = 16_384;
 const LF = 0x0a;
 const CR = 0x0d;

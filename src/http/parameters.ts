@@ -33,7 +33,7 @@ export async function readParameters(
   seconds: number,
 ): Promise<Outcome<Parameters> | UnreadableBody> {
   const { headers, rawHeaders } = context.request;
-  // Of repeated fields, parsers may use the first or the last.
+  // Parsers may use the first or the last of repeated fields.
   const [media = '', ...mediaParameters] = (getSingleHeader(rawHeaders, 'content-type') ?? '').split(';');
   const encoding = accepted.find((name) => MEDIA_TYPES[name] === media.trim().toLowerCase());
   const body = await context.readBody(MAX_BODY, seconds);

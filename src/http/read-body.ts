@@ -59,7 +59,7 @@ class CollectedBytes {
     return this.#buffer.subarray(0, this.#length);
   }
 
-  /** False: there are too many. */
+  /** Returns false if there are too many. */
   add(part: Buffer): boolean {
     const length = this.#length + part.length;
     if (length > this.#maxBytes) return false;

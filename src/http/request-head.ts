@@ -22,7 +22,7 @@ export type HeadRefusal =
 export class RequestHead {
   /** Names and values in their order; repeated fields are not merged. */
   readonly rawHeaders: readonly string[];
-  /** Undefined: the fields are acceptable. */
+  /** It is undefined if the fields are acceptable. */
   readonly refusal: HeadRefusal | undefined;
   /** As sent; empty only on HTTP/1.0. */
   readonly host: string;
@@ -187,7 +187,7 @@ function checkFields(
     : undefined;
 }
 
-/** Of repeated fields, these have one value: the first. */
+/** If one of these fields is repeated, its first value counts. */
 const SINGLE_FIELDS: ReadonlySet<string> = new Set([
   'authorization',
   'content-length',

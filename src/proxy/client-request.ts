@@ -96,7 +96,7 @@ export class ClientRequest
   clientAddress = '';
   notes: RequestNotes = {};
   readonly request = { method: '', url: '', rawHeaders: [] as readonly string[] };
-  /** Of the response, for the log. */
+  /** The status of the response, for the log. */
   status = 0;
   readonly #environment: RequestEnvironment;
   readonly #connection: ClientConnection;
@@ -218,7 +218,7 @@ export class ClientRequest
       : undefined;
   }
 
-  /** False: it is not a request for gatehouse. */
+  /** Returns false if it is not a request for gatehouse. */
   #serve(): boolean {
     // Streams of HTTP/2 are refused before they are served.
     if (this.#version !== '2' && !this.#connection.account.mayGrow) {
@@ -436,7 +436,7 @@ export class ClientRequest
     return quota.take(caller, this.clientAddress, this.#arrivedAt);
   }
 
-  /** False: the body has arrived, and is too large. */
+  /** Returns false if the body has arrived and is too large. */
   #takeBody(): boolean {
     const { maxBodyBytes } = this.#config;
     const forwarded = this.#forwarded;

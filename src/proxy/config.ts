@@ -35,12 +35,12 @@ export interface ProxyConfig {
   readonly maxBodyBytes: number;
   readonly streams: LiveStreams;
   readonly endStreams: EndStreams;
-  /** Undefined: no rule has a limit. */
+  /** It is undefined if no rule has a limit. */
   readonly quotas: Quotas | undefined;
   readonly realm: string;
-  /** Undefined: challenges name no metadata. */
+  /** It is undefined where challenges name no metadata. */
   readonly resourceMetadata: ResourceMetadata | undefined;
-  /** Undefined: browsers get JSON as well. */
+  /** It is undefined where browsers get JSON as well. */
   readonly renderRootPage: RenderRootPage | undefined;
   readonly getCertificate: (
     context: CertificateContext,

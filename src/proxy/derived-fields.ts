@@ -15,7 +15,7 @@ class UpstreamFields {
   #caller: Caller | undefined;
   #forwardAuthorization = false;
   #peer = '';
-  /** Of an absolute request target, or else of the Host field. */
+  /** The host that an absolute request target names, or else the Host field. */
   #host = '';
   #encrypted = false;
   #trustedPeer = false;

@@ -48,7 +48,7 @@ export class QuotaRegistry {
     this.#reporter = shared && new SharedCountReporter({ ...options, shared });
   }
 
-  /** Undefined: no rule has a limit. */
+  /** It is undefined if no rule has a limit. */
   open(rules: readonly AccessRule[], settings: QuotaSettings, scope: ResourceScope): Quotas | undefined {
     const quotas = new Map<AccessRule, Quota>();
     for (const rule of rules) {

@@ -37,7 +37,7 @@ export interface ServiceRouterDeps {
 type PendingReply = Reply | Promise<Reply>;
 
 export interface ServiceRouter {
-  /** Undefined: the request is not for the service; the proxy serves or rejects it. */
+  /** Returns undefined if the request is not for the service; the proxy serves or rejects it. */
   readonly serve: (context: RequestContext) => PendingReply | undefined;
   /** Is this request target served by gatehouse itself, and not proxied? */
   readonly isServiceTarget: (url: string) => boolean;

@@ -365,7 +365,7 @@ export class Http1Connection implements Downstream, ConnectionSession, DeadlineE
     });
   }
 
-  /** False: more must arrive first. */
+  /** Returns false if more must arrive first. */
   #serveNext(): boolean {
     const outcome = this.#reader.readHead();
     if (outcome === 'complete') {

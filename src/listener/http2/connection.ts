@@ -305,7 +305,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   }
 
   /**
-   * The client does not read while it is idle. GOAWAY tells it with the next request that this is not processed; httpx
+   * The client does not read while it is idle. With its next request it reads GOAWAY, which says that the request is not processed; httpx
    * then repeats it on another connection. It does not notice if an idle connection is closed.
    */
   #drainUnread(): void {

@@ -36,7 +36,7 @@ export function createHttp2Server(
     });
 }
 
-/** Of streams that have ended, kept for later streams of the same connection. */
+/** Objects that are kept for later streams of the same connection. */
 const MAX_IDLE = 16;
 
 function createStreamPool(headCache: HeadCache, createHandler: CreateHandler): (stream: Http2Stream) => void {

@@ -43,7 +43,7 @@ interface ForwardAuthDeps {
   readonly isCertificateAmbiguous: (context: RequestContext) => boolean;
   /** Paths of the token service, which are never forwarded to an API. */
   readonly isServicePath: (path: string) => boolean;
-  /** Undefined: challenges name no metadata. */
+  /** It is undefined where challenges name no metadata. */
   readonly resourceMetadata?: ResourceMetadata | undefined;
   /** The limits of rules; undefined: there are none. */
   readonly quotas?: Quotas | undefined;
