@@ -12,7 +12,7 @@ export interface Reply {
   readonly reasonPhrase?: string;
 }
 
-export const NO_STORE_HEADERS = {
+const NO_STORE_HEADERS = {
   'cache-control': 'no-store',
   pragma: 'no-cache',
   'x-content-type-options': 'nosniff',

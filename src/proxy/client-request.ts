@@ -31,7 +31,6 @@ import {
 import { getCorsFields, getOriginHeader, type Preflight, readPreflight } from './policy/cors.ts';
 import { getForwardAuthStatus } from './policy/forward-auth.ts';
 import { readPresentedProof } from './policy/presented-proof.ts';
-import type { Quota } from './policy/quotas.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
   createRefusalReply,
@@ -425,15 +424,11 @@ export class ClientRequest
     this.#exceeded = undefined;
     this.#forwarded.limitFields = NO_FIELDS;
     if (quota === undefined) return undefined;
-    const exceeded = this.#takeFrom(quota, allowed);
+    const exceeded = quota.take(allowed.caller, this.clientAddress, this.#arrivedAt);
     if (exceeded !== undefined && allowed.rule.reportOnly !== true) return exceeded;
     this.#exceeded = exceeded;
     this.#forwarded.limitFields = quota.getFields(this.#arrivedAt);
     return undefined;
-  }
-
-  #takeFrom(quota: Quota, { caller }: AllowedRequest): ProxyRefusal | undefined {
-    return quota.take(caller, this.clientAddress, this.#arrivedAt);
   }
 
   /** Returns false if the body has arrived and is too large. */

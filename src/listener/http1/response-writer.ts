@@ -70,13 +70,6 @@ export class ResponseWriter {
     this.#uncork();
   }
 
-  /** Nothing of a response is kept. */
-  reset(): void {
-    this.#head = '';
-    this.isChunked = false;
-    this.#uncork();
-  }
-
   #cork(): void {
     if (this.#isCorked) return;
     this.#isCorked = true;

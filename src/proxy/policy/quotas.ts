@@ -22,7 +22,6 @@ const NO_FIELDS: readonly string[] = [];
 /** The limits of one rule. A request takes from all of them, or from none. */
 export class Quota {
   readonly #limits: readonly EnforcedLimit[];
-  readonly #countsByAddress: boolean;
   readonly #sendsFields: boolean;
   /** The buckets of the request that is decided at present. */
   readonly #buckets: RequestBucket[];
@@ -31,18 +30,12 @@ export class Quota {
 
   constructor(limits: readonly EnforcedLimit[], sendsFields: boolean) {
     this.#limits = limits;
-    this.#countsByAddress = limits.some(({ limit }) => limit.per === 'address');
     this.#sendsFields = sendsFields;
     this.#buckets = [];
     this.#policy = limits.map(({ limit }) => formatPolicy(limit)).join(', ');
   }
 
-  /** Is a request of this caller counted by its address? */
-  usesAddress(caller: Caller | undefined): boolean {
-    return this.#countsByAddress || caller === undefined;
-  }
-
-  /** Takes a request, or returns why it must be refused. `address` is read only if `usesAddress`. */
+  /** Takes a request, or returns why it must be refused. */
   take(caller: Caller | undefined, address: string, now: Epoch): QuotaRefusal | undefined {
     const limits = this.#limits;
     const buckets = this.#buckets;

@@ -1,5 +1,6 @@
 import { isIPv6, SocketAddress } from 'node:net';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
+import type { LocalEndpoint } from '../../http/request-context.ts';
 import type { Logger } from '../../observability/logger.ts';
 import { createReportLimiter } from '../../observability/report-limiter.ts';
 
@@ -15,12 +16,7 @@ export interface ServedHosts {
   /** May clients name this host, with or without a port? */
   isListed(host: string): boolean;
   /** False: the request is refused. Hosts that are not listed are logged. */
-  accepts(host: string, peer: string, socket: LocalSocket): boolean;
-}
-
-/** The local side of a connection. */
-export interface LocalSocket {
-  readonly localAddress?: string | undefined;
+  accepts(host: string, peer: string, socket: LocalEndpoint): boolean;
 }
 
 export interface ServedHostsDeps {
